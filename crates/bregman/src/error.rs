@@ -105,6 +105,10 @@ pub enum Error {
         highest: f64,
     },
 
+    /// A law that selects among the duals, with an optimizer that keeps none.
+    #[error("the quantile controller needs the duals of LinBreg or AdaBreg")]
+    NoDuals,
+
     /// Something that needs another kind of optimizer.
     #[error("{what} needs {needs}, the optimizer is {optimizer}")]
     Unsupported {

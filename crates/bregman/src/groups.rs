@@ -4,11 +4,11 @@
 //! 99 % initial zeros on weights, nothing on biases and normalisations. The latter are never thresholded, whatever a
 //! pattern says of them: METHOD's reading, and the one point where a rule does not get its way.
 
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, require};
 use crate::param::{Param, Role};
+use crate::pattern::Pattern;
 use crate::penalty::{Penalty, Shrinkage};
 
 /// Share of zeros a Bregman run starts from.
@@ -82,16 +82,10 @@ impl GroupRule {
     }
 
     fn matcher(&self) -> Result<impl Fn(&Param) -> bool> {
-        let expression = match self.pattern.as_deref() {
-            None => None,
-            Some(pattern) => {
-                let source = pattern.strip_prefix("re:").map_or_else(|| glob(pattern), ToString::to_string);
-                let wrong = |e: regex::Error| Error::Pattern { pattern: pattern.into(), reason: e.to_string() };
-                Some(Regex::new(&source).map_err(wrong)?)
-            }
-        };
+        let pattern = self.pattern.as_deref().map(Pattern::parse).transpose()?;
         Ok(move |param: &Param| {
-            (self.roles.is_empty() || self.roles.contains(&param.role)) && expression.as_ref().is_none_or(|e| e.is_match(&param.name))
+            (self.roles.is_empty() || self.roles.contains(&param.role))
+                && pattern.as_ref().is_none_or(|pattern| pattern.matches(&param.name))
         })
     }
 }
@@ -127,7 +121,10 @@ impl Groups {
         for (index, rule) in rules[..own].iter().enumerate().filter(|(index, _)| !rule_of.contains(index)) {
             let taken = params.iter().filter(|param| matchers[index](param)).count();
             let (reason, near) = match taken {
-                0 => ("no parameter matches".into(), near_misses(rule, &params)),
+                0 => {
+                    let near = |source: &String| Ok(Pattern::parse(source)?.near_misses(params.iter().map(|p| p.name.as_str())));
+                    ("no parameter matches".into(), rule.pattern.as_ref().map(near).transpose()?.unwrap_or_default())
+                }
                 _ => (format!("earlier rules already took all {taken} matching parameters"), vec![]),
             };
             return Err(Error::EmptyGroup { group: rule.label(), reason, near });
@@ -173,43 +170,6 @@ impl Groups {
     }
 }
 
-/// The regular expression of a glob.
-fn glob(pattern: &str) -> String {
-    let body: String = pattern
-        .chars()
-        .map(|c| match c {
-            '*' => ".*".into(),
-            '?' => ".".into(),
-            c => regex::escape(&c.to_string()),
-        })
-        .collect();
-    format!("^{body}$")
-}
-
-/// The three names closest to a pattern by edit distance, wildcards left out.
-fn near_misses(rule: &GroupRule, params: &[Param]) -> Vec<String> {
-    let Some(pattern) = &rule.pattern else { return vec![] };
-    let literal: String = pattern.trim_start_matches("re:").chars().filter(|c| !"*?^$\\()[]+|".contains(*c)).collect();
-    let mut names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
-    names.sort_by_key(|name| edit_distance(&literal, name));
-    names.into_iter().take(3).map(String::from).collect()
-}
-
-/// Levenshtein distance.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,20 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn globs_and_regular_expressions_select_by_whole_and_partial_name() {
-        let matches = |pattern: &str| {
-            let rule = GroupRule::for_names(pattern);
-            let matcher = rule.matcher().unwrap();
-            network().iter().filter(|p| matcher(p)).count()
-        };
-        assert_eq!(matches("layer?.*.weight"), 3);
-        assert_eq!(matches("layer1"), 0);
-        assert_eq!(matches("re:layer1"), 3);
-        assert_eq!(matches("re:^layer[12].*weight$"), 3);
-        assert_eq!(matches("layer1.conv.w.ight"), 0, "a dot in a glob is a dot");
-    }
-
-    #[test]
     fn a_pattern_that_matches_nothing_lists_near_misses() {
         let error = Groups::resolve(network(), vec![GroupRule::for_names("layer1.conv.wieght")]).unwrap_err();
         assert!(error.to_string().contains("did you mean layer1.conv.weight"), "{error}");
@@ -277,7 +223,6 @@ mod tests {
         let with = |rule| Groups::resolve(network(), vec![rule]).unwrap_err().to_string();
         assert!(with(GroupRule { lambda_scale: 0.0, ..GroupRule::for_names("head*") }).contains("group `head*`: lambda_scale"));
         assert!(with(GroupRule { initial_sparsity: 1.0, ..GroupRule::default() }).contains("[0, 1)"));
-        assert!(with(GroupRule::for_names("re:(")).contains("not a regular expression"));
         let empty = vec![Param::new("w", [3, 0], Role::LinearWeight)];
         assert!(Groups::resolve(empty, vec![]).unwrap_err().to_string().contains("`w` is empty"));
         let twice = vec![Param::new("w", [3], Role::Bias), Param::new("w", [3], Role::Bias)];
