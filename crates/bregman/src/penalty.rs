@@ -128,8 +128,7 @@ impl Shrinkage {
     pub(crate) fn shrink(self, x: &mut [f32], threshold: f32, scale: f32) {
         match self {
             Shrinkage::Identity => x.iter_mut().for_each(|x| *x *= scale),
-            // x − clamp(x) is the soft threshold without a branch; inside the band it is x − x = 0.
-            Shrinkage::Soft => x.iter_mut().for_each(|x| *x = (*x - x.max(-threshold).min(threshold)) * scale),
+            Shrinkage::Soft => x.iter_mut().for_each(|x| *x = soft(*x, threshold) * scale),
             Shrinkage::SoftNonNegative => x.iter_mut().for_each(|x| *x = (*x - x.min(threshold)) * scale),
             Shrinkage::Group(len) => {
                 for group in x.chunks_mut(len) {
@@ -184,6 +183,12 @@ impl Shrinkage {
             }
         }
     }
+}
+
+/// sign(x)·max(|x| − t, 0) without a branch: x minus x clamped to the band, which inside the band is x − x = +0.0.
+#[inline(always)]
+pub(crate) fn soft(x: f32, threshold: f32) -> f32 {
+    x - x.max(-threshold).min(threshold)
 }
 
 #[cfg(test)]

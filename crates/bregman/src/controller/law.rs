@@ -111,8 +111,8 @@ impl Law {
         }
     }
 
-    /// Whether θ is thresholded anew as soon as λ moved: a law that computed λ for the present duals means those.
-    pub fn reprojects(&self) -> bool {
+    /// Whether the law computes λ from the present duals.
+    pub fn needs_duals(&self) -> bool {
         matches!(self, Law::Quantile(_))
     }
 }
