@@ -49,6 +49,8 @@ pub struct Memory {
     pub crossings: u32,
     /// Present damping, 1 at the start.
     pub damping: Option<f64>,
+    /// What ln λ has to move by per update for the error to stay where it is.
+    pub drift: f64,
 }
 
 impl Memory {

@@ -150,7 +150,7 @@ fn chunks_of<U: Update>(tensor: usize, job: Job<'_, U>) -> Vec<Chunk<'_, U>> {
 impl<'a> Block<'a> {
     /// Both sides of every slice that is in use.
     fn split_at(self, at: usize) -> (Block<'a>, Block<'a>) {
-        fn cut<'a>(slice: &'a mut [f32], at: usize) -> (&'a mut [f32], &'a mut [f32]) {
+        fn cut(slice: &mut [f32], at: usize) -> (&mut [f32], &mut [f32]) {
             slice.split_at_mut(at.min(slice.len()))
         }
         let (g, g_rest) = self.g.split_at(at.min(self.g.len()));
@@ -186,8 +186,8 @@ impl<U: Update> Chunk<'_, U> {
     /// Block by block: update with `shrink` on every element, then `finish` on the weights and the momentum, then count.
     #[inline(always)]
     fn blocks(&mut self, shrink: impl Fn(f32) -> f32 + Copy, finish: impl Fn(&mut [f32], &mut [f32], Range<usize>)) {
-        fn part<'a>(slice: &'a mut [f32], range: &Range<usize>) -> &'a mut [f32] {
-            if slice.is_empty() { slice } else { &mut slice[range.clone()] }
+        fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
+            if slice.is_empty() { slice } else { &mut slice[range] }
         }
         let Job { update, after, slices } = &mut self.job;
         let (len, step) = (slices.theta.len(), whole_groups(BLOCK, after.group_len()));
@@ -195,7 +195,7 @@ impl<U: Update> Chunk<'_, U> {
             let range = start..(start + step).min(len);
             let g = if slices.g.is_empty() { slices.g } else { &slices.g[range.clone()] };
             let theta = &mut slices.theta[range.clone()];
-            let (p, m, v) = (part(slices.p, &range), part(slices.m, &range), part(slices.v, &range));
+            let (p, m, v) = (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
             if lanes::all_finite(g) {
                 update.advance(Block { g, theta, p, m, v }, shrink);
                 finish(theta, m, range);
