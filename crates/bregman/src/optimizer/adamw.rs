@@ -51,7 +51,7 @@ pub(super) struct AdamWUpdate(AdamStep);
 impl Update for AdamWUpdate {
     #[inline(always)]
     fn advance(self, Block { g, theta, m, v, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        for (((x, m), v), &g) in theta.iter_mut().zip(m).zip(v).zip(g) {
+        for (((x, m), v), g) in theta.iter_mut().zip(m).zip(v).zip(g.iter()) {
             *x = shrink(self.0.next(*x, m, v, g));
         }
     }

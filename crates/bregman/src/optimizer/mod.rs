@@ -23,7 +23,7 @@ pub use sgd::Sgd;
 pub use state::{OptimizerState, TensorState};
 
 use duals::threshold;
-use pass::{After, Block, Job, Prox, Tally, Update};
+use pass::{After, Block, Gradient, Job, Prox, Tally, Update};
 
 use crate::error::{Error, Result, require};
 use crate::groups::Groups;
@@ -89,9 +89,9 @@ impl Optimizer {
     /// One step with learning rate `tau`: gradients in, weights out, zeros counted.
     ///
     /// # Errors
-    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the step is not counted, the
-    /// error names the first offender, and neither weights nor state took in anything of the blocks (about a thousand
-    /// elements) where such a gradient stood; other blocks have advanced, so go back to a checkpoint to repeat the step.
+    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the error names the first offender,
+    /// the step is not counted, and elements with such a gradient were treated as if theirs was 0: state and weights stay
+    /// finite, but the others have advanced, so go back to a checkpoint to repeat the step.
     pub fn step(&mut self, theta: &mut [impl AsMut<[f32]>], grads: &[impl AsRef<[f32]>], tau: f64) -> Result<()> {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
         check_count("gradients", self.groups.params().len(), grads.len())?;
@@ -222,7 +222,7 @@ impl Optimizer {
             .map(|(tensor, (theta, state))| Job {
                 update: update(rates[tensor]),
                 after: if state.mask.is_empty() { After::Prox(proxes[tensor]) } else { After::Mask(&state.mask) },
-                slices: Block { g: grads(tensor), theta, p: &mut state.p, m: &mut state.m, v: &mut state.v },
+                slices: Block { g: Gradient(grads(tensor)), theta, p: &mut state.p, m: &mut state.m, v: &mut state.v },
             })
             .collect();
         let tallies = pass::run(jobs);

@@ -28,11 +28,22 @@ pub(crate) trait Update: Copy + Send + Sync {
 
 /// The same stretch of a tensor's gradient, weights and state.
 pub(crate) struct Block<'a> {
-    pub(crate) g: &'a [f32],
+    pub(crate) g: Gradient<'a>,
     pub(crate) theta: &'a mut [f32],
     pub(crate) p: &'a mut [f32],
     pub(crate) m: &'a mut [f32],
     pub(crate) v: &'a mut [f32],
+}
+
+/// A gradient that can only be read with 0 in the place of NaN and infinity, so that none of them ever gets into a state.
+#[derive(Clone, Copy)]
+pub(crate) struct Gradient<'a>(pub(crate) &'a [f32]);
+
+impl Gradient<'_> {
+    #[inline(always)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = f32> {
+        self.0.iter().map(|&g| lanes::finite_or_zero(g))
+    }
 }
 
 /// What stands between the variable the optimizer steps in and the weights.
@@ -66,7 +77,7 @@ impl After<'_> {
 pub(crate) struct Tally {
     pub(crate) zeros: u64,
     pub(crate) sum_squares: f64,
-    /// Index of the first non-finite gradient; its block was left as it was.
+    /// Index of the first gradient that is not finite.
     pub(crate) non_finite: Option<usize>,
 }
 
@@ -153,12 +164,12 @@ impl<'a> Block<'a> {
         fn cut(slice: &mut [f32], at: usize) -> (&mut [f32], &mut [f32]) {
             slice.split_at_mut(at.min(slice.len()))
         }
-        let (g, g_rest) = self.g.split_at(at.min(self.g.len()));
+        let (g, g_rest) = self.g.0.split_at(at.min(self.g.0.len()));
         let (theta, theta_rest) = cut(self.theta, at);
         let (p, p_rest) = cut(self.p, at);
         let (m, m_rest) = cut(self.m, at);
         let (v, v_rest) = cut(self.v, at);
-        (Block { g, theta, p, m, v }, Block { g: g_rest, theta: theta_rest, p: p_rest, m: m_rest, v: v_rest })
+        (Block { g: Gradient(g), theta, p, m, v }, Block { g: Gradient(g_rest), theta: theta_rest, p: p_rest, m: m_rest, v: v_rest })
     }
 }
 
@@ -193,13 +204,13 @@ impl<U: Update> Chunk<'_, U> {
         let (len, step) = (slices.theta.len(), whole_groups(BLOCK, after.group_len()));
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
-            let g = if slices.g.is_empty() { slices.g } else { &slices.g[range.clone()] };
+            let g = if slices.g.0.is_empty() { slices.g.0 } else { &slices.g.0[range.clone()] };
             let theta = &mut slices.theta[range.clone()];
             let (p, m, v) = (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
-            if lanes::all_finite(g) {
-                update.advance(Block { g, theta, p, m, v }, shrink);
-                finish(theta, m, range);
-            } else if self.tally.non_finite.is_none() {
+            update.advance(Block { g: Gradient(g), theta, p, m, v }, shrink);
+            finish(theta, m, range);
+            // after the update, when the block's gradient is in the cache
+            if !lanes::all_finite(g) && self.tally.non_finite.is_none() {
                 let first = g.iter().position(|x| !x.is_finite());
                 self.tally.non_finite = first.map(|index| self.offset + start + index);
             }
