@@ -1,0 +1,27 @@
+//! Speaker-verification corpora, from whatever is on disk to batches of features.
+//!
+//! ```text
+//! tree on disk ─▶ corpus ─▶ prepare ─▶ manifest ─┬─────────────▶ audio source ─▶ cuts ─▶ loader ─▶ batches
+//!                                     synthetic ─┤                    ▲            │        ▲
+//!                                                └─▶ shards (tar) ────┘            └▶ cache ┘
+//! ```
+#![deny(unsafe_code)] // one exception, with its reason: `mmap`
+
+mod corpus;
+mod error;
+mod files;
+mod manifest;
+mod names;
+mod rng;
+mod split;
+mod summary;
+mod trials;
+
+pub use corpus::{Corpus, Part};
+pub use error::{Error, Result};
+pub use manifest::{Manifest, Speakers, Utterance};
+pub use names::{AUDIO_EXTENSIONS, NameIndex};
+pub use rng::Rng;
+pub use split::split;
+pub use summary::{LengthClass, Summary};
+pub use trials::{Enrollments, ResolvedTrials, Trial, Trials};
