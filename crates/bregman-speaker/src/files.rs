@@ -46,6 +46,13 @@ pub(crate) fn write_whole(path: &Path, force: bool, fill: impl FnOnce(&mut BufWr
     written
 }
 
+/// Writes one of many files: renamed into place like [`write_whole`], replacing what was there, but without waiting for the disk.
+pub(crate) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = beside(path, "tmp");
+    fs::write(&temporary, bytes).map_err(Error::io(&temporary))?;
+    fs::rename(&temporary, path).map_err(Error::io(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

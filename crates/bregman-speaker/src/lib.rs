@@ -15,6 +15,7 @@ mod names;
 mod rng;
 mod split;
 mod summary;
+mod synth;
 mod trials;
 
 pub use corpus::{Corpus, Part};
@@ -24,4 +25,5 @@ pub use names::{AUDIO_EXTENSIONS, NameIndex};
 pub use rng::Rng;
 pub use split::split;
 pub use summary::{LengthClass, Summary};
+pub use synth::{SynthConfig, SynthCorpus};
 pub use trials::{Enrollments, ResolvedTrials, Trial, Trials};
