@@ -11,11 +11,11 @@ use rayon::prelude::*;
 use super::SynthCorpus;
 use crate::files::{check_free, write_bytes, write_whole};
 use crate::manifest::Manifest;
-use crate::{Error, Result};
+use crate::{Error, Progress, Result};
 
 impl SynthCorpus {
-    /// Writes the corpus to `folder`; `progress` is called once per utterance. Returns (training, test) manifests.
-    pub fn write(&self, folder: &Path, force: bool, progress: impl Fn() + Sync) -> Result<(Manifest, Manifest)> {
+    /// Writes the corpus to `folder`; one step per utterance. Returns (training, test) manifests.
+    pub fn write(&self, folder: &Path, force: bool, progress: &dyn Progress) -> Result<(Manifest, Manifest)> {
         let lists = ["train.csv", "test.csv", "trials.txt", "enroll.map", "trials_multi.txt"].map(|name| folder.join(name));
         lists.iter().try_for_each(|path| check_free(path, force))?;
         let [train_csv, test_csv, trials, enroll, trials_multi] = lists;
@@ -27,11 +27,12 @@ impl SynthCorpus {
             std::fs::create_dir_all(&speaker).map_err(Error::io(&speaker))?;
         }
         let per_speaker = self.config.utterances;
+        progress.begin(manifest.utterances.len());
         manifest.utterances.par_iter().enumerate().try_for_each(|(at, utterance)| {
             let samples = self.render(at / per_speaker, at % per_speaker);
             let samples = samples.into_iter().map(|sample| f32::from(sample) / 32768.0).collect();
             write_bytes(&utterance.path, &wav_bytes(&Audio { samples, rate: RATE }))?;
-            progress();
+            progress.step();
             Ok(())
         })?;
 
@@ -67,8 +68,8 @@ mod tests {
         let folder = dir.path().join("synth");
         let config = SynthConfig { speakers: 5, utterances: 4, per_session: 2, held_out: 3, seconds: [0.2, 0.3], seed: 9 };
         let corpus = SynthCorpus::new(config).unwrap();
-        corpus.write(&folder, false, || {}).unwrap();
-        assert!(matches!(corpus.write(&folder, false, || {}), Err(Error::Exists(_))));
+        corpus.write(&folder, false, &()).unwrap();
+        assert!(matches!(corpus.write(&folder, false, &()), Err(Error::Exists(_))));
 
         let (train, test) =
             (Manifest::read(&folder.join("train.csv"), None).unwrap(), Manifest::read(&folder.join("test.csv"), None).unwrap());
