@@ -11,6 +11,7 @@ mod corpus;
 mod error;
 mod files;
 mod journal;
+mod loader;
 mod manifest;
 mod mmap;
 mod names;
@@ -26,6 +27,7 @@ mod trials;
 
 pub use corpus::{Corpus, Part};
 pub use error::{Error, Result};
+pub use loader::{Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped};
 pub use manifest::{Manifest, Speakers, Utterance};
 pub use names::{AUDIO_EXTENSIONS, NameIndex};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};

@@ -1,0 +1,142 @@
+//! Cuts of audio as features: read, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
+
+use std::sync::Arc;
+
+use bregman_audio::{Fbank, Features, level};
+
+use super::plan::{CutConfig, Plan};
+use crate::manifest::Speakers;
+use crate::rng::Rng;
+use crate::source::AudioSource;
+use crate::{Error, Result};
+
+/// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.
+pub trait CutSource: Send + Sync {
+    /// The label of each cut.
+    fn labels(&self) -> &[u32];
+
+    /// Number of classes.
+    fn classes(&self) -> usize;
+
+    /// `[frames, bins]` of every cut.
+    fn shape(&self) -> [usize; 2];
+
+    /// The file or files of a cut, for people.
+    fn name(&self, cut: usize) -> String;
+
+    /// Something that reads cuts; every thread takes its own.
+    fn reader(&self) -> Box<dyn CutReader + '_>;
+}
+
+/// Reads cuts in one thread.
+pub trait CutReader {
+    /// Writes the features of `cut`, frames × bins, to `out`. What is random about them comes from `rng` alone.
+    fn read(&mut self, cut: usize, rng: &mut Rng, out: &mut [f32]) -> Result<()>;
+}
+
+/// Cuts of a corpus, computed when asked for.
+pub struct Cuts {
+    source: Arc<dyn AudioSource>,
+    plan: Plan,
+    classes: usize,
+    config: CutConfig,
+    shape: [usize; 2],
+}
+
+impl Cuts {
+    /// Plans the cuts of `source`; labels are those of `speakers`, which for validation data are the training set's.
+    pub fn new(source: Arc<dyn AudioSource>, speakers: &Speakers, config: CutConfig) -> Result<Self> {
+        let plan = Plan::new(source.manifest(), speakers, &config)?;
+        let fbank = Fbank::new(config.features.clone()).map_err(front_end)?;
+        let shape = [fbank.frames(config.samples()), config.features.bins];
+        if shape[0] == 0 {
+            let value = config.seconds.to_string();
+            return Err(Error::Setting { field: "seconds", value, expected: "at least one window of the filterbank" });
+        }
+        Ok(Self { source, plan, classes: speakers.len(), config, shape })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &CutConfig {
+        &self.config
+    }
+
+    /// A number that changes when the content of any cut would: settings, utterances, their lengths and order.
+    pub fn fingerprint(&self) -> u64 {
+        let mut text = serde_json::to_string(&self.config).expect("settings are plain data");
+        for utterance in &self.source.manifest().utterances {
+            text +=
+                &format!("\n{}\t{}\t{:?}\t{:?}\t{:?}", utterance.id, utterance.speaker, utterance.path, utterance.seconds, utterance.genre);
+        }
+        crate::split::hash(&text)
+    }
+}
+
+fn front_end(error: bregman_audio::Error) -> Error {
+    Error::Setting { field: "features", value: error.to_string(), expected: "a valid filterbank" }
+}
+
+impl CutSource for Cuts {
+    fn labels(&self) -> &[u32] {
+        &self.plan.labels
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    fn name(&self, cut: usize) -> String {
+        let utterances = &self.source.manifest().utterances;
+        let names: Vec<String> =
+            self.plan.pieces(cut, self.config.samples()).map(|(number, _)| utterances[number].path.display().to_string()).collect();
+        names.join(" + ")
+    }
+
+    fn reader(&self) -> Box<dyn CutReader + '_> {
+        let fbank = Fbank::new(self.config.features.clone()).expect("checked when the cuts were planned");
+        Box::new(Reader { cuts: self, fbank, samples: Vec::new(), features: Features::default() })
+    }
+}
+
+struct Reader<'a> {
+    cuts: &'a Cuts,
+    fbank: Fbank,
+    samples: Vec<f32>,
+    features: Features,
+}
+
+impl CutReader for Reader<'_> {
+    fn read(&mut self, cut: usize, _: &mut Rng, out: &mut [f32]) -> Result<()> {
+        let length = self.cuts.config.samples();
+        self.samples.clear();
+        for (utterance, range) in self.cuts.plan.pieces(cut, length) {
+            self.cuts.source.append(utterance, range, &mut self.samples)?;
+        }
+        repeat_to(&mut self.samples, length).ok_or_else(|| {
+            let problem = "it ends before the length that the manifest states".to_owned();
+            Error::Unreadable { utterance: self.cuts.name(cut), problem }
+        })?;
+        level(&mut self.samples);
+        self.fbank.compute_into(&self.samples, &mut self.features);
+        self.features.subtract_mean();
+        out.copy_from_slice(&self.features.data);
+        Ok(())
+    }
+}
+
+/// Repeats what is there up to `length`; `None` if nothing is.
+fn repeat_to(samples: &mut Vec<f32>, length: usize) -> Option<()> {
+    let have = samples.len();
+    if have == 0 {
+        return None;
+    }
+    while samples.len() < length {
+        let more = (length - samples.len()).min(have);
+        samples.extend_from_within(..more);
+    }
+    Some(())
+}
