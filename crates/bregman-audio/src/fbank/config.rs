@@ -120,10 +120,10 @@ impl FbankConfig {
             return Err(Error::config("low_hz … high_hz", range, "rising, between 0 and half the rate"));
         }
         match self.front_end {
-            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 => {
-                Err(Error::config("n_fft", n_fft, "at least the window's length in samples, at most 1048576"))
+            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
+                Err(Error::config("n_fft", n_fft, "even, at least the window's length in samples, at most 1048576"))
             }
-            FrontEnd::SpeechBrain { top_db, .. } if !(top_db > 0.0) => Err(Error::config("top_db", top_db, "above 0")),
+            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => Err(Error::config("top_db", top_db, "above 0")),
             FrontEnd::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
                 Err(Error::config("preemphasis", preemphasis, "between 0 and 1"))
             }

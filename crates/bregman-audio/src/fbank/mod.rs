@@ -1,12 +1,12 @@
 //! Log-mel filterbanks: framing → window → |FFT|² → mel triangles → log.
 
 mod config;
+mod fft;
+mod kernel;
+mod log;
 mod mel;
 
-use std::sync::Arc;
-
-use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
+use pulp::Arch;
 
 pub use config::{FbankConfig, FrontEnd, Window};
 
@@ -24,6 +24,24 @@ pub struct Features {
 }
 
 impl Features {
+    /// The largest value; −∞ if there is none.
+    pub fn max(&self) -> f32 {
+        // Eight running maxima, so that the comparison is one instruction for eight values.
+        let (head, tail) = self.data.as_chunks::<8>();
+        let larger = |a: f32, b: f32| if b > a { b } else { a };
+        let maxima = head.iter().fold([f32::NEG_INFINITY; 8], |maxima, values| std::array::from_fn(|i| larger(maxima[i], values[i])));
+        maxima.iter().chain(tail).copied().fold(f32::NEG_INFINITY, larger)
+    }
+
+    /// Raises everything below `floor` to it.
+    pub fn raise_to(&mut self, floor: f32) {
+        for value in &mut self.data {
+            if *value < floor {
+                *value = floor;
+            }
+        }
+    }
+
     /// Subtracts each bin's mean over time.
     pub fn subtract_mean(&mut self) {
         if self.frames == 0 {
@@ -43,32 +61,23 @@ impl Features {
 /// A filterbank with its tables and buffers: make one per thread, use it for every utterance.
 pub struct Fbank {
     config: FbankConfig,
-    fft: Arc<dyn RealToComplex<f32>>,
-    window: Vec<f32>,
-    filters: Vec<mel::Filter>,
-    frame: Vec<f32>,
-    spectrum: Vec<Complex<f32>>,
-    power: Vec<f32>,
+    tables: kernel::Tables,
+    scratch: kernel::Scratch,
+    arch: Arch,
+    seed: u64,
 }
 
 impl Fbank {
     /// Checks the settings and builds the tables.
     pub fn new(config: FbankConfig) -> Result<Self> {
         config.check()?;
-        let fft = RealFftPlanner::new().plan_fft_forward(config.n_fft());
-        let n = config.window();
-        let cosine = |i: usize, period: usize| (std::f64::consts::TAU * i as f64 / period as f64).cos();
-        let window: Vec<f32> = (0..n)
-            .map(|i| match config.front_end {
-                FrontEnd::SpeechBrain { .. } => 0.54 - 0.46 * cosine(i, n),
-                FrontEnd::Kaldi { window: Window::Hamming, .. } => 0.54 - 0.46 * cosine(i, n - 1),
-                FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(i, n - 1)).powf(0.85),
-            } as f32)
-            .collect();
-        let (frame, spectrum) = (fft.make_input_vec(), fft.make_output_vec());
-        let power = vec![0.0; spectrum.len()];
-        let filters = mel::filters(&config);
-        Ok(Self { fft, window, filters, frame, spectrum, power, config })
+        let tables = kernel::Tables::new(&config);
+        Ok(Self { scratch: tables.scratch(), tables, arch: Arch::new(), seed: 0, config })
+    }
+
+    /// Sets the seed of the dither for the utterances to come; without dither it changes nothing.
+    pub fn reseed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// The settings.
@@ -94,45 +103,17 @@ impl Fbank {
 
     /// The same into an existing value, whose memory is reused.
     pub fn compute_into(&mut self, samples: &[f32], features: &mut Features) {
-        features.bins = self.config.bins;
-        features.frames = self.frames(samples.len());
-        features.data.clear();
-        for frame in 0..features.frames {
-            self.frame.fill(0.0);
-            let n = self.window.len();
-            match self.config.front_end {
-                FrontEnd::SpeechBrain { n_fft, .. } => {
-                    let offset = (n_fft - n) / 2;
-                    let start = (frame * self.config.hop() + offset) as isize - (n_fft / 2) as isize;
-                    for i in 0..n {
-                        let at = start + i as isize;
-                        let x = usize::try_from(at).ok().and_then(|at| samples.get(at)).copied().unwrap_or(0.0);
-                        self.frame[offset + i] = x * self.window[i];
-                    }
-                }
-                FrontEnd::Kaldi { preemphasis, .. } => {
-                    let input = &samples[frame * self.config.hop()..][..n];
-                    let mean = input.iter().sum::<f32>() * 32768.0 / n as f32;
-                    for i in 0..n {
-                        let x = input[i] * 32768.0 - mean;
-                        let before = input[i.saturating_sub(1)] * 32768.0 - mean;
-                        self.frame[i] = (x - preemphasis * before) * self.window[i];
-                    }
-                }
-            }
-            self.fft.process(&mut self.frame, &mut self.spectrum).expect("the buffers were made by this plan");
-            self.power.iter_mut().zip(&self.spectrum).for_each(|(p, c)| *p = c.norm_sqr());
-            for filter in &self.filters {
-                let energy: f32 = filter.weights.iter().zip(&self.power[filter.start..]).map(|(w, p)| w * p).sum();
-                features.data.push(match self.config.front_end {
-                    FrontEnd::SpeechBrain { .. } => 10.0 * energy.max(1e-10).log10(),
-                    FrontEnd::Kaldi { .. } => energy.max(f32::EPSILON).ln(),
-                });
-            }
-        }
+        (features.frames, features.bins) = (self.frames(samples.len()), self.config.bins);
+        features.data.resize(features.frames * features.bins, 0.0);
+        self.rows(samples, 0, 0, &mut features.data);
         if let FrontEnd::SpeechBrain { top_db, .. } = self.config.front_end {
-            let floor = features.data.iter().copied().fold(f32::NEG_INFINITY, f32::max) - top_db;
-            features.data.iter_mut().for_each(|x| *x = x.max(floor));
+            features.raise_to(features.max() - top_db);
         }
+    }
+
+    /// Rows of frames `first ..` from a part of the utterance that begins at sample `start`, without the floor.
+    fn rows(&mut self, samples: &[f32], start: isize, first: usize, rows: &mut [f32]) {
+        let Self { tables, scratch, seed, .. } = self;
+        self.arch.dispatch(kernel::Frames { tables, scratch, samples, start, first, rows, seed: *seed });
     }
 }
