@@ -87,24 +87,24 @@ impl Plan {
         2 * self.half
     }
 
+    /// The vector that takes sample n of the frames.
+    #[inline(always)]
+    pub(crate) fn input(&self, n: usize) -> usize {
+        n / 2 + n % 2 * self.half
+    }
+
     /// The vector that holds |X[k]|² after [`Plan::power`], k ≤ n/2.
     pub(crate) fn place(&self, k: usize) -> u32 {
         if k == self.half { self.half as u32 } else { self.places[k] }
     }
 
-    /// Power spectra of the frames whose sample n, for all lanes, is `sample(n)`; frequency k is left in `work[place(k)]`.
+    /// From frames with sample n in vector [`Plan::input`]`(n)` of `work` to their power spectra, frequency k in `work[place(k)]`.
     #[inline(always)]
-    pub(crate) fn power<S: Simd>(&self, simd: S, sample: impl Fn(usize) -> S::f32s, work: &mut [S::f32s]) {
+    pub(crate) fn power<S: Simd>(&self, simd: S, work: &mut [S::f32s]) {
         let (re, im) = work[..2 * self.half].split_at_mut(self.half);
-        let Some((first, rest)) = self.stages.split_first() else {
-            // n = 2: the two values are the transform.
-            (re[0], im[0]) = (sample(0), sample(1));
-            return self.split(simd, re, im);
-        };
-        first.run(simd, |i| (sample(2 * i), sample(2 * i + 1)), re, im);
-        for stage in rest {
+        for stage in &self.stages {
             for (re, im) in re.chunks_exact_mut(stage.size).zip(im.chunks_exact_mut(stage.size)) {
-                stage.run_in_place(simd, re, im);
+                if stage.radix == 4 { stage.radix_4(simd, re, im) } else { stage.any_radix(simd, re, im) }
             }
         }
         self.split(simd, re, im);
@@ -113,10 +113,9 @@ impl Plan {
     /// From the complex transform Z to |X[k]|² with X[k] = E + w·O, X[h − k] = conj(E − w·O), E, O = (Z[k] ± conj Z[h − k]) / 2 (1, i).
     #[inline(always)]
     fn split<S: Simd>(&self, simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
-        let square = |x| simd.mul_f32s(x, x);
         let half = simd.splat_f32s(0.5);
         let (sum, difference) = (simd.add_f32s(re[0], im[0]), simd.sub_f32s(re[0], im[0]));
-        (re[0], im[0]) = (square(sum), square(difference));
+        (re[0], im[0]) = (simd.mul_f32s(sum, sum), simd.mul_f32s(difference, difference));
         for k in 1..=self.half / 2 {
             let (a, b) = (self.places[k] as usize, self.places[self.half - k] as usize);
             let (a_re, a_im, b_re, b_im) = (re[a], im[a], re[b], im[b]);
@@ -124,8 +123,8 @@ impl Plan {
             let odd = Pair { re: simd.mul_f32s(half, simd.add_f32s(a_im, b_im)), im: simd.mul_f32s(half, simd.sub_f32s(b_re, a_re)) };
             let turned = odd.times(simd, self.split[k]);
             let (low, high) = (even.plus(simd, turned), even.minus(simd, turned));
-            re[a] = simd.mul_add_e_f32s(low.re, low.re, square(low.im));
-            re[b] = simd.mul_add_e_f32s(high.re, high.re, square(high.im));
+            re[a] = simd.mul_add_e_f32s(low.re, low.re, simd.mul_f32s(low.im, low.im));
+            re[b] = simd.mul_add_e_f32s(high.re, high.re, simd.mul_f32s(high.im, high.im));
         }
     }
 }
@@ -155,6 +154,11 @@ impl<S: Simd> Pair<S> {
         Self { re: simd.sub_f32s(self.re, other.re), im: simd.sub_f32s(self.im, other.im) }
     }
 
+    #[inline(always)]
+    fn store(self, re: &mut S::f32s, im: &mut S::f32s) {
+        (*re, *im) = (self.re, self.im);
+    }
+
     /// Times −i.
     #[inline(always)]
     fn turned(self, simd: S) -> Self {
@@ -163,7 +167,7 @@ impl<S: Simd> Pair<S> {
 
     #[inline(always)]
     fn times(self, simd: S, factor: [f32; 2]) -> Self {
-        let [re, im] = factor.map(|x| simd.splat_f32s(x));
+        let (re, im) = (simd.splat_f32s(factor[0]), simd.splat_f32s(factor[1]));
         Self {
             re: simd.negate_mul_add_e_f32s(self.im, im, simd.mul_f32s(self.re, re)),
             im: simd.mul_add_e_f32s(self.re, im, simd.mul_f32s(self.im, re)),
@@ -173,34 +177,18 @@ impl<S: Simd> Pair<S> {
 
 impl Stage {
     #[inline(always)]
-    fn run_in_place<S: Simd>(&self, simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
-        let quotient = self.size / self.radix;
-        match self.radix {
-            4 => {
-                for (j, twiddles) in self.twiddles.as_chunks().0.iter().enumerate() {
-                    let z = [0, 1, 2, 3].map(|s| Pair { re: re[j + s * quotient], im: im[j + s * quotient] });
-                    store(radix_4(simd, z, twiddles), re, im, j, quotient);
-                }
-            }
-            _ => self.any_radix(simd, re, im),
-        }
-    }
-
-    /// The first stage: it reads `input` and writes to `re`, `im`.
-    #[inline(always)]
-    fn run<S: Simd>(&self, simd: S, input: impl Fn(usize) -> (S::f32s, S::f32s), re: &mut [S::f32s], im: &mut [S::f32s]) {
-        if self.radix == 4 {
-            let quotient = self.size / 4;
-            for (j, twiddles) in self.twiddles.as_chunks().0.iter().enumerate() {
-                let z = [0, 1, 2, 3].map(|s| {
-                    let (re, im) = input(j + s * quotient);
-                    Pair { re, im }
-                });
-                store(radix_4(simd, z, twiddles), re, im, j, quotient);
-            }
-        } else {
-            (0..self.size).for_each(|i| (re[i], im[i]) = input(i));
-            self.any_radix(simd, re, im);
+    fn radix_4<S: Simd>(&self, simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
+        let quarter = self.size / 4;
+        let ([re_0, re_1, re_2, re_3], [im_0, im_1, im_2, im_3]) = (quarters(re, quarter), quarters(im, quarter));
+        for (j, twiddles) in self.twiddles.as_chunks::<3>().0.iter().enumerate() {
+            let (a, b) = (Pair::<S> { re: re_0[j], im: im_0[j] }, Pair { re: re_1[j], im: im_1[j] });
+            let (c, d) = (Pair::<S> { re: re_2[j], im: im_2[j] }, Pair { re: re_3[j], im: im_3[j] });
+            let (even, odd) = (a.plus(simd, c), a.minus(simd, c));
+            let (even_2, odd_2) = (b.plus(simd, d), b.minus(simd, d).turned(simd));
+            even.plus(simd, even_2).store(&mut re_0[j], &mut im_0[j]);
+            odd.plus(simd, odd_2).times(simd, twiddles[0]).store(&mut re_1[j], &mut im_1[j]);
+            even.minus(simd, even_2).times(simd, twiddles[1]).store(&mut re_2[j], &mut im_2[j]);
+            odd.minus(simd, odd_2).times(simd, twiddles[2]).store(&mut re_3[j], &mut im_3[j]);
         }
     }
 
@@ -210,36 +198,29 @@ impl Stage {
         let (radix, quotient) = (self.radix, self.size / self.radix);
         let mut z = vec![Pair::<S> { re: simd.splat_f32s(0.0), im: simd.splat_f32s(0.0) }; radix];
         for j in 0..quotient {
-            (0..radix).for_each(|s| z[s] = Pair { re: re[j + s * quotient], im: im[j + s * quotient] });
+            for (s, z) in z.iter_mut().enumerate() {
+                *z = Pair { re: re[j + s * quotient], im: im[j + s * quotient] };
+            }
             for r in 0..radix {
-                let mut sum = (1..radix).fold(z[0], |sum, s| sum.plus(simd, z[s].times(simd, self.roots[r * s % radix])));
+                let mut sum = z[0];
+                for (s, z) in z.iter().enumerate().skip(1) {
+                    sum = sum.plus(simd, z.times(simd, self.roots[r * s % radix]));
+                }
                 if r > 0 {
                     sum = sum.times(simd, self.twiddles[j * (radix - 1) + r - 1]);
                 }
-                (re[j + r * quotient], im[j + r * quotient]) = (sum.re, sum.im);
+                sum.store(&mut re[j + r * quotient], &mut im[j + r * quotient]);
             }
         }
     }
 }
 
 #[inline(always)]
-fn store<S: Simd>(y: [Pair<S>; 4], re: &mut [S::f32s], im: &mut [S::f32s], j: usize, quotient: usize) {
-    for (r, y) in y.into_iter().enumerate() {
-        (re[j + r * quotient], im[j + r * quotient]) = (y.re, y.im);
-    }
-}
-
-#[inline(always)]
-fn radix_4<S: Simd>(simd: S, z: [Pair<S>; 4], twiddles: &[[f32; 2]; 3]) -> [Pair<S>; 4] {
-    let [a, b, c, d] = z;
-    let (even, odd) = (a.plus(simd, c), a.minus(simd, c));
-    let (even_2, odd_2) = (b.plus(simd, d), b.minus(simd, d).turned(simd));
-    [
-        even.plus(simd, even_2),
-        odd.plus(simd, odd_2).times(simd, twiddles[0]),
-        even.minus(simd, even_2).times(simd, twiddles[1]),
-        odd.minus(simd, odd_2).times(simd, twiddles[2]),
-    ]
+fn quarters<T>(values: &mut [T], quarter: usize) -> [&mut [T]; 4] {
+    let (a, values) = values.split_at_mut(quarter);
+    let (b, values) = values.split_at_mut(quarter);
+    let (c, d) = values.split_at_mut(quarter);
+    [a, b, c, &mut d[..quarter]]
 }
 
 #[cfg(test)]
@@ -257,7 +238,8 @@ mod tests {
         fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
             let Self(plan, samples) = self;
             let mut work = vec![simd.splat_f32s(0.0); plan.len()];
-            plan.power(simd, |n| simd.splat_f32s(samples[n]), &mut work);
+            samples.iter().enumerate().for_each(|(n, &x)| work[plan.input(n)] = simd.splat_f32s(x));
+            plan.power(simd, &mut work);
             (0..=samples.len() / 2).map(|k| simd.reduce_max_f32s(work[plan.place(k) as usize])).collect()
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Tables {
     smallest: f32,
     factor: f32,
     columns: usize,
+    /// Where sample n of the frames begins in the signal as laid out.
+    places: Vec<u32>,
 }
 
 /// Working memory of one thread.
@@ -54,6 +56,7 @@ impl Tables {
             FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(i, n - 1)).powf(0.85),
         };
         let fft = fft::Plan::new(n_fft);
+        let columns = MAX_LANES + n.div_ceil(hop);
         let filters = mel::filters(config);
         let taps = filters.iter().flat_map(|filter| (filter.start..).zip(&filter.weights)).map(|(k, &weight)| (fft.place(k), weight));
         let taps = taps.collect();
@@ -68,7 +71,8 @@ impl Tables {
             dither: 0.0,
             smallest: 1e-10,
             factor: 10.0 / std::f32::consts::LN_10,
-            columns: MAX_LANES + n.div_ceil(hop),
+            columns,
+            places: (0..n).map(|i| (i % hop * columns + i / hop) as u32).collect(),
             fft,
         };
         match config.front_end {
@@ -77,6 +81,7 @@ impl Tables {
                 Self { offset, origin: offset as isize - (n_fft / 2) as isize, ..common }
             }
             FrontEnd::Kaldi { preemphasis, dither, .. } => Self {
+                places: if dither > 0.0 { (0..n).map(|i| (i * MAX_LANES) as u32).collect() } else { common.places },
                 window: common.window.iter().map(|w| w * KALDI_SCALE).collect(),
                 preemphasis: Some(preemphasis),
                 dither: dither / KALDI_SCALE,
@@ -117,13 +122,11 @@ impl WithSimd for Frames<'_> {
         for (block, rows) in rows.chunks_mut(bins * S::F32_LANES).enumerate() {
             let first = self.first + block * S::F32_LANES;
             if self.tables.dither > 0.0 {
-                self.lay_out_dithered(first, rows.len() / bins, S::F32_LANES);
-                self.compute(simd, |n| n * S::F32_LANES);
+                self.lay_out_dithered(first, rows.len() / bins);
             } else {
-                let (hop, columns) = (self.tables.hop, self.tables.columns);
                 self.lay_out(first, rows.len() / bins);
-                self.compute(simd, |n| n % hop * columns + n / hop);
             }
+            self.compute(simd);
             for (lane, row) in rows.chunks_exact_mut(bins).enumerate() {
                 for (value, bin) in row.iter_mut().zip(self.scratch.bins.chunks_exact(S::F32_LANES)) {
                     *value = bin[lane];
@@ -166,74 +169,86 @@ impl Frames<'_> {
         self.scratch.signal = signal;
     }
 
-    /// Frames with noise of their own: sample n of lane l at n·lanes + l.
+    /// Frames with noise of their own.
     #[inline(always)]
-    fn lay_out_dithered(&mut self, first: usize, frames: usize, lanes: usize) {
-        let length = self.tables.window.len();
+    fn lay_out_dithered(&mut self, first: usize, frames: usize) {
         let mut signal = std::mem::take(&mut self.scratch.signal);
         for lane in 0..frames {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ ((first + lane) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let (before, piece) = self.piece(self.tables.origin + ((first + lane) * self.tables.hop) as isize, length);
+            let (before, piece) = self.piece(self.tables.origin + ((first + lane) * self.tables.hop) as isize, self.tables.window.len());
             let padded = std::iter::repeat_n(0.0, before).chain(piece.iter().copied()).chain(std::iter::repeat(0.0));
-            for (row, x) in signal.chunks_exact_mut(lanes).zip(padded).take(length) {
+            for (row, x) in signal.chunks_exact_mut(MAX_LANES).zip(padded) {
                 row[lane] = x + self.tables.dither * normal(&mut random);
             }
         }
         self.scratch.signal = signal;
     }
 
-    /// From the signal in `scratch`, whose sample n of all lanes begins at `at(n)`, to log-mel values in `scratch.bins`.
+    /// From the signal in `scratch` to log-mel values in `scratch.bins`.
     #[inline(always)]
-    fn compute<S: Simd>(&mut self, simd: S, at: impl Fn(usize) -> usize) {
-        let Tables { window, offset, preemphasis, .. } = self.tables;
-        let signal = &self.scratch.signal;
+    fn compute<S: Simd>(&mut self, simd: S) {
         let spectrum = S::as_mut_simd_f32s(&mut self.scratch.spectrum).0;
-        let raw = |n: usize| S::as_simd_f32s(&signal[at(n)..][..S::F32_LANES]).0[0];
-        let zero = simd.splat_f32s(0.0);
-        match *preemphasis {
-            None => {
-                let sample = |n: usize| match window.get(n.wrapping_sub(*offset)) {
-                    Some(&w) => simd.mul_f32s(raw(n - offset), simd.splat_f32s(w)),
-                    None => zero,
-                };
-                self.tables.fft.power(simd, sample, spectrum);
-            }
-            Some(c) => {
-                // (x[n] − mean) − c·(x[n−1] − mean), where x[−1] stands for x[0].
-                let mean = sum(simd, window.len(), raw);
-                let mean = simd.mul_f32s(mean, simd.splat_f32s((1.0 - c) / window.len() as f32));
-                let c = simd.splat_f32s(c);
-                let sample = |n: usize| match window.get(n) {
-                    Some(&w) => {
-                        let emphasised = simd.negate_mul_add_e_f32s(c, raw(n.saturating_sub(1)), simd.sub_f32s(raw(n), mean));
-                        simd.mul_f32s(emphasised, simd.splat_f32s(w))
-                    }
-                    None => zero,
-                };
-                self.tables.fft.power(simd, sample, spectrum);
-            }
-        }
+        self.tables.frame(simd, &self.scratch.signal, spectrum);
+        self.tables.fft.power(simd, spectrum);
         let bins = S::as_mut_simd_f32s(&mut self.scratch.bins).0;
         let (smallest, factor) = (simd.splat_f32s(self.tables.smallest), simd.splat_f32s(self.tables.factor));
         let mut taps = self.tables.taps.as_slice();
         for (filter, bin) in self.tables.filters.iter().zip(bins) {
             let (now, rest) = taps.split_at(filter.weights.len());
-            let energy = now.iter().fold(zero, |sum, &(at, w)| simd.mul_add_e_f32s(simd.splat_f32s(w), spectrum[at as usize], sum));
+            let mut energy = simd.splat_f32s(0.0);
+            for &(at, weight) in now {
+                energy = simd.mul_add_e_f32s(simd.splat_f32s(weight), spectrum[at as usize], energy);
+            }
             *bin = simd.mul_f32s(factor, log::ln(simd, simd.max_f32s(energy, smallest)));
             taps = rest;
         }
     }
 }
 
-/// Σ term(i) in four independent sums.
-#[inline(always)]
-fn sum<S: Simd>(simd: S, count: usize, term: impl Fn(usize) -> S::f32s) -> S::f32s {
-    let mut sums = [simd.splat_f32s(0.0); 4];
-    for i in 0..count / 4 {
-        sums = [0, 1, 2, 3].map(|part| simd.add_f32s(sums[part], term(4 * i + part)));
+impl Tables {
+    /// Windowed frames, after mean removal and pre-emphasis for Kaldi: (x[n] − mean) − c·(x[n−1] − mean), where x[−1] stands for x[0].
+    #[inline(always)]
+    fn frame<S: Simd>(&self, simd: S, signal: &[f32], frames: &mut [S::f32s]) {
+        let (zero, places) = (simd.splat_f32s(0.0), self.places.as_slice());
+        let (c, mean) = match self.preemphasis {
+            None => (zero, zero),
+            Some(c) => (simd.splat_f32s(c), simd.mul_f32s(simd.splat_f32s((1.0 - c) / places.len() as f32), sum(simd, signal, places))),
+        };
+        for n in 0..self.offset {
+            frames[self.fft.input(n)] = zero;
+        }
+        let mut previous = load::<S>(signal, places[0]);
+        for (n, (&place, &w)) in places.iter().zip(&self.window).enumerate() {
+            let x = load::<S>(signal, place);
+            let y = simd.negate_mul_add_e_f32s(c, previous, simd.sub_f32s(x, mean));
+            frames[self.fft.input(self.offset + n)] = simd.mul_f32s(y, simd.splat_f32s(w));
+            previous = x;
+        }
+        for n in self.offset + places.len()..self.fft.len() {
+            frames[self.fft.input(n)] = zero;
+        }
     }
-    let total = simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]));
-    (count / 4 * 4..count).fold(total, |sum, i| simd.add_f32s(sum, term(i)))
+}
+
+#[inline(always)]
+fn load<S: Simd>(signal: &[f32], place: u32) -> S::f32s {
+    S::as_simd_f32s(&signal[place as usize..][..S::F32_LANES]).0[0]
+}
+
+/// The frames' sums, each in four parts so that no addition waits for the one before.
+#[inline(always)]
+fn sum<S: Simd>(simd: S, signal: &[f32], places: &[u32]) -> S::f32s {
+    let mut sums = [simd.splat_f32s(0.0); 4];
+    let (fours, rest) = places.as_chunks::<4>();
+    for four in fours {
+        for (sum, &place) in sums.iter_mut().zip(four) {
+            *sum = simd.add_f32s(*sum, load::<S>(signal, place));
+        }
+    }
+    for &place in rest {
+        sums[0] = simd.add_f32s(sums[0], load::<S>(signal, place));
+    }
+    simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]))
 }
 
 /// A standard normal number (Box & Muller 1958).
