@@ -12,7 +12,7 @@ mod level;
 mod resample;
 mod wav;
 
-pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, probe};
+pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
 pub use fbank::{Fbank, FbankConfig, Features, FrontEnd, Window};
 pub use level::{cut, level};
