@@ -14,7 +14,7 @@ mod wav;
 
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
-pub use fbank::{Fbank, FbankConfig, Features, FrontEnd, Window};
+pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FrontEnd, Window};
 pub use level::{cut, level};
 pub use resample::resample;
 pub use wav::{wav_bytes, write_wav};

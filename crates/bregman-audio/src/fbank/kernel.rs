@@ -24,7 +24,7 @@ pub(crate) struct Tables {
     /// Where the window begins in the FFT's input.
     offset: usize,
     /// Sample 0 of frame 0 in the signal: negative for centred frames.
-    origin: isize,
+    pub(crate) origin: isize,
     filters: Vec<mel::Filter>,
     /// Of all filters, one after the other: the vector to take, and its weight.
     taps: Vec<(u32, f32)>,

@@ -1,62 +1,20 @@
 //! Log-mel filterbanks: framing → window → |FFT|² → mel triangles → log.
 
 mod config;
+mod features;
 mod fft;
 mod kernel;
 mod log;
 mod mel;
+mod stream;
 
 use pulp::Arch;
 
 pub use config::{FbankConfig, FrontEnd, Window};
+pub use features::Features;
+pub use stream::FbankStream;
 
 use crate::Result;
-
-/// Log-mel features, row-major [frames × bins].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Features {
-    /// Number of frames.
-    pub frames: usize,
-    /// Mel bins per frame.
-    pub bins: usize,
-    /// The values, frame after frame.
-    pub data: Vec<f32>,
-}
-
-impl Features {
-    /// The largest value; −∞ if there is none.
-    pub fn max(&self) -> f32 {
-        // Eight running maxima, so that the comparison is one instruction for eight values.
-        let (head, tail) = self.data.as_chunks::<8>();
-        let larger = |a: f32, b: f32| if b > a { b } else { a };
-        let maxima = head.iter().fold([f32::NEG_INFINITY; 8], |maxima, values| std::array::from_fn(|i| larger(maxima[i], values[i])));
-        maxima.iter().chain(tail).copied().fold(f32::NEG_INFINITY, larger)
-    }
-
-    /// Raises everything below `floor` to it.
-    pub fn raise_to(&mut self, floor: f32) {
-        for value in &mut self.data {
-            if *value < floor {
-                *value = floor;
-            }
-        }
-    }
-
-    /// Subtracts each bin's mean over time.
-    pub fn subtract_mean(&mut self) {
-        if self.frames == 0 {
-            return;
-        }
-        let mut mean = vec![0f64; self.bins];
-        for row in self.data.chunks_exact(self.bins) {
-            row.iter().zip(&mut mean).for_each(|(&x, sum)| *sum += f64::from(x));
-        }
-        let mean: Vec<f32> = mean.iter().map(|sum| (sum / self.frames as f64) as f32).collect();
-        for row in self.data.chunks_exact_mut(self.bins) {
-            row.iter_mut().zip(&mean).for_each(|(x, mean)| *x -= mean);
-        }
-    }
-}
 
 /// A filterbank with its tables and buffers: make one per thread, use it for every utterance.
 pub struct Fbank {
@@ -109,6 +67,11 @@ impl Fbank {
         if let FrontEnd::SpeechBrain { top_db, .. } = self.config.front_end {
             features.raise_to(features.max() - top_db);
         }
+    }
+
+    /// Index of frame 0's first sample: negative for centred frames.
+    fn origin(&self) -> isize {
+        self.tables.origin
     }
 
     /// Rows of frames `first ..` from a part of the utterance that begins at sample `start`, without the floor.
