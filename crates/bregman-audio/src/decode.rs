@@ -2,6 +2,7 @@
 //!
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
+//! - M4A keeps the encoder's priming (usually 1024 samples) in front: its edit list is not read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
 //!   [`Error::TooLong`]; [`Decoder`] reads longer files in blocks with the memory of one block;
@@ -9,6 +10,7 @@
 
 use std::fs::File;
 use std::io::Cursor;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -16,7 +18,7 @@ use symphonia::core::codecs::CodecParameters;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as SourceError;
 use symphonia::core::formats::probe::Hint;
-use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
@@ -26,6 +28,8 @@ use crate::{Audio, Error, Result};
 pub const MAX_SECONDS: u32 = 4 * 3600;
 /// More channels than any microphone array in use; a header that claims more is broken.
 const MAX_CHANNELS: usize = 256;
+/// Samples decoded before a sought position, so that codecs with memory have settled (MP3's bit reservoir reaches furthest).
+const PREROLL: u64 = 8192;
 /// Blocks without a single sample after which a stream counts as broken.
 const MAX_EMPTY_BLOCKS: usize = 10_000;
 
@@ -63,6 +67,13 @@ pub fn decode_bytes(bytes: &[u8], extension: &str) -> Result<Audio> {
     Decoder::from_bytes(bytes, extension)?.collect()
 }
 
+/// Decodes samples `range` of a file to mono at its own rate, without decoding what lies far before them. Fewer samples come back
+/// where the file ends earlier. For lossy formats the samples equal those of [`decode_file`] up to the codec's own memory (AAC: its noise filling).
+pub fn decode_range(path: impl AsRef<Path>, range: Range<u64>) -> Result<Audio> {
+    let path = path.as_ref();
+    Decoder::open(path)?.range(range).map_err(|error| error.in_file(path))
+}
+
 /// A file read block by block, mixed to mono.
 pub struct Decoder<'a> {
     format: Box<dyn FormatReader + 'a>,
@@ -70,6 +81,12 @@ pub struct Decoder<'a> {
     track: u32,
     probe: Probe,
     block: Block,
+    /// Timestamps count samples, so that a position can be sought.
+    seekable: bool,
+    /// The last block of this container is padded: its stated length is where sound ends.
+    end: u64,
+    /// After a jump the next packet's timestamp says where we are.
+    jumped: bool,
     /// A block was decoded to learn rate and channels, and nobody has seen it yet.
     pending: bool,
     ended: bool,
@@ -80,7 +97,7 @@ pub struct Decoder<'a> {
 struct Block {
     mono: Vec<f32>,
     interleaved: Vec<f32>,
-    /// Mono samples of all blocks before this one.
+    /// Index of its first sample in the file.
     start: u64,
 }
 
@@ -127,10 +144,13 @@ impl<'a> Decoder<'a> {
         if channels > MAX_CHANNELS {
             return Err(Error::Decode { reason: format!("{channels} channels") });
         }
-        let probe = Probe { rate: parameters.sample_rate.unwrap_or(0), channels, frames: track.num_frames };
+        let rate = parameters.sample_rate.unwrap_or(0);
+        let seekable = track.time_base.is_some_and(|base| base.numer.get() == 1 && base.denom.get() == rate);
+        let frames = track.num_frames.or(track.duration.filter(|_| seekable).map(|duration| duration.get()));
+        let end = frames.filter(|_| format.format_info().short_name == "isomp4").unwrap_or(u64::MAX);
         let codec = symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?;
-        let track = track.id;
-        Ok(Self { format, codec, track, probe, block: Block::default(), pending: false, ended: false })
+        let (track, probe) = (track.id, Probe { rate, channels, frames });
+        Ok(Self { format, codec, track, probe, block: Block::default(), seekable, end, jumped: false, pending: false, ended: false })
     }
 
     /// What the header says.
@@ -147,25 +167,52 @@ impl<'a> Decoder<'a> {
     }
 
     /// Everything that is left, as one piece of at most [`MAX_SECONDS`].
-    pub fn collect(mut self) -> Result<Audio> {
-        let too_long = Error::TooLong { limit: MAX_SECONDS };
-        let most = |rate: u32| u64::from(rate) * u64::from(MAX_SECONDS);
-        if self.probe.frames.is_some_and(|frames| frames > most(self.probe.rate)) {
-            return Err(too_long);
+    pub fn collect(self) -> Result<Audio> {
+        if self.probe.frames.is_some_and(|frames| frames > self.most()) {
+            return Err(Error::TooLong { limit: MAX_SECONDS });
         }
-        // The header's length is a claim: reserve for it only as far as a minute, then grow with what really comes.
-        let expected = self.probe.frames.unwrap_or(0).min(60 * u64::from(self.probe.rate)).min(1 << 22);
-        let mut samples = Vec::with_capacity(expected as usize);
+        self.range(0..u64::MAX)
+    }
+
+    /// Samples `range` of the file; see [`decode_range`].
+    pub fn range(mut self, range: Range<u64>) -> Result<Audio> {
+        self.jump_near(range.start);
+        // A stated length is a claim: reserve for a minute at most, then grow with what really comes.
+        let expected = range.end.min(self.probe.frames.unwrap_or(0)).saturating_sub(range.start).min(60 * u64::from(self.probe.rate));
+        let mut samples = Vec::with_capacity(expected.min(1 << 22) as usize);
         while let Some(block) = self.next_block()? {
-            samples.extend_from_slice(block);
-            if samples.len() as u64 > most(self.probe.rate) {
-                return Err(too_long);
+            let length = block.len() as u64;
+            let at = |index: u64, start: u64| index.saturating_sub(start).min(length) as usize;
+            let (from, to) = (at(range.start, self.block.start), at(range.end, self.block.start));
+            samples.extend_from_slice(&self.block.mono[from..to]);
+            if samples.len() as u64 > self.most() {
+                return Err(Error::TooLong { limit: MAX_SECONDS });
+            }
+            if self.block.start + length >= range.end {
+                break;
             }
         }
         if samples.is_empty() {
             return Err(Error::Empty);
         }
         Ok(Audio { samples, rate: self.probe.rate })
+    }
+
+    /// Samples in [`MAX_SECONDS`].
+    fn most(&self) -> u64 {
+        u64::from(self.probe.rate) * u64::from(MAX_SECONDS)
+    }
+
+    /// Moves to some place before `sample`, where that saves decoding; otherwise stays.
+    fn jump_near(&mut self, sample: u64) {
+        let Some(target) = sample.checked_sub(PREROLL).filter(|&target| self.seekable && target > 0) else { return };
+        let Ok(target) = i64::try_from(target) else { return };
+        let to = SeekTo::Timestamp { ts: target.into(), track_id: self.track };
+        let sought = guarded(|| self.format.seek(SeekMode::Accurate, to).map_err(Error::from));
+        if sought.is_ok() {
+            self.codec.reset();
+            (self.jumped, self.pending) = (true, false);
+        }
     }
 
     /// Decodes packets until one yields samples. False at the end of the stream.
@@ -207,13 +254,17 @@ impl<'a> Decoder<'a> {
             if rate == 0 || channels == 0 || channels > MAX_CHANNELS {
                 return Err(Error::Decode { reason: format!("{rate} Hz, {channels} channels") });
             }
+            if std::mem::take(&mut self.jumped) {
+                self.block.start = packet.pts.get().max(0).unsigned_abs() + packet.trim_start.get();
+            }
             if self.block.start > 0 && rate != self.probe.rate {
                 return Err(Error::Decode { reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate) });
             }
             (self.probe.rate, self.probe.channels) = (rate, channels);
             decoded.copy_to_vec_interleaved(&mut self.block.interleaved);
             self.block.mix(channels)?;
-            return Ok(true);
+            self.block.mono.truncate(self.end.saturating_sub(self.block.start).min(1 << 32) as usize);
+            return Ok(!self.block.mono.is_empty());
         }
         Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
     }

@@ -5,18 +5,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod augment;
 mod decode;
 mod error;
 mod fbank;
 mod level;
 mod resample;
+mod vad;
 mod wav;
 
-pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, probe};
+pub use augment::{Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, reverberate};
+pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
-pub use fbank::{Fbank, FbankConfig, Features, FrontEnd, Window};
+pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FrontEnd, Window};
 pub use level::{cut, level};
 pub use resample::resample;
+pub use vad::Vad;
 pub use wav::{wav_bytes, write_wav};
 
 /// Mono sound.

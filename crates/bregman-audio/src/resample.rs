@@ -5,7 +5,7 @@ use rubato::{Fft, FixedSync, Resampler};
 
 use crate::{Audio, Error, Result};
 
-/// Output block of the resampler in samples.
+/// Least input block of the resampler in samples; its filter is as long, so this sets how steep the filter is.
 const BLOCK: usize = 1024;
 /// Rates beyond these are a broken header, and their FFT would need unreasonable memory.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
@@ -21,7 +21,10 @@ pub fn resample(audio: &Audio, rate: u32) -> Result<Audio> {
         return Ok(Audio { samples: audio.samples.clone(), rate });
     }
     let frames = audio.samples.len();
-    let mut resampler = Fft::<f32>::new(audio.rate as usize, rate as usize, BLOCK, 1, FixedSync::Both).map_err(broken)?;
+    // A filter of even length on both sides: otherwise its delay is not a whole number of samples and the output is shifted.
+    let unit = 2 * audio.rate as usize / gcd(audio.rate, rate) as usize;
+    let block = BLOCK.next_multiple_of(unit);
+    let mut resampler = Fft::<f32>::new(audio.rate as usize, rate as usize, block, 1, FixedSync::Both).map_err(broken)?;
     let mut samples = vec![0.0; resampler.process_all_needed_output_len(frames)];
     let capacity = samples.len();
     let input = InterleavedSlice::new(&audio.samples, 1, frames).map_err(broken)?;
@@ -29,6 +32,10 @@ pub fn resample(audio: &Audio, rate: u32) -> Result<Audio> {
     let (_, written) = resampler.process_all_into_buffer(&input, &mut output, frames, None).map_err(broken)?;
     samples.truncate(written);
     Ok(Audio { samples, rate })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn broken(error: impl std::fmt::Display) -> Error {

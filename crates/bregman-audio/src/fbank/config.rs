@@ -80,12 +80,21 @@ impl FbankConfig {
 
     /// Window length in samples.
     pub(crate) fn window(&self) -> usize {
-        samples(self.rate, self.window_ms)
+        self.samples(self.window_ms)
     }
 
     /// Frame shift in samples.
     pub(crate) fn hop(&self) -> usize {
-        samples(self.rate, self.hop_ms)
+        self.samples(self.hop_ms)
+    }
+
+    /// Milliseconds to whole samples: SpeechBrain rounds, Kaldi cuts off.
+    fn samples(&self, milliseconds: f32) -> usize {
+        let samples = f64::from(self.rate) * f64::from(milliseconds) / 1000.0;
+        match self.front_end {
+            FrontEnd::SpeechBrain { .. } => samples.round() as usize,
+            FrontEnd::Kaldi { .. } => samples as usize,
+        }
     }
 
     /// FFT length.
@@ -120,10 +129,10 @@ impl FbankConfig {
             return Err(Error::config("low_hz … high_hz", range, "rising, between 0 and half the rate"));
         }
         match self.front_end {
-            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 => {
-                Err(Error::config("n_fft", n_fft, "at least the window's length in samples, at most 1048576"))
+            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
+                Err(Error::config("n_fft", n_fft, "even, at least the window's length in samples, at most 1048576"))
             }
-            FrontEnd::SpeechBrain { top_db, .. } if !(top_db > 0.0) => Err(Error::config("top_db", top_db, "above 0")),
+            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => Err(Error::config("top_db", top_db, "above 0")),
             FrontEnd::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
                 Err(Error::config("preemphasis", preemphasis, "between 0 and 1"))
             }
@@ -135,7 +144,42 @@ impl FbankConfig {
     }
 }
 
-/// Milliseconds to whole samples, rounded down as both references do.
-fn samples(rate: u32, milliseconds: f32) -> usize {
-    (f64::from(rate) * f64::from(milliseconds) / 1000.0) as usize
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_survive_a_file() {
+        for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)] {
+            config.check().unwrap();
+            let text = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<FbankConfig>(&text).unwrap(), config, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_setting_out_of_range_is_named() {
+        let speechbrain = FbankConfig::speechbrain;
+        let kaldi = |preemphasis, dither| FrontEnd::Kaldi { window: Window::Povey, preemphasis, dither };
+        for (field, config) in [
+            ("rate", FbankConfig { rate: 0, ..speechbrain() }),
+            ("bins", FbankConfig { bins: 0, ..speechbrain() }),
+            ("bins", FbankConfig { bins: 300, ..speechbrain() }),
+            ("window_ms", FbankConfig { window_ms: f32::NAN, ..speechbrain() }),
+            ("window_ms", FbankConfig { window_ms: 0.01, ..speechbrain() }),
+            ("hop_ms", FbankConfig { hop_ms: -1.0, ..speechbrain() }),
+            ("low_hz … high_hz", FbankConfig { low_hz: 9000.0, ..speechbrain() }),
+            ("low_hz … high_hz", FbankConfig { high_hz: Some(8001.0), ..speechbrain() }),
+            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 256, top_db: 80.0 }, ..speechbrain() }),
+            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 513, top_db: 80.0 }, ..speechbrain() }),
+            ("top_db", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 512, top_db: 0.0 }, ..speechbrain() }),
+            ("preemphasis", FbankConfig { front_end: kaldi(1.5, 0.0), ..speechbrain() }),
+            ("dither", FbankConfig { front_end: kaldi(0.97, f32::INFINITY), ..speechbrain() }),
+        ] {
+            match config.check() {
+                Err(Error::Config { field: named, .. }) => assert_eq!(named, field),
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+    }
 }
