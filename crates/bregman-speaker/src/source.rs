@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bregman_audio::{Audio, Decoder, MAX_SECONDS, RATE, resample};
+use bregman_audio::{Decoder, RATE, resample};
 
 use crate::manifest::Manifest;
 use crate::{Error, Result};
@@ -77,43 +77,35 @@ pub(crate) fn unreadable(utterance: &str, error: bregman_audio::Error) -> Error 
     Error::Unreadable { utterance: utterance.to_owned(), problem }
 }
 
-/// Decodes no further than the end of `range` (in 16 kHz samples).
-pub(crate) fn decode_range(mut decoder: Decoder<'_>, range: Range<usize>, out: &mut Vec<f32>) -> bregman_audio::Result<()> {
-    let rate = decoder.probe().rate;
-    if rate != RATE {
-        // The resampler's filter looks past both ends: convert from the start to a little after the end.
-        let ratio = f64::from(rate) / f64::from(RATE);
-        let needed = if range.end == usize::MAX { usize::MAX } else { (range.end as f64 * ratio) as usize + rate as usize / 5 };
-        let mut samples = Vec::new();
-        stream(&mut decoder, 0..needed, rate, &mut samples)?;
-        let samples = resample(&Audio { samples, rate }, RATE)?.samples;
-        let (start, end) = (range.start.min(samples.len()), range.end.min(samples.len()));
-        out.extend_from_slice(&samples[start..end.max(start)]);
+/// Decodes `range`, counted in 16 kHz samples, of audio at any rate.
+pub(crate) fn decode_range(decoder: Decoder<'_>, range: Range<usize>, out: &mut Vec<f32>) -> bregman_audio::Result<()> {
+    let (rate, target) = (u64::from(decoder.probe().rate), u64::from(RATE));
+    let (start, end) = (range.start as u64, range.end as u64);
+    if rate == target || rate == 0 {
+        match decoder.range(start..end) {
+            Err(bregman_audio::Error::Empty) if start > 0 => return Ok(()), // the file ends before
+            samples => out.extend_from_slice(&samples?.samples),
+        }
         return Ok(());
     }
-    stream(&mut decoder, range, rate, out)
-}
-
-fn stream(decoder: &mut Decoder<'_>, range: Range<usize>, rate: u32, out: &mut Vec<f32>) -> bregman_audio::Result<()> {
-    let limit = MAX_SECONDS as usize * rate as usize;
-    let mut position = 0;
-    while position < range.end {
-        let Some(block) = decoder.next_block()? else { break };
-        let (start, end) = (range.start.max(position), range.end.min(position + block.len()));
-        if start < end {
-            out.extend_from_slice(&block[start - position..end - position]);
-        }
-        position += block.len();
-        if out.len() > limit {
-            return Err(bregman_audio::Error::TooLong { limit: MAX_SECONDS });
-        }
-    }
+    // Convert from a whole second well before, where both rates have a sample, to a little after: the resampler looks past both ends.
+    let second = (start / target).saturating_sub(1);
+    let after = if range.end == usize::MAX { u64::MAX } else { end * rate / target + rate / 5 };
+    let samples = match decoder.range(second * rate..after) {
+        Err(bregman_audio::Error::Empty) if start > 0 => return Ok(()),
+        samples => resample(&samples?, RATE)?.samples,
+    };
+    let skipped = (second * target) as usize;
+    let at = |index: usize| (index - skipped).min(samples.len());
+    out.extend_from_slice(&samples[at(range.start)..at(range.end)]);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bregman_audio::Audio;
+
     use crate::{SynthConfig, SynthCorpus};
 
     #[test]
@@ -140,17 +132,19 @@ mod tests {
     fn a_range_of_an_8_khz_file_matches_the_whole_conversion() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.wav");
-        let samples: Vec<f32> = (0..16_000).map(|i| 0.5 * (f64::from(i) * 0.3).sin() as f32).collect();
+        let samples: Vec<f32> = (0..40_000).map(|i| 0.5 * (f64::from(i) * 0.3).sin() as f32).collect();
         bregman_audio::write_wav(&path, &Audio { samples, rate: 8000 }).unwrap();
         let text = format!("path,speaker\n{},s\n", path.display());
         let files = FileCorpus(Manifest::parse(text.as_bytes(), &path, dir.path()).unwrap());
         let whole = files.whole(0).unwrap();
-        assert_eq!(whole.len(), 32_000);
-        let mut part = Vec::new();
-        files.append(0, 8000..12_000, &mut part).unwrap();
-        assert_eq!(part.len(), 4000);
-        let worst = part.iter().zip(&whole[8000..]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(worst < 1e-5, "{worst}");
+        assert_eq!(whole.len(), 80_000);
+        for range in [8000..12_000, 48_000..70_000, 70_001..usize::MAX] {
+            let mut part = Vec::new();
+            files.append(0, range.clone(), &mut part).unwrap();
+            assert_eq!(part.len(), range.end.min(whole.len()) - range.start);
+            let worst = part.iter().zip(&whole[range.start..]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-4, "{range:?}: {worst}");
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn labels_belong_to_their_features() {
     let mut alone = vec![0.0; source.shape().iter().product()];
     for batch in take(&loader, Position::default(), 5) {
         for ((cut, label), features) in batch.cuts.iter().zip(&batch.labels).zip(batch.features.chunks(alone.len())) {
-            reader.read(*cut as usize, &mut Rng::keyed(&[]), &mut alone).unwrap();
+            reader.read(*cut as usize, 0, &mut alone).unwrap();
             assert_eq!((source.labels()[*cut as usize], &alone[..]), (*label, features));
         }
     }
@@ -102,7 +102,7 @@ fn files_shards_memory_and_cache_give_the_same_batches() {
         let mut all: Vec<(u32, Vec<f32>)> = (0..source.labels().len())
             .map(|cut| {
                 let mut features = vec![0.0; size];
-                reader.read(cut, &mut Rng::keyed(&[]), &mut features).unwrap();
+                reader.read(cut, 0, &mut features).unwrap();
                 (source.labels()[cut], features)
             })
             .collect();
@@ -145,6 +145,40 @@ fn a_cache_is_reused_until_front_end_cuts_or_corpus_change() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     assert!(open(base, memory()), "a truncated cache is built anew");
+}
+
+#[test]
+fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
+    let dir = tempfile::tempdir().unwrap();
+    let noise = bregman_audio::Audio { samples: memory().whole(0).unwrap(), rate: 16_000 };
+    bregman_audio::write_wav(dir.path().join("n.wav"), &noise).unwrap();
+    let augment = bregman_audio::AugmentConfig {
+        speeds: vec![0.9, 1.1],
+        noise: Some(bregman_audio::NoiseConfig { folder: dir.path().to_owned(), snr_db: [5.0, 15.0], probability: 0.6 }),
+        mask: Some(bregman_audio::MaskConfig::default()),
+        ..Default::default()
+    };
+    let cuts_with = |augment| {
+        let config = CutConfig { seconds: 0.5, augment, ..CutConfig::default() };
+        Cuts::new(Arc::new(memory()), &memory().manifest().speakers(), config).unwrap()
+    };
+    assert_eq!(cuts_with(augment.clone()).classes(), 15);
+    let (one, four) = (loader(cuts_with(augment.clone()), config(1)), loader(cuts_with(augment.clone()), config(4)));
+    let (batches, plain) = (take(&one, Position::default(), 12), take(&loader(cuts(memory()), config(1)), Position::default(), 12));
+    assert_eq!(take(&four, Position::default(), 12), batches);
+    assert_eq!(take(&four, batches[6].next, 1)[0], batches[7]);
+    let mut faster = 0;
+    for (augmented, plain) in batches.iter().zip(&plain) {
+        assert_eq!(augmented.cuts, plain.cuts);
+        assert_ne!(augmented.features, plain.features);
+        for (label, own) in augmented.labels.iter().zip(&plain.labels) {
+            assert_eq!(label % 5, *own);
+            faster += usize::from(label / 5 == 2);
+        }
+    }
+    assert!((4..40).contains(&faster), "{faster} of 48 at speed 1.1");
+    let refused = FeatureCache::open(&dir.path().join("c"), cuts_with(augment), &()).err().unwrap();
+    assert!(refused.to_string().contains("no augmentation with a feature cache"), "{refused}");
 }
 
 /// A corpus on disk with two files destroyed; the names of those.
@@ -216,11 +250,11 @@ impl CutSource for Counting {
     fn reader(&self) -> Box<dyn CutReader + '_> {
         struct Reader<'a>(&'a Counting);
         impl CutReader for Reader<'_> {
-            fn read(&mut self, cut: usize, _: &mut Rng, out: &mut [f32]) -> Result<()> {
+            fn read(&mut self, cut: usize, _: u64, out: &mut [f32]) -> Result<u32> {
                 assert_ne!(Some(cut), self.0.poison, "poisoned cut");
                 self.0.reads.fetch_add(1, Ordering::SeqCst);
                 out.fill(cut as f32);
-                Ok(())
+                Ok(0)
             }
         }
         Box::new(Reader(self))

@@ -10,6 +10,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use bregman_audio::AugmentConfig;
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use memmap2::Mmap;
@@ -36,6 +37,10 @@ pub struct FeatureCache {
 impl FeatureCache {
     /// Opens the cache of `cuts` at `path`, and builds it first if it is missing, incomplete or made from something else.
     pub fn open(path: &Path, cuts: Cuts, progress: &dyn Progress) -> Result<Self> {
+        if cuts.config().augment != AugmentConfig::default() {
+            let expected = "no augmentation with a feature cache: a cache repeats one epoch for ever";
+            return Err(Error::Setting { field: "augment", value: "on".to_owned(), expected });
+        }
         let header = header(&cuts);
         let size = HEADER + cuts.labels().len() * (record(&cuts) + 1);
         let current = |file: &Mmap| file.len() == size && file.starts_with(&header);
@@ -85,10 +90,10 @@ fn build(path: &Path, cuts: &Cuts, header: &[u8], progress: &dyn Progress) -> Re
                 .map_init(
                     || (cuts.reader(), vec![0f32; record(cuts) / 2]),
                     |(reader, features), &cut| {
-                        let read = reader.read(cut, &mut Rng::keyed(&[]), features);
+                        let read = reader.read(cut, Rng::keyed(&[cut as u64]).bits(), features);
                         progress.step();
                         match read {
-                            Ok(()) => Ok((features.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(), true)),
+                            Ok(_) => Ok((features.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(), true)),
                             Err(Error::Unreadable { .. }) => Ok((vec![0; record(cuts)], false)),
                             Err(other) => Err(other),
                         }
@@ -132,7 +137,7 @@ struct CacheReader<'a> {
 }
 
 impl CutReader for CacheReader<'_> {
-    fn read(&mut self, cut: usize, _: &mut Rng, out: &mut [f32]) -> Result<()> {
+    fn read(&mut self, cut: usize, _: u64, out: &mut [f32]) -> Result<u32> {
         let (file, record) = (&self.cache.file, 2 * self.bits.len());
         if file[HEADER + self.cache.labels().len() * record + cut] == 0 {
             let problem = "it could not be read when the feature cache was built".to_owned();
@@ -143,6 +148,6 @@ impl CutReader for CacheReader<'_> {
             *bits = u16::from_le_bytes([pair[0], pair[1]]);
         }
         self.bits.reinterpret_cast::<f16>().convert_to_f32_slice(out);
-        Ok(())
+        Ok(self.cache.labels()[cut])
     }
 }

@@ -1,21 +1,20 @@
-//! Cuts of audio as features: read, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
+//! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
 
 use std::sync::Arc;
 
-use bregman_audio::{Fbank, Features, level};
+use bregman_audio::{Augment, Fbank, Features, level};
 
 use super::plan::{CutConfig, Plan};
 use crate::manifest::Speakers;
-use crate::rng::Rng;
 use crate::source::AudioSource;
 use crate::{Error, Result};
 
 /// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.
 pub trait CutSource: Send + Sync {
-    /// The label of each cut.
+    /// The label of each cut as it is, without augmentation.
     fn labels(&self) -> &[u32];
 
-    /// Number of classes.
+    /// Number of classes, those that augmentation adds included.
     fn classes(&self) -> usize;
 
     /// `[frames, bins]` of every cut.
@@ -30,15 +29,17 @@ pub trait CutSource: Send + Sync {
 
 /// Reads cuts in one thread.
 pub trait CutReader {
-    /// Writes the features of `cut`, frames × bins, to `out`. What is random about them comes from `rng` alone.
-    fn read(&mut self, cut: usize, rng: &mut Rng, out: &mut [f32]) -> Result<()>;
+    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which a change of speed changes too.
+    /// What is random about them comes from `seed` alone.
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32>;
 }
 
 /// Cuts of a corpus, computed when asked for.
 pub struct Cuts {
     source: Arc<dyn AudioSource>,
     plan: Plan,
-    classes: usize,
+    speakers: usize,
+    augment: Augment,
     config: CutConfig,
     shape: [usize; 2],
 }
@@ -53,7 +54,8 @@ impl Cuts {
             let value = config.seconds.to_string();
             return Err(Error::Setting { field: "seconds", value, expected: "at least one window of the filterbank" });
         }
-        Ok(Self { source, plan, classes: speakers.len(), config, shape })
+        let augment = Augment::new(config.augment.clone()).map_err(front_end)?;
+        Ok(Self { source, plan, speakers: speakers.len(), augment, config, shape })
     }
 
     /// The settings.
@@ -73,7 +75,10 @@ impl Cuts {
 }
 
 fn front_end(error: bregman_audio::Error) -> Error {
-    Error::Setting { field: "features", value: error.to_string(), expected: "a valid filterbank" }
+    match error {
+        bregman_audio::Error::Config { field, value, expected } => Error::Setting { field, value, expected },
+        other => Error::Setting { field: "augment", value: other.to_string(), expected: "readable folders of audio" },
+    }
 }
 
 impl CutSource for Cuts {
@@ -82,7 +87,7 @@ impl CutSource for Cuts {
     }
 
     fn classes(&self) -> usize {
-        self.classes
+        self.speakers * self.augment.variants()
     }
 
     fn shape(&self) -> [usize; 2] {
@@ -110,21 +115,25 @@ struct Reader<'a> {
 }
 
 impl CutReader for Reader<'_> {
-    fn read(&mut self, cut: usize, _: &mut Rng, out: &mut [f32]) -> Result<()> {
-        let length = self.cuts.config.samples();
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
+        let Cuts { source, plan, speakers, augment, config, .. } = self.cuts;
+        let variant = augment.pick_variant(seed);
+        let needed = augment.source_length(config.samples(), variant);
         self.samples.clear();
-        for (utterance, range) in self.cuts.plan.pieces(cut, length) {
-            self.cuts.source.append(utterance, range, &mut self.samples)?;
+        for (utterance, range) in plan.pieces(cut, needed) {
+            source.append(utterance, range, &mut self.samples)?;
         }
-        repeat_to(&mut self.samples, length).ok_or_else(|| {
-            let problem = "it ends before the length that the manifest states".to_owned();
-            Error::Unreadable { utterance: self.cuts.name(cut), problem }
-        })?;
+        let unreadable = |problem: String| Error::Unreadable { utterance: self.cuts.name(cut), problem };
+        repeat_to(&mut self.samples, needed).ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
+        augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
+        self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
         level(&mut self.samples);
+        self.fbank.reseed(seed);
         self.fbank.compute_into(&self.samples, &mut self.features);
         self.features.subtract_mean();
+        augment.features(&mut self.features, seed);
         out.copy_from_slice(&self.features.data);
-        Ok(())
+        Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
     }
 }
 

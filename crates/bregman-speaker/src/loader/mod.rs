@@ -188,20 +188,20 @@ impl Inner {
         let mut cuts = order[first..order.len().min(first + self.config.batch)].to_vec();
         let [frames, bins] = self.source.shape();
         buffer.resize(cuts.len() * frames * bins, 0.0);
+        let mut labels = Vec::with_capacity(cuts.len());
         for (at, (cut, out)) in cuts.iter_mut().zip(buffer.chunks_exact_mut(frames * bins)).enumerate() {
             let mut rng = Rng::keyed(&[self.config.seed, 8, position.epoch, (first + at) as u64]);
-            self.read_or_replace(reader, cut, &mut rng, out)?;
+            labels.push(self.read_or_replace(reader, cut, &mut rng, out)?);
         }
-        let labels = cuts.iter().map(|&cut| self.source.labels()[cut as usize]).collect();
         let next = Position { epoch: position.epoch, batch: position.batch + 1 };
         let next = if next.batch == self.batches_per_epoch() { Position { epoch: position.epoch + 1, batch: 0 } } else { next };
         Ok(Batch { features: buffer, labels, shape: [cuts.len(), frames, bins], cuts, position, next })
     }
 
-    fn read_or_replace(&self, reader: &mut dyn CutReader, cut: &mut u32, rng: &mut Rng, out: &mut [f32]) -> Result<()> {
+    fn read_or_replace(&self, reader: &mut dyn CutReader, cut: &mut u32, rng: &mut Rng, out: &mut [f32]) -> Result<u32> {
         let mut attempts = 0;
         loop {
-            match reader.read(*cut as usize, rng, out) {
+            match reader.read(*cut as usize, rng.bits(), out) {
                 Err(Error::Unreadable { utterance, problem }) if !self.config.strict && attempts < MAX_REPLACEMENTS => {
                     let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
                     skipped.entry(utterance).or_insert((problem, 0)).1 += 1;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bregman_audio::{FbankConfig, RATE, cut};
+use bregman_audio::{AugmentConfig, FbankConfig, RATE, cut};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::{Manifest, Speakers, Utterance};
@@ -21,6 +21,7 @@ use crate::{Error, Result};
 /// | `seconds` | 3 | length of a cut | 0.1 … 60 |
 /// | `join_seconds` | 0 (off) | clips of one speaker and genre are joined to more than this; CN-Celeb: 5 | 0 … 600 |
 /// | `features` | SpeechBrain | the filterbank | |
+/// | `augment` | nothing | noise, rooms, speeds, masks | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CutConfig {
@@ -30,11 +31,13 @@ pub struct CutConfig {
     pub join_seconds: f64,
     /// The filterbank.
     pub features: FbankConfig,
+    /// What to do to the audio; nothing for validation.
+    pub augment: AugmentConfig,
 }
 
 impl Default for CutConfig {
     fn default() -> Self {
-        Self { seconds: 3.0, join_seconds: 0.0, features: FbankConfig::speechbrain() }
+        Self { seconds: 3.0, join_seconds: 0.0, features: FbankConfig::speechbrain(), augment: AugmentConfig::default() }
     }
 }
 
