@@ -15,7 +15,9 @@ pub(crate) struct Bar(ProgressBar);
 impl Bar {
     pub(crate) fn new(what: &'static str) -> Self {
         let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}");
-        Self(ProgressBar::no_length().with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+        let bar = ProgressBar::no_length().with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(std::time::Duration::from_millis(200)); // something moves while files are still being found
+        Self(bar)
     }
 }
 

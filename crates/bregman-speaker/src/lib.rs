@@ -5,11 +5,30 @@
 //!                                     synthetic ─┤                    ▲            │        ▲
 //!                                                └─▶ shards (tar) ────┘            └▶ cache ┘
 //! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use bregman_speaker::{CutConfig, Cuts, Loader, LoaderConfig, Position, SynthConfig, SynthCorpus};
+//!
+//! // Any corpus will do: `open_corpus` takes a manifest or a folder of shards; this one is made of synthetic voices in memory.
+//! let config = SynthConfig { speakers: 4, utterances: 4, held_out: 1, ..SynthConfig::default() };
+//! let (train, _test) = SynthCorpus::new(config)?.in_memory();
+//! let speakers = bregman_speaker::AudioSource::manifest(&train).speakers();
+//! let cuts = Cuts::new(Arc::new(train), &speakers, CutConfig::default())?;
+//! let loader = Loader::new(Arc::new(cuts), LoaderConfig { batch: 4, workers: 2, ..LoaderConfig::default() })?;
+//! for batch in loader.batches(Position::default())?.take(3) {
+//!     let batch = batch?;
+//!     assert_eq!(batch.shape, [4, 301, 80]);
+//!     // … a training step; `batch.next` is what to save to resume exactly here.
+//! }
+//! # Ok::<(), bregman_speaker::Error>(())
+//! ```
 #![deny(unsafe_code)] // one exception, with its reason: `mmap`
 
 mod corpus;
 mod error;
 mod files;
+mod hash;
 mod journal;
 mod loader;
 mod manifest;
@@ -34,7 +53,7 @@ pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
 pub use rng::Rng;
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
-pub use source::{AudioSource, FileCorpus, MemoryCorpus};
+pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};
 pub use split::split;
 pub use summary::{LengthClass, Summary};
 pub use synth::{SynthConfig, SynthCorpus};

@@ -17,7 +17,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::files::write_whole;
+use crate::names::{AUDIO_EXTENSIONS, stem};
 use crate::{Error, Result};
 
 const COLUMNS: [&str; 6] = ["utterance", "speaker", "path", "seconds", "session", "genre"];
@@ -133,6 +136,25 @@ impl Manifest {
         Speakers { names: names.into_iter().cloned().collect() }
     }
 
+    /// A manifest of files named by lists, such as the names of a trial list: those that exist under `root`, by the given name or with
+    /// another audio extension. The first folder of a name is taken for the speaker; lengths are unknown.
+    pub fn of_files<'a>(root: &Path, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut interner = Interner::default();
+        let mut seen = HashSet::new();
+        let mut utterances = Vec::new();
+        for name in names {
+            let exact = root.join(name);
+            let other =
+                || AUDIO_EXTENSIONS.iter().map(|extension| root.join(format!("{}.{extension}", stem(name)))).find(|path| path.is_file());
+            let Some(path) = (if exact.is_file() { Some(exact) } else { other() }) else { continue };
+            if seen.insert(stem(name).to_owned()) {
+                let speaker = interner.get(name.split('/').find(|part| !part.is_empty() && *part != ".").unwrap_or(name));
+                utterances.push(Utterance { id: name.to_owned(), speaker, path, seconds: None, session: None, genre: None });
+            }
+        }
+        Self { utterances }
+    }
+
     /// The manifest of the utterances that `keep` accepts, order kept.
     pub fn filtered(&self, mut keep: impl FnMut(&Utterance) -> bool) -> Self {
         Self { utterances: self.utterances.iter().filter(|utterance| keep(utterance)).cloned().collect() }
@@ -140,9 +162,22 @@ impl Manifest {
 }
 
 /// The class labels of a training set: speaker names in sorted order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "BTreeSet<Arc<str>>", into = "Vec<Arc<str>>")] // whatever a file holds, the names are sorted and differ
 pub struct Speakers {
     names: Vec<Arc<str>>,
+}
+
+impl From<BTreeSet<Arc<str>>> for Speakers {
+    fn from(names: BTreeSet<Arc<str>>) -> Self {
+        Self { names: names.into_iter().collect() }
+    }
+}
+
+impl From<Speakers> for Vec<Arc<str>> {
+    fn from(speakers: Speakers) -> Self {
+        speakers.names
+    }
 }
 
 impl Speakers {
@@ -243,9 +278,22 @@ mod tests {
     }
 
     #[test]
+    fn names_of_a_list_become_a_manifest_of_the_files_that_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("ann")).unwrap();
+        ["ann/1.flac", "ann/2.wav"].iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        let manifest = Manifest::of_files(dir.path(), ["ann/1.wav", "ann/2.wav", "ann/1.wav", "ann/3.wav"]);
+        let found: Vec<_> =
+            manifest.utterances.iter().map(|u| (u.id.as_str(), &*u.speaker, u.path.strip_prefix(dir.path()).unwrap())).collect();
+        assert_eq!(found, [("ann/1.wav", "ann", Path::new("ann/1.flac")), ("ann/2.wav", "ann", Path::new("ann/2.wav"))]);
+    }
+
+    #[test]
     fn labels_follow_sorted_names() {
         let speakers = parse("path,speaker\n1,zoe\n2,ann\n3,zoe\n").unwrap().speakers();
         assert_eq!((speakers.len(), speakers.label("ann"), speakers.label("zoe"), speakers.label("bob")), (2, Some(0), Some(1), None));
+        assert_eq!(serde_json::to_string(&speakers).unwrap(), r#"["ann","zoe"]"#);
+        assert_eq!(serde_json::from_str::<Speakers>(r#"["zoe","ann","zoe"]"#).unwrap(), speakers);
     }
 
     proptest! {

@@ -38,6 +38,8 @@ pub struct PrepareConfig {
     pub validation: f64,
     /// Seed of that split.
     pub seed: u64,
+    /// Decode every file to its end instead of trusting its header: slow, finds damage behind an intact header.
+    pub verify: bool,
     /// Fail on the first unreadable file instead of listing it.
     pub strict: bool,
     /// Replace existing files.
@@ -85,7 +87,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
         return Err(Error::Empty { path: config.root.clone(), expected: "speakers that are not in the excluded trial lists".to_owned() });
     }
     let journal_path = beside(&config.out, "partial");
-    let title = format!("{:?} {:?} {}", config.corpus, config.part, config.root.display());
+    let title = format!("{:?} {:?} verify {} {}", config.corpus, config.part, config.verify, config.root.display());
     let (journal, known) = Journal::open(&journal_path, &title)?;
     let known = |id: &str| known.get(id).cloned();
     let resumed = manifest.utterances.iter().filter(|utterance| known(&utterance.id).is_some()).count();
@@ -98,7 +100,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             let measured = match known(&utterance.id) {
                 Some(measured) => measured,
                 None => {
-                    let measured = seconds(&utterance.path);
+                    let measured = seconds(&utterance.path, config.verify);
                     journal.note(&utterance.id, &measured)?;
                     measured
                 }
@@ -142,19 +144,28 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     Ok(prepared)
 }
 
-/// Length of a file: from its header, or by decoding where the header does not say.
-fn seconds(path: &Path) -> Measured {
+/// Length of a file: from its header, or by decoding where the header does not say or is not to be trusted.
+fn seconds(path: &Path, verify: bool) -> Measured {
     let measure = || -> bregman_audio::Result<f64> {
         let mut decoder = Decoder::open(path)?;
         let probe = decoder.probe();
-        if let Some(seconds) = probe.seconds().filter(|seconds| *seconds > 0.0) {
+        let stated = probe.seconds().filter(|seconds| *seconds > 0.0);
+        if let (Some(seconds), false) = (stated, verify) {
             return Ok(seconds);
         }
         let mut samples = 0;
         while let Some(block) = decoder.next_block()? {
             samples += block.len();
         }
-        if samples == 0 { Err(bregman_audio::Error::Empty) } else { Ok(samples as f64 / f64::from(probe.rate)) }
+        let decoded = samples as f64 / f64::from(probe.rate);
+        match stated {
+            _ if samples == 0 => Err(bregman_audio::Error::Empty),
+            Some(stated) if decoded + 0.1 < stated => {
+                let reason = format!("only {decoded:.2} s of the {stated:.2} s that its header states can be decoded");
+                Err(bregman_audio::Error::Decode { reason })
+            }
+            _ => Ok(decoded),
+        }
     };
     measure().map_err(|error| match unreadable("", error) {
         Error::Unreadable { problem, .. } => problem,

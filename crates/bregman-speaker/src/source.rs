@@ -1,10 +1,13 @@
 //! Where the audio of an utterance comes from: files, memory, or shards (see [`crate::ShardCorpus`]).
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE, resample};
 
 use crate::manifest::Manifest;
+use crate::shard::ShardCorpus;
 use crate::{Error, Result};
 
 /// Audio by utterance number: 16 kHz, mono, in [−1, 1].
@@ -20,6 +23,11 @@ pub trait AudioSource: Send + Sync {
         let mut samples = Vec::new();
         self.append(utterance, 0..usize::MAX, &mut samples).map(|()| samples)
     }
+}
+
+/// Opens a corpus: a folder of shards, or a manifest, whose relative paths count from `root` if given.
+pub fn open_corpus(path: &Path, root: Option<&Path>) -> Result<Arc<dyn AudioSource>> {
+    Ok(if path.is_dir() { Arc::new(ShardCorpus::open(path)?) } else { Arc::new(FileCorpus(Manifest::read(path, root)?)) })
 }
 
 /// Utterances in their own files.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::hash::hash;
 use crate::manifest::Manifest;
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -32,11 +33,6 @@ pub fn split(manifest: &Manifest, fraction: f64, seed: u64) -> Result<(Manifest,
         Manifest { utterances: chosen.map(|(utterance, _)| utterance.clone()).collect() }
     };
     Ok((part(false), part(true)))
-}
-
-/// FNV-1a, 64 bits: a fixed number for a name, on every machine and in every version.
-pub(crate) fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xCBF2_9CE4_8422_2325, |state, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
 #[cfg(test)]

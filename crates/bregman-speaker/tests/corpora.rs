@@ -24,7 +24,18 @@ fn text(path: PathBuf, content: &str) {
 
 fn config(corpus: Corpus, root: &Path, out: PathBuf) -> PrepareConfig {
     let root = root.to_owned();
-    PrepareConfig { corpus, root, out, part: Part::All, exclude: Vec::new(), validation: 0.0, seed: 1, strict: false, force: false }
+    PrepareConfig {
+        corpus,
+        root,
+        out,
+        part: Part::All,
+        exclude: Vec::new(),
+        validation: 0.0,
+        seed: 1,
+        verify: false,
+        strict: false,
+        force: false,
+    }
 }
 
 /// `(id, speaker, session, genre)` of every utterance.
@@ -160,6 +171,21 @@ fn prepare_measures_lists_the_unreadable_and_writes_a_summary() {
 }
 
 #[test]
+fn verify_finds_damage_behind_an_intact_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data");
+    tree(&root, &["ann/1.wav", "ann/2.wav"]);
+    let whole = std::fs::read(root.join("ann/2.wav")).unwrap();
+    std::fs::write(root.join("ann/2.wav"), &whole[..whole.len() / 3]).unwrap();
+    let quick = prepare(&config(Corpus::Folder, &root, dir.path().join("quick.csv")), &()).unwrap();
+    assert_eq!((quick.summary.utterances, quick.unreadable.len()), (2, 0));
+    let thorough = PrepareConfig { verify: true, ..config(Corpus::Folder, &root, dir.path().join("thorough.csv")) };
+    let thorough = prepare(&thorough, &()).unwrap();
+    assert_eq!((thorough.summary.utterances, thorough.unreadable.len()), (1, 1));
+    assert!(thorough.unreadable[0].problem.contains("of the 0.20 s"), "{}", thorough.unreadable[0].problem);
+}
+
+#[test]
 fn prepare_splits_and_excludes_test_speakers() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("data");
@@ -199,11 +225,18 @@ fn real_csv_corpora_and_their_trials_resolve() {
             let multi = Trials::read(&root.join("trials_multi.txt")).unwrap().resolve(&test, Some(&map)).unwrap();
             assert_eq!((multi.models.len(), multi.models[0].len(), multi.trials.len()), (10, 5, 1900));
         }
+        let files = open_corpus(&root.join("test.csv"), None).unwrap();
+        let cuts = Cuts::new(files, &test.speakers(), CutConfig::default()).unwrap();
+        let config = LoaderConfig { batch: 32, drop_last: false, workers: 2, ..LoaderConfig::default() };
+        let loader = Loader::new(std::sync::Arc::new(cuts), config).unwrap();
+        let read: usize = loader.epoch(0).unwrap().map(|batch| batch.unwrap().labels.len()).sum();
+        assert!(read >= test.utterances.len() && loader.skipped().is_empty(), "{read} cuts, skipped {:?}", loader.skipped());
+
         let dir = tempfile::tempdir().unwrap();
-        let folder = prepare(&config(Corpus::Folder, &root, dir.path().join("m.csv")), &()).unwrap();
+        let folder = prepare(&self::config(Corpus::Folder, &root, dir.path().join("m.csv")), &()).unwrap();
         assert_eq!((folder.summary.speakers, folder.summary.utterances, folder.unreadable.len()), (speakers, utterances, 0));
         let csv = dir.path().join("t.csv");
-        prepare(&config(Corpus::Csv, &root.join("test.csv"), csv.clone()), &()).unwrap();
+        prepare(&self::config(Corpus::Csv, &root.join("test.csv"), csv.clone()), &()).unwrap();
         let measured = Manifest::read(&csv, None).unwrap();
         for utterance in &test.utterances {
             let again = measured.utterances.iter().find(|other| other.id == utterance.id).unwrap();

@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Seed of the split
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Decode every file to its end instead of trusting its header (slow)
+    #[arg(long)]
+    verify: bool,
     /// Stop at the first unreadable file
     #[arg(long)]
     strict: bool,
@@ -96,6 +99,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         exclude: args.exclude_trials,
         validation: args.validation,
         seed: args.seed,
+        verify: args.verify,
         strict: args.strict,
         force: args.force,
     };

@@ -1,11 +1,13 @@
 //! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
 
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use bregman_audio::{Augment, Fbank, Features, level};
 
 use super::plan::{CutConfig, Plan};
-use crate::manifest::Speakers;
+use crate::hash::Fnv;
+use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
 use crate::{Error, Result};
 
@@ -65,12 +67,14 @@ impl Cuts {
 
     /// A number that changes when the content of any cut would: settings, utterances, their lengths and order.
     pub fn fingerprint(&self) -> u64 {
-        let mut text = serde_json::to_string(&self.config).expect("settings are plain data");
-        for utterance in &self.source.manifest().utterances {
-            text +=
-                &format!("\n{}\t{}\t{:?}\t{:?}\t{:?}", utterance.id, utterance.speaker, utterance.path, utterance.seconds, utterance.genre);
+        let mut hash = Fnv::default();
+        let settings = serde_json::to_string(&self.config).expect("settings are plain data");
+        let mut write = |text: fmt::Arguments<'_>| hash.write_fmt(text).expect("a hash takes any text");
+        write(format_args!("{settings}"));
+        for Utterance { id, speaker, path, seconds, genre, .. } in &self.source.manifest().utterances {
+            write(format_args!("\n{id}\t{speaker}\t{}\t{seconds:?}\t{genre:?}", path.display()));
         }
-        crate::split::hash(&text)
+        hash.finish()
     }
 }
 

@@ -158,6 +158,7 @@ fn joined(manifest: &Manifest, lengths: &[u32], limit: u64) -> Vec<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::path::Path;
 
     fn manifest(lines: &str) -> Manifest {
@@ -200,5 +201,29 @@ mod tests {
         let (train, valid) = (manifest("a,x,,3,1\n"), manifest("b,z,,3,2\n"));
         let message = Plan::new(&valid, &train.speakers(), &CutConfig::default()).unwrap_err().to_string();
         assert_eq!(message, "/2: speaker 'z' is not among the 1 speakers of the training set");
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_take_every_sample_at_most_once_and_have_their_length(
+            lengths in proptest::collection::vec((0u32..20, 0u8..3, 0u8..2), 1..30), join in 0u32..8
+        ) {
+            let lines: String =
+                lengths.iter().enumerate().map(|(n, (half, speaker, genre))| format!("{n},s{speaker},g{genre},{},{n}\n", f64::from(*half) / 2.0)).collect();
+            let plan = plan(&lines, f64::from(join)).unwrap();
+            let mut taken: Vec<Vec<Range<usize>>> = vec![Vec::new(); lengths.len()];
+            for cut in 0..plan.labels.len() {
+                let pieces: Vec<_> = plan.pieces(cut, 48_000).collect();
+                let group: usize = plan.utterances(cut).iter().map(|&n| plan.lengths[n as usize] as usize).sum();
+                prop_assert_eq!(pieces.iter().map(|(_, range)| range.len()).sum::<usize>(), group.min(48_000));
+                let kind = |n: usize| (lengths[n].1, lengths[n].2);
+                prop_assert!(pieces.iter().all(|(n, _)| kind(*n) == kind(pieces[0].0)));
+                pieces.into_iter().for_each(|(number, range)| taken[number].push(range));
+            }
+            for ranges in &mut taken {
+                ranges.sort_by_key(|range| range.start);
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            }
+        }
     }
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::{Interner, Manifest, Utterance};
 use crate::rng::Rng;
+use crate::source::MemoryCorpus;
 use crate::{Error, Result};
 use session::Session;
 use voice::Voice;
@@ -120,6 +121,15 @@ impl SynthCorpus {
     pub fn render_all(&self) -> Vec<Vec<i16>> {
         let per_speaker = self.config.utterances;
         (0..self.config.speakers * per_speaker).into_par_iter().map(|at| self.render(at / per_speaker, at % per_speaker)).collect()
+    }
+
+    /// The corpus without a disk: (training, held-out) speakers.
+    pub fn in_memory(&self) -> (MemoryCorpus, MemoryCorpus) {
+        let (train, test) = self.divide(&self.manifest());
+        let mut samples = self.render_all();
+        let held_out = samples.split_off(train.utterances.len());
+        let corpus = |manifest, samples| MemoryCorpus::new(manifest, samples).expect("one rendering per utterance");
+        (corpus(train, samples), corpus(test, held_out))
     }
 
     fn length(&self, speaker: usize, number: usize) -> f64 {

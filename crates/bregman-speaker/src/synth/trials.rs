@@ -3,8 +3,12 @@
 //! Targets are pairs of one speaker from *different* sessions, so the channel never helps; as many nontargets are drawn by the seed.
 //! Enrollment models take the first utterance of every session of the first half, and meet every utterance of the second half.
 
+use std::path::Path;
+
 use super::SynthCorpus;
+use crate::Result;
 use crate::rng::Rng;
+use crate::trials::Trials;
 
 /// More target trials than this are thinned by the seed.
 const MAX_TARGETS: usize = 20_000;
@@ -17,6 +21,11 @@ pub(super) struct Lists {
 }
 
 impl SynthCorpus {
+    /// Trials between utterances of held-out speakers, half of them targets; an error if fewer than two speakers or sessions are there.
+    pub fn trials(&self) -> Result<Trials> {
+        Trials::parse(self.lists().trials.as_bytes(), Path::new("synthetic trials"))
+    }
+
     fn name(&self, (speaker, number): (usize, usize)) -> String {
         format!("s{speaker:05}/{:02}-{number:03}.wav", number / self.config.per_session)
     }

@@ -60,7 +60,7 @@ impl SynthCorpus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Enrollments, SynthConfig, Trials};
+    use crate::{AudioSource, Enrollments, SynthConfig, Trials};
 
     #[test]
     fn a_written_corpus_has_resolvable_trials_across_sessions_and_disjoint_speakers() {
@@ -81,6 +81,8 @@ mod tests {
         }
         let trials = Trials::read(&folder.join("trials.txt")).unwrap().resolve(&test, None).unwrap();
         assert_eq!(trials.trials.len(), 2 * 3 * 4);
+        let (_, in_memory) = corpus.in_memory();
+        assert_eq!(corpus.trials().unwrap().resolve(in_memory.manifest(), None).unwrap(), trials);
         for trial in &trials.trials {
             let (a, b) = (&test.utterances[trials.models[trial.enroll as usize][0]], &test.utterances[trial.test as usize]);
             assert_eq!(trial.target, a.speaker == b.speaker);
