@@ -20,31 +20,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal of the same run and returns what it knows, or starts a new one.
     pub(crate) fn open(path: &Path, title: &str) -> Result<(Self, HashMap<String, Measured>)> {
-        let mut known = HashMap::new();
-        let mut valid = 0; // bytes up to the last complete line: a kill may have torn the one after
-        if let Ok(bytes) = std::fs::read(path) {
-            let mut csv = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&bytes[..]);
-            let mut record = csv::StringRecord::new();
-            let same = matches!(csv.read_record(&mut record), Ok(true)) && record.iter().eq([title, "", ""]);
-            while same {
-                let at = csv.position().byte() as usize;
-                if at == 0 || bytes.get(at - 1) != Some(&b'\n') {
-                    break;
-                }
-                valid = at;
-                if !matches!(csv.read_record(&mut record), Ok(true)) || record.len() != 3 {
-                    break;
-                }
-                if csv.position().byte() as usize == bytes.len() && bytes.last() != Some(&b'\n') {
-                    break;
-                }
-                let measured = match record[1].parse::<f64>() {
-                    Ok(seconds) => Ok(seconds),
-                    Err(_) => Err(record[2].to_owned()),
-                };
-                known.insert(record[0].to_owned(), measured);
-            }
-        }
+        let (known, valid) = std::fs::read(path).map_or_else(|_| (HashMap::new(), 0), |bytes| replay(&bytes, title));
         let open = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
             file.set_len(valid as u64)?;
@@ -61,7 +37,8 @@ impl Journal {
     pub(crate) fn note(&self, id: &str, measured: &Measured) -> Result<()> {
         match measured {
             Ok(seconds) => self.line([id, &seconds.to_string(), ""]),
-            Err(problem) => self.line([id, "", problem]),
+            // No line break in the last field: a torn line could pass for a whole one.
+            Err(problem) => self.line([id, "", &problem.replace(['\n', '\r'], " ")]),
         }
     }
 
@@ -73,6 +50,26 @@ impl Journal {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(&bytes).map_err(Error::io(&self.path))
     }
+}
+
+/// The whole lines of a journal with this title, and how many bytes they take: a kill may have torn the line after.
+fn replay(bytes: &[u8], title: &str) -> (HashMap<String, Measured>, usize) {
+    let mut csv = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+    let (mut known, mut valid) = (HashMap::new(), 0);
+    let mut record = csv::StringRecord::new();
+    while let Ok(true) = csv.read_record(&mut record) {
+        let end = csv.position().byte() as usize;
+        let whole = record.len() == 3 && bytes[..end].ends_with(b"\n");
+        if !whole || (valid == 0 && !record.iter().eq([title, "", ""])) {
+            break;
+        }
+        if valid > 0 {
+            let measured = record[1].parse::<f64>().map_err(|_| record[2].to_owned());
+            known.insert(record[0].to_owned(), measured);
+        }
+        valid = end;
+    }
+    (known, valid)
 }
 
 #[cfg(test)]
@@ -95,7 +92,7 @@ mod tests {
         for cut in 0..bytes.len() {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let (journal, known) = Journal::open(&path, "run 1").unwrap();
-            assert!(known.get("c").is_none() && known.get("a").is_none_or(|a| *a == Ok(1.5)), "cut at {cut}: {known:?}");
+            assert!(!known.contains_key("c") && known.get("a").is_none_or(|a| *a == Ok(1.5)), "cut at {cut}: {known:?}");
             journal.note("d", &Ok(4.0)).unwrap();
             let (_, again) = Journal::open(&path, "run 1").unwrap();
             assert_eq!(again.len(), known.len() + 1, "cut at {cut}: {again:?}");

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use bregman_audio::{AugmentConfig, FbankConfig, RATE, cut};
 use serde::{Deserialize, Serialize};
@@ -131,9 +130,9 @@ fn joined(manifest: &Manifest, lengths: &[u32], limit: u64) -> Vec<Vec<u32>> {
     if limit == 0 {
         return (0..lengths.len() as u32).map(|number| vec![number]).collect();
     }
-    let mut by_kind: BTreeMap<(&Arc<str>, &Option<Arc<str>>), Vec<u32>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<(&str, Option<&str>), Vec<u32>> = BTreeMap::new();
     for (number, utterance) in (0..).zip(&manifest.utterances) {
-        by_kind.entry((&utterance.speaker, &utterance.genre)).or_default().push(number);
+        by_kind.entry((&utterance.speaker, utterance.genre.as_deref())).or_default().push(number);
     }
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for numbers in by_kind.into_values() {

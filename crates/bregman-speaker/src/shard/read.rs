@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE};
@@ -116,11 +116,11 @@ fn walk(folder: &Path) -> Result<Vec<Entry>> {
         }
     }
     paths.sort();
-    let entries: Vec<Vec<Entry>> = paths.par_iter().map(|path| entries(path)).collect::<Result<_>>()?;
+    let entries: Vec<Vec<Entry>> = paths.par_iter().map(|path| entries(path.as_path())).collect::<Result<_>>()?;
     Ok(entries.into_iter().flatten().collect())
 }
 
-fn entries(path: &PathBuf) -> Result<Vec<Entry>> {
+fn entries(path: &Path) -> Result<Vec<Entry>> {
     let bytes = map(path)?;
     let shard: Arc<str> = path.file_name().unwrap_or_default().to_string_lossy().into();
     let members = members(&bytes, path)?;

@@ -4,7 +4,7 @@
 //! are drawn per session, independent of the speaker. They dominate the long-term mean spectrum, so a feature mean tells sessions
 //! apart rather than speakers; subtracting that mean removes most of the channel and leaves the voice.
 
-use std::f64::consts::{PI, TAU};
+use std::f64::consts::{FRAC_1_SQRT_2, PI, TAU};
 
 use super::RATE;
 use crate::rng::Rng;
@@ -98,12 +98,12 @@ impl Biquad {
     }
 
     fn low_pass(cutoff: f64) -> Self {
-        let (cos, alpha) = angle(cutoff, 0.7071);
+        let (cos, alpha) = angle(cutoff, FRAC_1_SQRT_2);
         Self::new([(1.0 - cos) / 2.0, 1.0 - cos, (1.0 - cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
     }
 
     fn high_pass(cutoff: f64) -> Self {
-        let (cos, alpha) = angle(cutoff, 0.7071);
+        let (cos, alpha) = angle(cutoff, FRAC_1_SQRT_2);
         Self::new([(1.0 + cos) / 2.0, -1.0 - cos, (1.0 + cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
     }
 
