@@ -110,6 +110,14 @@ impl Error {
         move |source| Self::Io { path, source }
     }
 
+    /// What the audio crate says about settings that came from here.
+    pub(crate) fn front_end(error: bregman_audio::Error) -> Self {
+        match error {
+            bregman_audio::Error::Config { field, value, expected } => Self::Setting { field, value, expected },
+            other => Self::Setting { field: "augment", value: other.to_string(), expected: "readable folders of audio" },
+        }
+    }
+
     pub(crate) fn format(path: &Path, problem: impl Into<String>) -> Self {
         Self::Format { path: path.to_owned(), problem: problem.into() }
     }

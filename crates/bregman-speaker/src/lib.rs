@@ -27,6 +27,7 @@
 
 mod corpus;
 mod error;
+mod extract;
 mod files;
 mod hash;
 mod journal;
@@ -46,6 +47,7 @@ mod trials;
 
 pub use corpus::{Corpus, Part};
 pub use error::{Error, Result};
+pub use extract::Extractor;
 pub use loader::{Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped};
 pub use manifest::{Manifest, Speakers, Utterance};
 pub use names::{AUDIO_EXTENSIONS, NameIndex};

@@ -73,6 +73,15 @@ mod tests {
     }
 
     #[test]
+    fn streams_never_change_between_versions() {
+        let mut rng = Rng::keyed(&[1, 2, 3]);
+        assert_eq!([rng.bits(), rng.bits()], [0xed24_dcf6_6f47_d12b, 0x61f6_2f7c_133d_d319]);
+        let mut items = [0, 1, 2, 3, 4, 5, 6, 7];
+        Rng::keyed(&[4]).shuffle(&mut items);
+        assert_eq!(items, [3, 5, 1, 2, 4, 0, 7, 6]);
+    }
+
+    #[test]
     fn uniform_and_normal_have_their_moments() {
         let mut rng = Rng::keyed(&[7]);
         let n = 100_000;

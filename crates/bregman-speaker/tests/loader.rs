@@ -280,6 +280,14 @@ fn a_slow_trainer_bounds_what_is_prepared() {
 }
 
 #[test]
+fn an_epoch_ends_and_nothing_is_prepared_beyond_it() {
+    let (source, reads) = counting(None);
+    let loader = loader(source, LoaderConfig { batch: 300, drop_last: false, workers: 3, ..LoaderConfig::default() });
+    let sizes: Vec<usize> = loader.epoch(5).unwrap().map(|batch| batch.unwrap().shape[0]).collect();
+    assert_eq!((sizes, reads.load(Ordering::SeqCst)), (vec![300, 300, 300, 100], 1000));
+}
+
+#[test]
 fn recycled_memory_does_not_leak_into_the_next_batch() {
     let (source, _) = counting(None);
     let loader = loader(source, LoaderConfig { batch: 7, drop_last: false, workers: 2, ..LoaderConfig::default() });

@@ -3,9 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use bregman_audio::{Augment, Fbank, Features, level};
+use bregman_audio::Augment;
 
 use super::plan::{CutConfig, Plan};
+use crate::extract::Extractor;
 use crate::hash::Fnv;
 use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
@@ -50,13 +51,12 @@ impl Cuts {
     /// Plans the cuts of `source`; labels are those of `speakers`, which for validation data are the training set's.
     pub fn new(source: Arc<dyn AudioSource>, speakers: &Speakers, config: CutConfig) -> Result<Self> {
         let plan = Plan::new(source.manifest(), speakers, &config)?;
-        let fbank = Fbank::new(config.features.clone()).map_err(front_end)?;
-        let shape = [fbank.frames(config.samples()), config.features.bins];
+        let shape = [Extractor::new(&config.features)?.frames(config.samples()), config.features.bins];
         if shape[0] == 0 {
             let value = config.seconds.to_string();
             return Err(Error::Setting { field: "seconds", value, expected: "at least one window of the filterbank" });
         }
-        let augment = Augment::new(config.augment.clone()).map_err(front_end)?;
+        let augment = Augment::new(config.augment.clone()).map_err(Error::front_end)?;
         Ok(Self { source, plan, speakers: speakers.len(), augment, config, shape })
     }
 
@@ -75,13 +75,6 @@ impl Cuts {
             write(format_args!("\n{id}\t{speaker}\t{}\t{seconds:?}\t{genre:?}", path.display()));
         }
         hash.finish()
-    }
-}
-
-fn front_end(error: bregman_audio::Error) -> Error {
-    match error {
-        bregman_audio::Error::Config { field, value, expected } => Error::Setting { field, value, expected },
-        other => Error::Setting { field: "augment", value: other.to_string(), expected: "readable folders of audio" },
     }
 }
 
@@ -106,16 +99,15 @@ impl CutSource for Cuts {
     }
 
     fn reader(&self) -> Box<dyn CutReader + '_> {
-        let fbank = Fbank::new(self.config.features.clone()).expect("checked when the cuts were planned");
-        Box::new(Reader { cuts: self, fbank, samples: Vec::new(), features: Features::default() })
+        let extractor = Extractor::new(&self.config.features).expect("checked when the cuts were planned");
+        Box::new(Reader { cuts: self, extractor, samples: Vec::new() })
     }
 }
 
 struct Reader<'a> {
     cuts: &'a Cuts,
-    fbank: Fbank,
+    extractor: Extractor,
     samples: Vec<f32>,
-    features: Features,
 }
 
 impl CutReader for Reader<'_> {
@@ -131,12 +123,9 @@ impl CutReader for Reader<'_> {
         repeat_to(&mut self.samples, needed).ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
         augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
         self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
-        level(&mut self.samples);
-        self.fbank.reseed(seed);
-        self.fbank.compute_into(&self.samples, &mut self.features);
-        self.features.subtract_mean();
-        augment.features(&mut self.features, seed);
-        out.copy_from_slice(&self.features.data);
+        let features = self.extractor.extract(&mut self.samples, seed);
+        augment.features(features, seed);
+        out.copy_from_slice(&features.data);
         Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
     }
 }

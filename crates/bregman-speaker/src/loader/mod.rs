@@ -161,12 +161,12 @@ impl Loader {
                 expected: "a batch of this loader's epoch; was the batch size changed?",
             });
         }
-        Batches::start(self.inner.clone(), from)
+        Batches::start(self.inner.clone(), from, u64::MAX)
     }
 
-    /// The batches of one epoch from its start.
-    pub fn epoch(&self, epoch: u64) -> Result<impl Iterator<Item = Result<Batch>> + use<>> {
-        Ok(self.batches(Position { epoch, batch: 0 })?.take(self.batches_per_epoch() as usize))
+    /// The batches of one epoch from its start; nothing is prepared beyond it.
+    pub fn epoch(&self, epoch: u64) -> Result<Batches> {
+        Batches::start(self.inner.clone(), Position { epoch, batch: 0 }, self.batches_per_epoch())
     }
 
     /// Files that could not be read so far, by name.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use super::{Batch, Inner, Position};
 use crate::{Error, Result};
 
-/// An endless stream of batches, epoch after epoch, in order. It ends only after an error.
+/// A stream of batches, epoch after epoch, in order. It ends after an error, and where [`super::Loader::epoch`] says.
 pub struct Batches {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -21,6 +21,8 @@ pub struct Batches {
 struct Shared {
     inner: Arc<Inner>,
     ahead: u64,
+    /// Batches in the stream.
+    total: u64,
     state: Mutex<State>,
     /// Signals workers: there is room, or it is over.
     room: Condvar,
@@ -55,10 +57,12 @@ impl Shared {
         let mut reader = self.inner.source.reader();
         loop {
             let mut state = self.lock();
-            while !state.stop && state.issued - state.taken >= self.ahead {
+            while !state.stop && state.issued < self.total && state.issued - state.taken >= self.ahead {
                 state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.stop {
+            if state.stop || state.issued == self.total {
+                drop(state);
+                self.room.notify_all(); // whoever else waits for room is done too
                 return;
             }
             let (number, position, order) = (state.issued, state.next, state.order.clone());
@@ -83,11 +87,11 @@ impl Shared {
 }
 
 impl Batches {
-    pub(super) fn start(inner: Arc<Inner>, from: Position) -> Result<Self> {
+    pub(super) fn start(inner: Arc<Inner>, from: Position, total: u64) -> Result<Self> {
         let workers = inner.config.workers;
         let ahead = inner.config.ahead.unwrap_or(workers + 2) as u64;
         let state = State { next: from, order: Arc::default(), issued: 0, taken: 0, shelf: BTreeMap::new(), used: Vec::new(), stop: false };
-        let shared = Arc::new(Shared { inner, ahead, state: Mutex::new(state), room: Condvar::new(), ready: Condvar::new() });
+        let shared = Arc::new(Shared { inner, ahead, total, state: Mutex::new(state), room: Condvar::new(), ready: Condvar::new() });
         shared.lock().order = shared.order(from.epoch);
         let mut batches = Self { shared, threads: Vec::new(), failed: false };
         for number in 0..workers {
@@ -108,11 +112,11 @@ impl Iterator for Batches {
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
         let mut state = self.shared.lock();
         let number = state.taken;
+        if self.failed || number == self.shared.total {
+            return None;
+        }
         let batch = loop {
             if let Some(batch) = state.shelf.remove(&number) {
                 break batch;

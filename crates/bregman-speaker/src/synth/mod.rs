@@ -1,4 +1,5 @@
-//! A synthetic-voice corpus for the demo and the tests: seconds to make, the same on every machine for a seed.
+//! A synthetic-voice corpus for the demo and the tests: seconds to make, the same for a seed (another math library may move single
+//! samples by one step).
 //!
 //! `speakers` × `utterances`, `per_session` utterances in each recording session. The last `held_out` speakers are for testing only.
 //! Utterance n of a speaker is drawn from (seed, speaker, n) alone: a larger corpus contains the smaller one, and any utterance can
