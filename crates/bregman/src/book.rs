@@ -1,0 +1,3 @@
+//! The method, chapter by chapter.
+/// Stability.
+pub mod stability {}

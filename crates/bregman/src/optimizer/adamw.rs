@@ -1,0 +1,116 @@
+//! AdamW, the dense baseline, and the Adam step that AdaBreg shares with it.
+
+use serde::{Deserialize, Serialize};
+
+use super::pass::{Block, Update};
+use crate::error::{Result, require};
+
+/// Settings of AdamW (Loshchilov and Hutter, 2019): θ ← (1 − τ·w)·θ − τ·m̂ / (√v̂ + ε).
+///
+/// | setting | default | purpose | range |
+/// | --- | --- | --- | --- |
+/// | `beta1`, `beta2` | 0.9, 0.999 | decay of the moments | [0, 1) |
+/// | `eps` | 1e-8 | keeps the quotient finite | > 0 |
+/// | `weight_decay` | 1e-4 | w, decoupled | ≥ 0 |
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdamW {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 1e-4 }
+    }
+}
+
+impl AdamW {
+    fn moments(&self) -> Moments {
+        Moments { beta1: self.beta1, beta2: self.beta2, eps: self.eps, weight_decay: self.weight_decay }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.moments().check("adamw")
+    }
+
+    pub(super) fn at(&self, step: u64, tau: f64) -> AdamWUpdate {
+        AdamWUpdate(self.moments().at(step, tau))
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct AdamWUpdate(AdamStep);
+
+impl Update for AdamWUpdate {
+    #[inline(always)]
+    fn advance(self, Block { g, theta, m, v, .. }: Block<'_>) {
+        self.0.advance(g, theta, m, v);
+    }
+}
+
+/// What Adam's step needs, whatever variable it acts on.
+pub(super) struct Moments {
+    pub(super) beta1: f64,
+    pub(super) beta2: f64,
+    pub(super) eps: f64,
+    pub(super) weight_decay: f64,
+}
+
+impl Moments {
+    pub(super) fn check(&self, owner: &str) -> Result<()> {
+        let field = |name: &str| format!("{owner}.{name}");
+        require((0.0..1.0).contains(&self.beta1), &field("beta1"), self.beta1, "a number in [0, 1)")?;
+        require((0.0..1.0).contains(&self.beta2), &field("beta2"), self.beta2, "a number in [0, 1)")?;
+        require(self.eps > 0.0 && self.eps.is_finite(), &field("eps"), self.eps, "a number > 0")?;
+        require(self.weight_decay >= 0.0 && self.weight_decay.is_finite(), &field("weight_decay"), self.weight_decay, "a number ≥ 0")
+    }
+
+    /// The coefficients of step k (counted from 1).
+    pub(super) fn at(&self, step: u64, tau: f64) -> AdamStep {
+        let corrected = |beta: f64| 1.0 - beta.powf(step as f64);
+        AdamStep {
+            beta1: self.beta1 as f32,
+            beta2: self.beta2 as f32,
+            fresh1: (1.0 - self.beta1) as f32,
+            fresh2: (1.0 - self.beta2) as f32,
+            eps: self.eps as f32,
+            per_root: (1.0 / corrected(self.beta2).sqrt()) as f32,
+            rate: (tau / corrected(self.beta1)) as f32,
+            keep: (1.0 - tau * self.weight_decay) as f32,
+        }
+    }
+}
+
+/// Adam's step with the bias corrections of one step worked in.
+#[derive(Clone, Copy)]
+pub(super) struct AdamStep {
+    beta1: f32,
+    beta2: f32,
+    fresh1: f32,
+    fresh2: f32,
+    eps: f32,
+    /// 1/√(1 − β₂ᵏ)
+    per_root: f32,
+    /// τ/(1 − β₁ᵏ)
+    rate: f32,
+    /// 1 − τ·w
+    keep: f32,
+}
+
+impl AdamStep {
+    #[inline(always)]
+    pub(super) fn advance(self, g: &[f32], x: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+        for (((x, m), v), &g) in x.iter_mut().zip(m).zip(v).zip(g) {
+            *m = self.beta1 * *m + self.fresh1 * g;
+            *v = self.beta2 * *v + self.fresh2 * (g * g);
+            *x = self.keep * *x - self.rate * (*m / (v.sqrt() * self.per_root + self.eps));
+        }
+    }
+}

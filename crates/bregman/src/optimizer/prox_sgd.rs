@@ -1,0 +1,30 @@
+//! Proximal SGD, the contrast to LinBreg: θ ← prox_{τλR}(θ − τ·g).
+//!
+//! It thresholds the weights themselves, so a weight that is dead forgets what the gradients said of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::pass::{Block, Update};
+
+/// Proximal SGD has no settings of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxSgd {}
+
+impl ProxSgd {
+    pub(super) fn at(self, tau: f64) -> ProxSgdUpdate {
+        ProxSgdUpdate(tau as f32)
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct ProxSgdUpdate(f32);
+
+impl Update for ProxSgdUpdate {
+    #[inline(always)]
+    fn advance(self, Block { g, theta, .. }: Block<'_>) {
+        for (x, &g) in theta.iter_mut().zip(g) {
+            *x -= self.0 * g;
+        }
+    }
+}
