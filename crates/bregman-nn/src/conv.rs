@@ -3,7 +3,7 @@
 use bregman_tensor::{Backend, Conv, Start, Tensor, View, ViewMut};
 
 use crate::params::ParamId;
-use crate::{Builder, Context, Result};
+use crate::{Builder, Context, Result, Role};
 
 /// `y = W ∗ x + b`
 ///
@@ -62,7 +62,8 @@ impl ConvLayer {
         let columns: Vec<usize> = inputs.iter().map(|&inputs| inputs * geometry.taps()).collect();
         // PyTorch's default: Kaiming uniform with a = √5
         let bound = 1.0 / (columns.iter().sum::<usize>() as f32).sqrt();
-        let weight = builder.weight(format!("{name}.weight"), shape, &columns, bound)?;
+        let role = if shape.len() == 2 { Role::LinearWeight } else { Role::ConvWeight };
+        let weight = builder.weight(format!("{name}.weight"), role, shape, &columns, bound)?;
         let bias = if bias { Some(builder.bias(format!("{name}.bias"), shape[0], bound)?) } else { None };
         Ok(Self { weight, bias, geometry, outputs: shape[0] })
     }

@@ -3,7 +3,7 @@
 use bregman_tensor::{Backend, Conv, Margin, Shape, Start, Storage, Tensor, View};
 
 use crate::params::ParamId;
-use crate::{Builder, Context, Result};
+use crate::{Builder, Context, Result, Role};
 
 /// What one batch cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl<B: Backend> MarginClassifier<B> {
     /// `projection.weight`, Xavier uniform as WeSpeaker's.
     pub fn new(builder: &mut Builder<B>, dim: usize, classes: usize) -> Result<Self> {
         let bound = (6.0 / (dim + classes) as f32).sqrt();
-        let weight = builder.weight("projection.weight".to_owned(), &[classes, dim], &[dim], bound)?;
+        let weight = builder.weight("projection.weight".to_owned(), Role::Classifier, &[classes, dim], &[dim], bound)?;
         let exact = |len| builder.backend.alloc(len, Storage::Exact);
         Ok(Self {
             weight,

@@ -6,17 +6,19 @@ use bregman_tensor::{Backend, Block, Storage, Weight};
 
 use crate::{Result, Rng};
 
-/// What a parameter is, which decides how it is initialised and whether it may become sparse.
+/// The part a parameter plays, which decides whether an optimizer may make it sparse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Weight of a convolution, linear layer or classifier: may become sparse.
-    Weight,
+    /// Weight of a convolution: may become sparse.
+    ConvWeight,
+    /// Weight of a linear layer: may become sparse.
+    LinearWeight,
+    /// Weight of the classifier: may become sparse.
+    Classifier,
     /// Additive constant of such a layer.
     Bias,
-    /// γ of a batch norm.
-    NormScale,
-    /// β of a batch norm.
-    NormShift,
+    /// Scale γ or shift β of a batch norm.
+    Norm,
 }
 
 /// One named parameter with its gradient.
@@ -98,6 +100,11 @@ impl<B: Backend> Params<B> {
         &mut self.list
     }
 
+    /// What an optimizer's step takes: the values to change and their gradients. Call [`Params::refresh`] afterwards.
+    pub fn values_and_gradients(&mut self) -> (Vec<&mut B::Buffer>, Vec<&B::Buffer>) {
+        self.list.iter_mut().map(|parameter| (&mut parameter.value, &parameter.grad)).unzip()
+    }
+
     /// All batch norms.
     pub fn norms(&self) -> &[NormState<B>] {
         &self.norms
@@ -159,11 +166,11 @@ impl<'a, B: Backend> Builder<'a, B> {
     }
 
     /// A weight matrix with PyTorch's default: uniform in ±`bound`. `columns` are the sizes of its column blocks.
-    pub(crate) fn weight(&mut self, name: String, shape: &[usize], columns: &[usize], bound: f32) -> Result<ParamId> {
+    pub(crate) fn weight(&mut self, name: String, role: Role, shape: &[usize], columns: &[usize], bound: f32) -> Result<ParamId> {
         let (rows, stride) = (shape[0], columns.iter().sum());
         let starts = columns.iter().scan(0, |end, &size| Some(std::mem::replace(end, *end + size)));
         let blocks = starts.zip(columns).map(|(first, &columns)| (Block { rows, stride, first, columns }, B::Copies::default())).collect();
-        self.parameter(name, shape, Role::Weight, blocks, |rng| rng.uniform(bound))
+        self.parameter(name, shape, role, blocks, |rng| rng.uniform(bound))
     }
 
     /// A bias, uniform in ±`bound`.
@@ -173,8 +180,8 @@ impl<'a, B: Backend> Builder<'a, B> {
 
     /// Scale (1), shift (0) and state of a batch norm.
     pub(crate) fn norm(&mut self, name: &str, channels: usize) -> Result<(ParamId, ParamId, NormId)> {
-        let scale = self.parameter(format!("{name}.weight"), &[channels], Role::NormScale, Vec::new(), |_| 1.0)?;
-        let shift = self.parameter(format!("{name}.bias"), &[channels], Role::NormShift, Vec::new(), |_| 0.0)?;
+        let scale = self.parameter(format!("{name}.weight"), &[channels], Role::Norm, Vec::new(), |_| 1.0)?;
+        let shift = self.parameter(format!("{name}.bias"), &[channels], Role::Norm, Vec::new(), |_| 0.0)?;
         let exact = |backend: &B| backend.alloc(channels, Storage::Exact);
         let mut state = NormState {
             name: name.to_owned(),

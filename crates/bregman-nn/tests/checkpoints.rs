@@ -4,12 +4,12 @@ mod common;
 
 use bregman_nn::{Architecture, Array, Checkpoint, EcapaConfig, Error, Model, ResNetConfig, Values};
 use bregman_tensor::Cpu;
-use common::{Features, Floats, architecture, folder, furthest, json, largest, load, model_cases, tensors};
+use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
 
 #[test]
 fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
     let case = json("model_pt_expected");
-    let weights = Checkpoint::read(&folder().join(case["file"].as_str().unwrap())).unwrap();
+    let weights = Checkpoint::read(&dir().join(case["file"].as_str().unwrap())).unwrap();
     let recorded = case["tensors_in_pt"].as_object().unwrap();
     assert_eq!(recorded.len(), weights.tensors.len());
     for (name, record) in recorded {

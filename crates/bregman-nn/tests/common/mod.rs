@@ -1,33 +1,19 @@
 //! Golden numbers of the reference implementations: where they are, and how they are read.
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
-use std::path::PathBuf;
-
 use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, Model, ResNetConfig, Values};
 use bregman_tensor::Cpu;
+pub(crate) use bregman_golden::{dir, json};
 use serde_json::Value;
 
-/// `GOLDEN_DIR`, or the repository's `golden/`.
-pub(crate) fn folder() -> PathBuf {
-    std::env::var_os("GOLDEN_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden"), PathBuf::from)
-}
-
-pub(crate) fn json(name: &str) -> Value {
-    let path = folder().join(format!("{name}.json"));
-    serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).unwrap()
-}
-
 pub(crate) fn tensors(name: &str) -> Checkpoint {
-    Checkpoint::read(&folder().join(format!("{name}.safetensors"))).unwrap()
+    Checkpoint::read(&dir().join(format!("{name}.safetensors"))).unwrap()
 }
 
 /// Names of all entries `<name>.json` with an `<name>_expected.json` beside them.
 pub(crate) fn model_cases() -> Vec<String> {
-    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = files.filter_map(|name| name.strip_suffix("_expected.safetensors").map(str::to_owned)).collect();
-    names.retain(|name| folder().join(format!("{name}.safetensors")).exists());
-    names.sort();
-    assert!(!names.is_empty(), "no model in {}", folder().display());
+    let names = bregman_golden::cases(|name| dir().join(format!("{name}_expected.safetensors")).exists());
+    assert!(!names.is_empty(), "no model in {}", dir().display());
     names
 }
 

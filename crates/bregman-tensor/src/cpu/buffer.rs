@@ -34,3 +34,15 @@ impl DerefMut for Buffer {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
     }
 }
+
+impl AsRef<[f32]> for Buffer {
+    fn as_ref(&self) -> &[f32] {
+        self
+    }
+}
+
+impl AsMut<[f32]> for Buffer {
+    fn as_mut(&mut self) -> &mut [f32] {
+        self
+    }
+}
