@@ -69,7 +69,12 @@ fn growth() {
             let result = alone(&[network, "f32", "dense", &batch.to_string(), &frames.to_string(), "3"]);
             let ms = result["ms"].as_f64().expect("a measurement");
             let each = ms / (batch * frames) as f64 * 1e3;
-            rows.push(vec![format!("{batch} × {frames}"), format!("{ms:.0}"), format!("{each:.0}"), format!("{:.0}", result["peak_mb"].as_f64().unwrap_or(f64::NAN))]);
+            rows.push(vec![
+                format!("{batch} × {frames}"),
+                format!("{ms:.0}"),
+                format!("{each:.0}"),
+                format!("{:.0}", result["peak_mb"].as_f64().unwrap_or(f64::NAN)),
+            ]);
         }
         println!("\n{network}, f32, dense");
         table(&["batch × frames", "ms", "µs per frame", "peak MB"], &rows);

@@ -1,9 +1,9 @@
 //! Golden numbers of the reference implementations: where they are, and how they are read.
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
+pub(crate) use bregman_golden::{dir, json};
 use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, Model, ResNetConfig, Values};
 use bregman_tensor::Cpu;
-pub(crate) use bregman_golden::{dir, json};
 use serde_json::Value;
 
 pub(crate) fn tensors(name: &str) -> Checkpoint {

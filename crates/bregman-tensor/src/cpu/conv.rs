@@ -106,7 +106,7 @@ pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bo
                 let dy = Mat::rows(&dy[start..], output.plane());
                 // SAFETY: the patches belong to this thread.
                 unsafe { product([rows, n, block.rows], weight, dy, Into::Replace, Target::rows(values, n)) };
-                simd(|| patches.scatter(values, |offset| map(offset / (input.batch * input.positions()))));
+                simd!(patches.scatter(values, |offset| map(offset / (input.batch * input.positions()))));
             });
         }
     });
@@ -153,7 +153,7 @@ pub(super) fn backward_bias(dy: &[f32], db: &mut [f32]) {
     each(target_rows(dy, plane), dy.len(), |channel| {
         let row = &dy[channel * plane..][..plane];
         // SAFETY: each task has its own element.
-        unsafe { target.set(channel, simd(|| sum(plane, |i| row[i]))) };
+        unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
     });
 }
 

@@ -31,14 +31,14 @@ pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut
 /// `lengths[r] = ‖w[r, :]‖`
 pub(super) fn row_lengths(w: &[f32], block: Block, lengths: &mut [f32]) {
     lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
-        *length = simd(|| sum(row.len(), |i| row[i] * row[i])).sqrt().max(SHORTEST);
+        *length = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt().max(SHORTEST);
     });
 }
 
 /// `dw[r, :] −= radial[r] · w[r, :]`
 pub(super) fn remove_radial(w: &[f32], radial: &[f32], block: Block, dw: &mut [f32]) {
     dw.par_chunks_mut(block.stride).zip(w.par_chunks(block.stride)).zip(radial).with_min_len(64).for_each(|((dw, w), &radial)| {
-        simd(|| dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
+        simd!(dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
     });
 }
 

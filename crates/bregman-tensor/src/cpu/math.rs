@@ -1,15 +1,20 @@
 //! Small pieces shared by the kernels: running a loop with the widest SIMD of this CPU, sums in fixed lanes, exp and tanh.
 //!
-//! The loops are plain Rust; [`simd`] compiles them once per instruction set and picks one at run time. Sums go into a fixed number of
+//! The loops are plain Rust; [`simd!`] compiles them once per instruction set and picks one at run time. Sums go into a fixed number of
 //! lanes that are folded in a fixed order, so they do not depend on the instruction set and hardly lose precision on long rows.
 
 use rayon::prelude::*;
 
-/// Runs `work` compiled for the widest instruction set of this CPU. Everything it calls must be `#[inline(always)]`.
-#[inline(always)]
-pub(super) fn simd<R>(work: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(work)
+/// Evaluates an expression compiled for the widest instruction set of this CPU. All functions in it must be `#[inline(always)]`.
+macro_rules! simd {
+    ($work:expr) => {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || $work,
+        )
+    };
 }
+pub(super) use simd;
 
 /// Below this many values a kernel is not worth waking other threads for.
 pub(super) const SERIAL: usize = 1 << 14;
@@ -144,7 +149,7 @@ mod tests {
         for len in [0, 1, 7, 31, 32, 33, 4095, 4097, 100_003] {
             let values: Vec<f32> = (0..len).map(|i| 1.0 + (i % 17) as f32 * 1e-3).collect();
             let exact: f64 = values.iter().map(|&v| f64::from(v)).sum();
-            let got = simd(|| sum(len, |i| values[i]));
+            let got = simd!(sum(len, |i| values[i]));
             assert!((f64::from(got) - exact).abs() <= 2e-7 * exact.max(1.0), "{len}: {got} not {exact}");
         }
     }

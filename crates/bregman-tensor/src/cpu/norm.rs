@@ -23,7 +23,7 @@ pub(super) fn train(x: View<Cpu>, norm: Norm<Cpu>, statistics: NormStatistics<Cp
         [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance].map(|b| Target::rows(b, 1));
     each(shape.channels, shape.len(), |channel| {
         let x = &x[channel * n..][..n];
-        let (average, variance) = simd(|| if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
+        let (average, variance) = simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
         let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
         // SAFETY: each task has its own channel of every array.
         let (y, [m, s, rm, rv]) = unsafe {
@@ -69,7 +69,7 @@ fn moments(n: usize, x: impl Fn(usize) -> f32) -> (f32, f32) {
 
 fn apply(x: &[f32], scale: f32, shift: f32, order: Relu, residual: Option<&[f32]>, y: &mut [f32]) {
     let pairs = y.iter_mut().zip(x);
-    simd(|| match (order, residual) {
+    simd!(match (order, residual) {
         (Relu::Absent, _) => pairs.for_each(|(y, &x)| *y = x.mul_add(scale, shift)),
         (Relu::Before, _) => pairs.for_each(|(y, &x)| *y = relu(x).mul_add(scale, shift)),
         (Relu::After, None) => pairs.for_each(|(y, &x)| *y = relu(x.mul_add(scale, shift))),
@@ -101,7 +101,7 @@ pub(super) fn backward(
         // SAFETY: as above.
         let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
         let (mean, inverse) = (mean[channel], inverse_std[channel]);
-        simd(|| {
+        simd!({
             if norm.relu == Relu::After {
                 d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
             }

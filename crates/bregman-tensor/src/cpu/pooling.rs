@@ -12,7 +12,7 @@ pub(super) fn mean(x: &[f32], mean: &mut [f32]) {
     let n = x.len() / mean.len();
     let rows = rows_per_task(n);
     mean.par_chunks_mut(rows).zip(x.par_chunks(rows * n)).for_each(|(means, x)| {
-        means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd(|| sum(n, |i| x[i])) / n as f32);
+        means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd!(sum(n, |i| x[i])) / n as f32);
     });
 }
 
@@ -29,14 +29,14 @@ pub(super) fn gate(x: &[f32], gate: &[f32], residual: &[f32], y: &mut [f32]) {
         .zip(residual.par_chunks(n))
         .zip(gate)
         .with_min_len(rows_per_task(n))
-        .for_each(|(((y, x), r), &gate)| simd(|| y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = r + gate * x)));
+        .for_each(|(((y, x), r), &gate)| simd!(y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = r + gate * x)));
 }
 
 /// `dgate[r] = Σ x · dy`
 pub(super) fn gate_backward_gate(x: &[f32], dy: &[f32], dgate: &mut [f32]) {
     let n = x.len() / dgate.len();
     let rows = dgate.par_iter_mut().zip(x.par_chunks(n)).zip(dy.par_chunks(n));
-    rows.with_min_len(rows_per_task(n)).for_each(|((dgate, x), dy)| *dgate = simd(|| sum(n, |i| x[i] * dy[i])));
+    rows.with_min_len(rows_per_task(n)).for_each(|((dgate, x), dy)| *dgate = simd!(sum(n, |i| x[i] * dy[i])));
 }
 
 /// `dx = gate[r] · dy + dmean[r] / n`
@@ -45,7 +45,7 @@ pub(super) fn gate_backward_input(gate: &[f32], dmean: &[f32], dy: &[f32], dx: &
     let rows = dx.par_chunks_mut(n).zip(dy.par_chunks(n)).zip(gate).zip(dmean);
     rows.with_min_len(rows_per_task(n)).for_each(|(((dx, dy), &gate), &dmean)| {
         let share = dmean / n as f32;
-        simd(|| dx.iter_mut().zip(dy).for_each(|(dx, &dy)| *dx = gate * dy + share));
+        simd!(dx.iter_mut().zip(dy).for_each(|(dx, &dy)| *dx = gate * dy + share));
     });
 }
 
@@ -62,7 +62,7 @@ pub(super) fn moments(shape: Shape, x: &[f32], stats: &mut [f32]) {
     let stats = Target::rows(stats, 1);
     each(rows, x.len(), |row| {
         let x = &x[row * n..][..n];
-        let (mean, deviation) = simd(|| {
+        let (mean, deviation) = simd!({
             let mean = sum(n, |i| x[i]) / n as f32;
             // one frame has no variance; PyTorch gives NaN there, we give none
             let variance = sum(n, |i| (x[i] - mean) * (x[i] - mean)) / (n.max(2) - 1) as f32;
@@ -86,7 +86,7 @@ pub(super) fn moments_backward(shape: Shape, x: &[f32], stats: &[f32], dstats: &
         let share = dstats[slot] / n as f32;
         let slope = dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation);
         let pairs = dx.iter_mut().zip(x);
-        simd(|| {
+        simd!({
             if add {
                 pairs.for_each(|(dx, &x)| *dx += share + slope * (x - mean));
             } else {
@@ -101,7 +101,7 @@ pub(super) fn moments_backward(shape: Shape, x: &[f32], stats: &[f32], dstats: &
 pub(super) fn context_tanh(n: usize, context: Option<&[f32]>, h: &mut [f32]) {
     h.par_chunks_mut(n).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, h)| {
         let context = context.map_or(0.0, |context| context[row]);
-        simd(|| h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
+        simd!(h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
     });
 }
 
@@ -109,10 +109,10 @@ pub(super) fn context_tanh(n: usize, context: Option<&[f32]>, h: &mut [f32]) {
 pub(super) fn context_tanh_backward(n: usize, a: &[f32], d: &mut [f32], dcontext: Option<&mut [f32]>) {
     let dcontext = dcontext.map(|d| Target::rows(d, 1));
     d.par_chunks_mut(n).zip(a.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, (d, a))| {
-        simd(|| d.iter_mut().zip(a).for_each(|(d, &a)| *d *= 1.0 - a * a));
+        simd!(d.iter_mut().zip(a).for_each(|(d, &a)| *d *= 1.0 - a * a));
         if let Some(dcontext) = dcontext {
             // SAFETY: each task has its own element.
-            unsafe { dcontext.set(row, simd(|| sum(n, |i| d[i]))) };
+            unsafe { dcontext.set(row, simd!(sum(n, |i| d[i]))) };
         }
     });
 }
@@ -123,7 +123,7 @@ pub(super) fn attentive(x: &[f32], attention: &mut [f32], stats: &mut [f32]) {
     let n = x.len() / means.len();
     let rows = attention.par_chunks_mut(n).zip(x.par_chunks(n)).zip(means).zip(deviations);
     rows.with_min_len(rows_per_task(n)).for_each(|(((attention, x), mean), deviation)| {
-        simd(|| {
+        simd!({
             let largest = math::max(attention);
             attention.iter_mut().for_each(|a| *a = exp(*a - largest));
             let total = sum(n, |i| attention[i]);
@@ -146,7 +146,7 @@ pub(super) fn attentive_backward(x: &[f32], attention: &[f32], stats: &[f32], ds
         let (mean, deviation) = (stats[row], stats[rows + row]);
         let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };
         let u = dstats[row] - 2.0 * mean * v;
-        simd(|| {
+        simd!({
             let centre = sum(n, |i| attention[i] * x[i] * (u + v * x[i]));
             for (((dlogit, dx), &x), &a) in dlogits.iter_mut().zip(dx).zip(x).zip(attention) {
                 *dlogit = a * (x * (u + v * x) - centre);
