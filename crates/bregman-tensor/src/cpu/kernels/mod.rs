@@ -3,6 +3,7 @@
 //! Operands and results are views over a batch of matrices ([`columns`], [`output`]), so that convolutions and channel slices
 //! need no copies. Work is spread over the current rayon pool, and no result depends on the number of threads.
 
+pub mod bf16;
 pub mod columns;
 pub mod output;
 #[cfg(test)]
