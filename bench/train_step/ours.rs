@@ -9,7 +9,7 @@ use std::process::Command;
 use bregman::{AdaBreg, Groups, Optimizer, Param, Role, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_nn::{Architecture, EcapaConfig, Input, Model, ResNetConfig, Rng};
-use bregman_tensor::{Cpu, Margin};
+use bregman_tensor::{Cpu, Margin, Precision};
 use serde_json::{Value, json};
 
 const CLASSES: usize = 5994;
@@ -90,14 +90,17 @@ fn alone(args: &[&str]) -> Value {
 }
 
 fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames: usize, repeats: usize) -> Value {
-    assert_eq!(precision, "f32");
+    let precision = match precision {
+        "f32" => Precision::F32,
+        "bf16" => Precision::Bf16,
+        other => panic!("no precision {other}"),
+    };
     let architecture = match network {
         "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
         "resnet34" => Architecture::ResNet(ResNetConfig::default()),
         other => panic!("no network {other}"),
     };
-    let backend = Cpu::new();
-    let mut model = Model::new(backend, &architecture, Some(CLASSES), 0).expect("a valid network");
+    let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
     for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {

@@ -59,11 +59,10 @@ impl ConvLayer {
         geometry: Conv,
         bias: bool,
     ) -> Result<Self> {
-        let columns: Vec<usize> = inputs.iter().map(|&inputs| inputs * geometry.taps()).collect();
         // PyTorch's default: Kaiming uniform with a = √5
-        let bound = 1.0 / (columns.iter().sum::<usize>() as f32).sqrt();
+        let bound = 1.0 / (shape[1..].iter().product::<usize>() as f32).sqrt();
         let role = if shape.len() == 2 { Role::LinearWeight } else { Role::ConvWeight };
-        let weight = builder.weight(format!("{name}.weight"), role, shape, &columns, bound)?;
+        let weight = builder.weight(format!("{name}.weight"), role, shape, inputs, bound)?;
         let bias = if bias { Some(builder.bias(format!("{name}.bias"), shape[0], bound)?) } else { None };
         Ok(Self { weight, bias, geometry, outputs: shape[0] })
     }

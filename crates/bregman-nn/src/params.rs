@@ -165,11 +165,12 @@ impl<'a, B: Backend> Builder<'a, B> {
         Ok(self.params)
     }
 
-    /// A weight matrix with PyTorch's default: uniform in ±`bound`. `columns` are the sizes of its column blocks.
-    pub(crate) fn weight(&mut self, name: String, role: Role, shape: &[usize], columns: &[usize], bound: f32) -> Result<ParamId> {
-        let (rows, stride) = (shape[0], columns.iter().sum());
-        let starts = columns.iter().scan(0, |end, &size| Some(std::mem::replace(end, *end + size)));
-        let blocks = starts.zip(columns).map(|(first, &columns)| (Block { rows, stride, first, columns }, B::Copies::default())).collect();
+    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks.
+    pub(crate) fn weight(&mut self, name: String, role: Role, shape: &[usize], inputs: &[usize], bound: f32) -> Result<ParamId> {
+        let (rows, stride, taps) = (shape[0], shape[1..].iter().product(), shape[2..].iter().product());
+        let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
+        let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
+        let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
         self.parameter(name, shape, role, blocks, |rng| rng.uniform(bound))
     }
 

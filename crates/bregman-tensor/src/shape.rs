@@ -114,13 +114,8 @@ pub struct Block {
     pub first: usize,
     /// Columns of the block: input channels × taps.
     pub columns: usize,
-}
-
-impl Block {
-    /// A whole matrix.
-    pub fn whole(rows: usize, columns: usize) -> Self {
-        Self { rows, stride: columns, first: 0, columns }
-    }
+    /// Taps of the convolution, which lie side by side.
+    pub taps: usize,
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! Convolution, forward and backward.
+//! Convolution, forward and backward: sparse or dense, f32 or bf16, as the weight's [`Copies`](super::Copies) say.
 //!
+//! Sparse and bf16 products run on `kernels`, dense f32 here, on `gemm`:
 //! 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time, on patches that fit the
 //! second-level cache: `Y = W · P(X)`, `dX = Pᵀ(Wᵀ · dY)`, `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
 //! does not depend on which thread runs what.
 
 use std::cell::RefCell;
+use std::sync::PoisonError;
 
 use super::math::{each, simd, sum};
 use super::matmul::{Into, Mat, Target, multiply, product};
 use super::patches::Patches;
-use super::{Buffer, Cpu};
+use super::{Buffer, Cpu, Precision, weights};
 use crate::{Block, Conv, Shape, Start, View, ViewMut, Weight};
 
 /// Patch values that stay in the second-level cache of one core (512 KiB).
@@ -42,6 +44,9 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
     assert_eq!(conv.output(input, block.rows), output, "convolution output");
     assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
     let (x, y) = (x.slice(), y.slice());
+    if let Some(route) = w.copies.route(output) {
+        return route.forward(conv, input, output, x, start, y);
+    }
     let into = match start {
         Start::Bias(bias) => {
             let plane = output.plane();
@@ -77,6 +82,9 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
 pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bool, dx: ViewMut<Cpu>) {
     let (input, output, block) = (dx.shape, dy.shape, w.block);
     let (dy, dx) = (dy.slice(), dx.slice());
+    if let Some(route) = w.copies.route(output) {
+        return route.backward_input(conv, input, output, dy, add, dx);
+    }
     let weight = Mat::rows(&w.value[block.first..], block.stride);
     if conv.is_pointwise() {
         let plane = output.plane();
@@ -113,10 +121,14 @@ pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bo
 }
 
 /// `dw = dy ∗ x`: each task owns the columns of some input channels and sums over the batch in order.
-pub(super) fn backward_weight(conv: &Conv, x: View<Cpu>, dy: View<Cpu>, block: Block, dw: &mut Buffer) {
+pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu>, block: Block, dw: &mut Buffer) {
     let (input, output) = (x.shape, dy.shape);
     let (x, dy) = (x.slice(), dy.slice());
     let plane = output.plane();
+    if cpu.precision == Precision::Bf16 && output.positions() > 1 {
+        let mut packed = cpu.gradient.lock().unwrap_or_else(PoisonError::into_inner);
+        return weights::gradient(&mut packed, conv, [input, output], x, dy, block, dw);
+    }
     if conv.is_pointwise() {
         let [m, n, k] = [block.rows, block.columns, plane];
         return multiply([m, n, k], Mat::rows(dy, k), Mat::rows(x, k).t(), Into::Replace, &mut dw[block.first..], block.stride);

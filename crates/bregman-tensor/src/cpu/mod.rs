@@ -5,6 +5,7 @@
 
 mod buffer;
 mod conv;
+pub mod kernels;
 mod loss;
 mod math;
 mod matmul;
@@ -12,19 +13,40 @@ mod norm;
 mod patches;
 mod pointwise;
 mod pooling;
+mod weights;
 
 pub use buffer::Buffer;
+pub use weights::{Copies, Precision, WeightPolicy};
+
+use std::sync::Mutex;
+
+use kernels::bf16::Packed;
 
 use crate::{Activation, Backend, Block, Conv, Error, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
 
 /// This machine's processor; work is spread over the current `rayon` pool.
-#[derive(Clone, Debug, Default)]
-pub struct Cpu {}
+#[derive(Debug, Default)]
+pub struct Cpu {
+    precision: Precision,
+    weights: WeightPolicy,
+    /// dY in bf16 while a weight gradient is computed; kept, so that steady training does not allocate.
+    gradient: Mutex<Packed>,
+}
 
 impl Cpu {
     /// The CPU in f32.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The CPU in this precision.
+    pub fn with_precision(precision: Precision) -> Self {
+        Self { precision, ..Self::default() }
+    }
+
+    /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
+    pub fn with_weights(self, weights: WeightPolicy) -> Self {
+        Self { weights, ..self }
     }
 }
 
@@ -50,7 +72,7 @@ fn check_length(what: &'static str, expected: usize, got: usize) -> Result<()> {
 
 impl Backend for Cpu {
     type Buffer = Buffer;
-    type Copies = ();
+    type Copies = Copies;
 
     fn alloc(&self, len: usize, _: Storage) -> Result<Buffer> {
         Ok(Buffer::zeros(len))
@@ -80,7 +102,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn refresh(&self, _: &Buffer, _: Block, _: &mut ()) -> Result<()> {
+    fn refresh(&self, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
+        copies.refresh(self.precision, self.weights, value, block);
         Ok(())
     }
 
@@ -95,7 +118,7 @@ impl Backend for Cpu {
     }
 
     fn conv_backward_weight(&self, conv: &Conv, x: View<Self>, dy: View<Self>, block: Block, dw: &mut Buffer) -> Result<()> {
-        conv::backward_weight(conv, x, dy, block, dw);
+        conv::backward_weight(self, conv, x, dy, block, dw);
         Ok(())
     }
 
