@@ -1,0 +1,323 @@
+//! The right-hand side of a product as a rule instead of an array: X[rows × len], once per batch item.
+//!
+//! A convolution is a matrix product W[out × (in·taps)] · X̃ where row `(channel, tap)` of X̃ is a shifted channel of the input.
+//! X̃ is never stored: every kernel copies small tiles of X into cache anyway, and asks [`Columns::fill`] for them. So plain,
+//! strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no im2col buffer exists.
+//!
+//! ```text
+//! linear, conv k=1      Plain                    x̃[c, t]         = x[c, t]
+//! conv1d, forward       Shifted::forward         x̃[(c, τ), t]    = x[c, t + τ·dilation − padding]
+//! conv1d, input grad    Shifted::backward        ỹ[(o, τ), t]    = dy[o, t − τ·dilation + padding]
+//! conv2d, both          Window                   the same along both axes, with strides
+//! ```
+
+/// A batch of virtual matrices, all of the same shape, that can produce any piece of any row.
+pub trait Columns: Sync {
+    /// Batch items.
+    fn items(&self) -> usize;
+    /// Rows of each item: the inner dimension of the product W · X.
+    fn rows(&self) -> usize;
+    /// Columns of each item.
+    fn len(&self) -> usize;
+    /// Writes `X[item][row, from .. from + out.len()]`; the range is inside `0 .. len`.
+    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]);
+    /// Whether there is nothing to multiply.
+    fn is_empty(&self) -> bool {
+        self.items() * self.rows() * self.len() == 0
+    }
+}
+
+/// `items` matrices of `rows × len` inside one slice: element `(i, r, t)` at `i·item_stride + r·stride + t`.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain<'a> {
+    data: &'a [f32],
+    items: usize,
+    rows: usize,
+    len: usize,
+    stride: usize,
+    item_stride: usize,
+}
+
+impl<'a> Plain<'a> {
+    /// Contiguous activations `[items, rows, len]`.
+    pub fn new(data: &'a [f32], items: usize, rows: usize, len: usize) -> Self {
+        Self::strided(data, [items, rows, len], len, rows * len)
+    }
+
+    /// A view with its own leading dimensions, e.g. some channels of a wider tensor.
+    ///
+    /// # Panics
+    /// If the last element is outside `data`.
+    pub fn strided(data: &'a [f32], [items, rows, len]: [usize; 3], stride: usize, item_stride: usize) -> Self {
+        if items * rows * len > 0 {
+            let last = (items - 1) * item_stride + (rows - 1) * stride + len;
+            assert!(
+                last <= data.len(),
+                "a view of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the slice has {}",
+                data.len()
+            );
+        }
+        Self { data, items, rows, len, stride, item_stride }
+    }
+
+    /// One row of one item.
+    #[inline(always)]
+    pub fn row(&self, item: usize, row: usize) -> &'a [f32] {
+        let start = item * self.item_stride + row * self.stride;
+        &self.data[start..start + self.len]
+    }
+}
+
+impl Columns for Plain<'_> {
+    fn items(&self) -> usize {
+        self.items
+    }
+    fn rows(&self) -> usize {
+        self.rows
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
+        let start = item * self.item_stride + row * self.stride + from;
+        out.copy_from_slice(&self.data[start..start + out.len()]);
+    }
+}
+
+/// Rows `(channel, tap)`: the channel moved by `start + tap·step` in time, zeros where that leaves the input.
+#[derive(Clone, Copy, Debug)]
+pub struct Shifted<'a> {
+    source: Plain<'a>,
+    taps: usize,
+    start: isize,
+    step: isize,
+    len: usize,
+}
+
+impl<'a> Shifted<'a> {
+    /// Operand of the forward convolution (cross-correlation) with `taps` weights per channel: output length
+    /// `len + 2·padding − dilation·(taps − 1)`.
+    ///
+    /// # Panics
+    /// If the padded input is shorter than the kernel.
+    pub fn forward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
+        let (padded, reach) = (source.len + 2 * padding, dilation * (taps - 1));
+        assert!(padded > reach, "an input of {} frames is too short for {taps} taps with dilation {dilation}", source.len);
+        Self { source, taps, start: -(padding as isize), step: dilation as isize, len: padded - reach }
+    }
+
+    /// Operand of the input gradient of that convolution: `source` is dY, the result has the length of the input.
+    pub fn backward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
+        let len = source.len + dilation * (taps - 1) - 2 * padding;
+        Self { source, taps, start: padding as isize, step: -(dilation as isize), len }
+    }
+}
+
+impl Columns for Shifted<'_> {
+    fn items(&self) -> usize {
+        self.source.items
+    }
+    fn rows(&self) -> usize {
+        self.source.rows * self.taps
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
+        let shift = self.start + (row % self.taps) as isize * self.step;
+        copy_shifted(self.source.row(item, row / self.taps), from as isize + shift, out);
+    }
+}
+
+/// `out[i] = source[at + i]`, zero outside.
+#[inline(always)]
+fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
+    if at >= 0 && at as usize + out.len() <= source.len() {
+        out.copy_from_slice(&source[at as usize..at as usize + out.len()]);
+    } else {
+        copy_clipped(source, at, out);
+    }
+}
+
+#[cold]
+fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
+    for (i, value) in out.iter_mut().enumerate() {
+        let position = at + i as isize;
+        *value = if position >= 0 { source.get(position as usize).copied().unwrap_or(0.0) } else { 0.0 };
+    }
+}
+
+/// Geometry of a two-dimensional convolution, `[height, width]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Size of the input map.
+    pub input: [usize; 2],
+    /// Taps.
+    pub kernel: [usize; 2],
+    /// Step between outputs.
+    pub stride: [usize; 2],
+    /// Zeros on both sides.
+    pub padding: [usize; 2],
+    /// Distance between taps.
+    pub dilation: [usize; 2],
+}
+
+impl Geometry {
+    /// Size of the output map.
+    pub fn output(&self) -> [usize; 2] {
+        [0, 1].map(|axis| {
+            let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
+            (self.input[axis] + 2 * self.padding[axis]).saturating_sub(reach) / self.stride[axis] + 1
+        })
+    }
+}
+
+/// Rows `(channel, tap)` of a two-dimensional convolution or of its input gradient; `source` holds maps as rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    source: Plain<'a>,
+    kernel: [usize; 2],
+    source_width: usize,
+    target_width: usize,
+    target_len: usize,
+    axes: [Axis; 2],
+}
+
+/// How one axis maps a target position and a tap to a source position: `(position · times + start + tap · step) / over`.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    size: usize,
+    times: isize,
+    over: isize,
+    start: isize,
+    step: isize,
+}
+
+impl Axis {
+    #[inline(always)]
+    fn source(&self, position: usize, tap: usize) -> Option<usize> {
+        let scaled = position as isize * self.times + self.start + tap as isize * self.step;
+        let inside = scaled >= 0 && scaled % self.over == 0 && ((scaled / self.over) as usize) < self.size;
+        inside.then_some((scaled / self.over) as usize)
+    }
+}
+
+impl<'a> Window<'a> {
+    /// Operand of the forward convolution of `source`, maps of `geometry.input`.
+    pub fn forward(source: Plain<'a>, geometry: &Geometry) -> Self {
+        let axes = [0, 1].map(|axis| Axis {
+            size: geometry.input[axis],
+            times: geometry.stride[axis] as isize,
+            over: 1,
+            start: -(geometry.padding[axis] as isize),
+            step: geometry.dilation[axis] as isize,
+        });
+        Self::new(source, geometry.kernel, geometry.input, geometry.output(), axes)
+    }
+
+    /// Operand of the input gradient: `source` is dY, maps of `geometry.output()`; the result has maps of `geometry.input`.
+    pub fn backward(source: Plain<'a>, geometry: &Geometry) -> Self {
+        let output = geometry.output();
+        let axes = [0, 1].map(|axis| Axis {
+            size: output[axis],
+            times: 1,
+            over: geometry.stride[axis] as isize,
+            start: geometry.padding[axis] as isize,
+            step: -(geometry.dilation[axis] as isize),
+        });
+        Self::new(source, geometry.kernel, output, geometry.input, axes)
+    }
+
+    fn new(source: Plain<'a>, kernel: [usize; 2], from: [usize; 2], to: [usize; 2], axes: [Axis; 2]) -> Self {
+        assert_eq!(source.len, from[0] * from[1], "length of a {} × {} map", from[0], from[1]);
+        Self { source, kernel, source_width: from[1], target_width: to[1], target_len: to[0] * to[1], axes }
+    }
+}
+
+impl Columns for Window<'_> {
+    fn items(&self) -> usize {
+        self.source.items
+    }
+    fn rows(&self) -> usize {
+        self.source.rows * self.kernel[0] * self.kernel[1]
+    }
+    fn len(&self) -> usize {
+        self.target_len
+    }
+    #[inline(always)]
+    fn fill(&self, item: usize, row: usize, from: usize, mut out: &mut [f32]) {
+        let (channel, tap) = (row / (self.kernel[0] * self.kernel[1]), row % (self.kernel[0] * self.kernel[1]));
+        let [down, along] = [tap / self.kernel[1], tap % self.kernel[1]];
+        let map = self.source.row(item, channel);
+        let [vertical, horizontal] = self.axes;
+        let (mut y, mut x) = (from / self.target_width, from % self.target_width);
+        while !out.is_empty() {
+            let (run, rest) = out.split_at_mut(out.len().min(self.target_width - x));
+            match vertical.source(y, down) {
+                None => run.fill(0.0),
+                Some(y) => {
+                    let line = &map[y * self.source_width..][..self.source_width];
+                    if horizontal.times == 1 && horizontal.over == 1 {
+                        copy_shifted(line, x as isize + horizontal.start + along as isize * horizontal.step, run);
+                    } else {
+                        for (i, value) in run.iter_mut().enumerate() {
+                            *value = horizontal.source(x + i, along).map_or(0.0, |x| line[x]);
+                        }
+                    }
+                }
+            }
+            (y, x, out) = (y + 1, 0, rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reference::Random;
+    use super::*;
+
+    /// Every entry of a batch of virtual matrices.
+    fn all(x: &impl Columns) -> Vec<f32> {
+        let mut values = vec![f32::NAN; x.items() * x.rows() * x.len()];
+        for (at, row) in values.chunks_exact_mut(x.len()).enumerate() {
+            // in uneven pieces, so that pieces that start anywhere are tried
+            let (first, second) = row.split_at_mut(row.len() / 3);
+            x.fill(at / x.rows(), at % x.rows(), 0, first);
+            x.fill(at / x.rows(), at % x.rows(), first.len(), second);
+        }
+        values
+    }
+
+    #[test]
+    fn a_window_of_height_one_is_a_shifted_signal() {
+        let x = Random::new(1).values(2 * 3 * 20, 0.0);
+        for (taps, dilation, padding) in [(3, 1, 1), (5, 2, 4), (3, 4, 0)] {
+            let geometry = Geometry { input: [1, 20], kernel: [1, taps], stride: [1, 1], padding: [0, padding], dilation: [1, dilation] };
+            let source = Plain::new(&x, 2, 3, 20);
+            let shifted = Shifted::forward(source, taps, dilation, padding);
+            assert_eq!(all(&Window::forward(source, &geometry)), all(&shifted));
+            let source = Plain::new(&x[..2 * 3 * shifted.len()], 2, 3, shifted.len());
+            assert_eq!(all(&Window::backward(source, &geometry)), all(&Shifted::backward(source, taps, dilation, padding)));
+        }
+    }
+
+    #[test]
+    fn the_backward_window_is_the_adjoint_of_the_forward_one() {
+        // <w · forward(x), y> = <x, wᵀ · backward(y)> for one channel in and out and each single tap w.
+        let mut random = Random::new(2);
+        for (stride, padding, dilation) in [([1, 1], [1, 1], [1, 1]), ([2, 2], [1, 1], [1, 1]), ([2, 3], [2, 0], [1, 2])] {
+            let geometry = Geometry { input: [9, 11], kernel: [3, 3], stride, padding, dilation };
+            let out: usize = geometry.output().iter().product();
+            let (x, y) = (random.values(99, 0.0), random.values(out, 0.0));
+            let forward = all(&Window::forward(Plain::new(&x, 1, 1, 99), &geometry));
+            let backward = all(&Window::backward(Plain::new(&y, 1, 1, out), &geometry));
+            for tap in 0..9 {
+                let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+                let [left, right] = [dot(&forward[tap * out..][..out], &y), dot(&x, &backward[tap * 99..][..99])];
+                assert!((left - right).abs() < 1e-5, "tap {tap} of stride {stride:?}: {left} against {right}");
+            }
+        }
+    }
+}
