@@ -73,6 +73,12 @@ pub enum Error {
         /// Why.
         problem: String,
     },
+    /// Error rates need trials of both kinds.
+    #[error("no {0} trials: error rates need both target and non-target trials")]
+    OneClass(&'static str),
+    /// A number that is NaN or infinite.
+    #[error("{0} is not a finite number")]
+    NotFinite(String),
     /// A thread of the loader panicked: a bug of ours.
     #[error("a loader thread died: {0}")]
     Worker(String),
@@ -86,6 +92,8 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Exists(_) => Some("choose another name, or pass --force to replace it"),
+            Self::OneClass(_) => Some("check the labels of the trial list: 1 or target, 0 or nontarget"),
+            Self::NotFinite(_) => Some("the network has diverged: evaluate an earlier checkpoint, or train with a lower learning rate"),
             Self::Empty { .. } => Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts"),
             Self::UnknownNames { .. } => Some("names must match the manifest's utterance or path column (extensions do not matter)"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
@@ -100,7 +108,7 @@ impl Error {
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-            Self::Unreadable { .. } | Self::Worker(_) => false,
+            Self::Unreadable { .. } | Self::NotFinite(_) | Self::Worker(_) => false,
             _ => true,
         }
     }

@@ -38,6 +38,7 @@ mod names;
 mod prepare;
 mod progress;
 mod rng;
+pub mod score;
 mod shard;
 mod source;
 mod split;

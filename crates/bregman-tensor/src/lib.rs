@@ -10,7 +10,7 @@ mod shape;
 mod tensor;
 
 pub use backend::{Activation, Backend, Margin, Norm, NormStatistics, Relu, Start, Storage, Weight, constants};
-pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, kernels};
+pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, dot_products, kernels};
 pub use error::{Error, Result};
 pub use shape::{Block, Conv, Shape};
 pub use tensor::{Tensor, View, ViewMut};

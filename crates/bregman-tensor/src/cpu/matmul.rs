@@ -123,6 +123,17 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
     }
 }
 
+/// All dot products between two sets of vectors of length `k`, on this thread: `out[i][j] = a[i] · b[j]`.
+///
+/// # Panics
+/// If `a` and `b` are not whole numbers of vectors, or `out` is not of their number by their number.
+pub fn dot_products(k: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
+    let (m, n) = (a.len() / k, b.len() / k);
+    assert!(a.len() == m * k && b.len() == n * k && out.len() == m * n, "{} and {} values of vectors of {k}", a.len(), b.len());
+    // SAFETY: `out` is borrowed exclusively by this call.
+    unsafe { product([m, n, k], Mat::rows(a, k), Mat::rows(b, k).t(), Into::Replace, Target::rows(out, n)) }
+}
+
 /// The cut of an m × n product into one part per thread: along its columns or, when these are few, its rows.
 struct Cut {
     rows: usize,

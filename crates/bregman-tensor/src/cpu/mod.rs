@@ -16,6 +16,7 @@ mod pooling;
 mod weights;
 
 pub use buffer::Buffer;
+pub use matmul::dot_products;
 pub use weights::{Copies, Precision, WeightPolicy};
 
 use std::sync::Mutex;

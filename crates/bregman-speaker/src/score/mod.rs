@@ -1,0 +1,119 @@
+//! From embeddings to error rates.
+//!
+//! ```text
+//! utterances ─▶ enrollment (duration-weighted mean) ─┐
+//! utterances ────────────────────────────────────────┼─▶ centre ─▶ cosine ─▶ AS-norm ─▶ DET ─▶ EER, minDCF ─▶ bootstrap
+//! cohort ─────▶ one mean per speaker ────────────────┘
+//! ```
+//!
+//! Ties are scored well-defined: trials with one score are accepted or rejected together (see [`Det`]).
+
+mod bootstrap;
+mod cohort;
+mod det;
+mod embeddings;
+mod file;
+mod top;
+
+pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
+pub use cohort::CohortScores;
+pub use det::{Det, DetPoint};
+pub use embeddings::Embeddings;
+pub use file::{read_scores, write_scores};
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use crate::{Error, Result, Trial};
+
+/// Trials of one parallel task.
+const BLOCK: usize = 4096;
+
+/// Scores of a trial list, in its order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scores {
+    /// Cosines.
+    pub cosine: Vec<f64>,
+    /// AS-norm scores, if asked for.
+    pub as_norm: Option<Vec<f64>>,
+}
+
+impl Scores {
+    /// The scores that decide: AS-norm where there is one.
+    pub fn best(&self) -> &[f64] {
+        self.as_norm.as_deref().unwrap_or(&self.cosine)
+    }
+}
+
+/// A cohort of other speakers, one embedding each, and what to do with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Cohort<'a> {
+    /// One row per speaker.
+    pub speakers: &'a Embeddings,
+    /// Subtract the cohort's mean from models, tests and cohort.
+    pub center: bool,
+    /// Normalise with the best `n` cohort scores.
+    pub as_norm: Option<usize>,
+}
+
+/// Scores trials: `enroll` numbers rows of `models`, `test` rows of `tests`. Rows need not have length 1.
+pub fn score_trials(models: &Embeddings, tests: &Embeddings, trials: &[Trial], cohort: Option<Cohort>) -> Result<Scores> {
+    let outside = |trial: &&Trial| trial.enroll as usize >= models.len() || trial.test as usize >= tests.len();
+    if let Some(trial) = trials.iter().find(outside) {
+        let value = format!("model {} against test {}", trial.enroll, trial.test);
+        return Err(Error::Setting { field: "trial", value, expected: "numbers of models and tests" });
+    }
+    let center = cohort.filter(|cohort| cohort.center).map(|cohort| cohort.speakers.mean());
+    let prepare = |embeddings: &Embeddings| match &center {
+        Some(mean) => embeddings.clone().subtract(mean).normalize(),
+        None => embeddings.clone().normalize(),
+    };
+    let (models, tests) = (prepare(models), prepare(tests));
+    let cosine = cosines(&models, &tests, trials);
+    let as_norm = match cohort.and_then(|cohort| cohort.as_norm.map(|top_n| (cohort.speakers, top_n))) {
+        None => None,
+        Some((speakers, top_n)) => {
+            let speakers = prepare(speakers);
+            let (enroll, test) = (CohortScores::of(&models, &speakers, top_n)?, CohortScores::of(&tests, &speakers, top_n)?);
+            let normalize =
+                |(&score, trial): (&f64, &Trial)| (enroll[trial.enroll as usize].z(score) + test[trial.test as usize].z(score)) / 2.0;
+            Some(cosine.par_iter().zip(trials).with_min_len(BLOCK).map(normalize).collect())
+        }
+    };
+    Ok(Scores { cosine, as_norm })
+}
+
+/// The cosine of two vectors of any length.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    let lengths = (product(a, a) * product(b, b)).sqrt();
+    if lengths > 0.0 { product(a, b) / lengths } else { 0.0 }
+}
+
+fn cosines(models: &Embeddings, tests: &Embeddings, trials: &[Trial]) -> Vec<f64> {
+    let (arch, mut scores) = (Arch::new(), vec![0.0; trials.len()]);
+    scores.par_chunks_mut(BLOCK).zip(trials.par_chunks(BLOCK)).for_each(|(scores, trials)| {
+        arch.dispatch(|| {
+            for (score, trial) in scores.iter_mut().zip(trials) {
+                *score = f64::from(dot(models.row(trial.enroll as usize), tests.row(trial.test as usize)));
+            }
+        });
+    });
+    scores
+}
+
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [0.0f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = a.mul_add(*b, *sum);
+        }
+    }
+    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
+}
+
+#[cfg(test)]
+mod tests;
