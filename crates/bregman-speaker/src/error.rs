@@ -53,8 +53,8 @@ pub enum Error {
         /// The layout that was looked for.
         expected: String,
     },
-    /// A list names utterances that the manifest does not have.
-    #[error("{list}: {count} names are not in the manifest, the first is '{first}' (entry {entry})")]
+    /// A list names utterances that are not there.
+    #[error("{list}: {count} names have no audio, the first is '{first}' (entry {entry})")]
     UnknownNames {
         /// The trial list or enrollment map.
         list: PathBuf,
@@ -95,7 +95,9 @@ impl Error {
             Self::OneClass(_) => Some("check the labels of the trial list: 1 or target, 0 or nontarget"),
             Self::NotFinite(_) => Some("the network has diverged: evaluate an earlier checkpoint, or train with a lower learning rate"),
             Self::Empty { .. } => Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts"),
-            Self::UnknownNames { .. } => Some("names must match the manifest's utterance or path column (extensions do not matter)"),
+            Self::UnknownNames { .. } => {
+                Some("a name is a file under the root, or an utterance or path of the manifest (audio extensions do not matter)")
+            }
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Some("free some space; what was finished is kept")

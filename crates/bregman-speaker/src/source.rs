@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE, resample};
 
+use crate::hash::content_hash;
 use crate::manifest::Manifest;
 use crate::shard::ShardCorpus;
 use crate::{Error, Result};
@@ -22,6 +23,12 @@ pub trait AudioSource: Send + Sync {
     fn whole(&self, utterance: usize) -> Result<Vec<f32>> {
         let mut samples = Vec::new();
         self.append(utterance, 0..usize::MAX, &mut samples).map(|()| samples)
+    }
+
+    /// A hash of the utterance's content: the same audio has the same one wherever it lies, other audio another.
+    fn fingerprint(&self, utterance: usize) -> Result<u128> {
+        let bytes: Vec<u8> = self.whole(utterance)?.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        Ok(content_hash([&bytes[..]]))
     }
 }
 
@@ -43,6 +50,14 @@ impl AudioSource for FileCorpus {
         let path = &self.0.utterances[utterance].path;
         let decoded = Decoder::open(path).and_then(|decoder| decode_range(decoder, range, out));
         decoded.map_err(|error| unreadable(&path.display().to_string(), error))
+    }
+
+    /// Of the file as it is, which costs much less than to decode it.
+    fn fingerprint(&self, utterance: usize) -> Result<u128> {
+        let path = &self.0.utterances[utterance].path;
+        let bytes = std::fs::read(path);
+        let bytes = bytes.map_err(|error| Error::Unreadable { utterance: path.display().to_string(), problem: error.to_string() })?;
+        Ok(content_hash([&bytes[..]]))
     }
 }
 

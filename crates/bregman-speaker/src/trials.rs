@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn unknown_names_are_counted_and_the_first_is_named() {
         let error = trials("1 a/1 a/9\n1 a/1 a/9\n0 c/1 a/1\n").unwrap().resolve(&manifest(&["a/1.wav"]), None).unwrap_err();
-        assert_eq!(error.to_string(), "t.txt: 2 names are not in the manifest, the first is 'a/9' (entry 1)");
+        assert_eq!(error.to_string(), "t.txt: 2 names have no audio, the first is 'a/9' (entry 1)");
         assert!(error.is_user_mistake() && error.hint().is_some());
     }
 

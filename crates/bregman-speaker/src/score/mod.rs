@@ -11,15 +11,21 @@
 mod bootstrap;
 mod cohort;
 mod det;
+mod embed;
 mod embeddings;
+mod evaluate;
 mod file;
+mod store;
 mod top;
 
 pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
 pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
+pub use embed::{Embedded, Embedder, embed_utterances};
 pub use embeddings::Embeddings;
+pub use evaluate::{CohortSource, Evaluation, Rates, Report, Scored};
 pub use file::{read_scores, write_scores};
+pub use store::{Embedding, EmbeddingStore};
 
 use pulp::Arch;
 use rayon::prelude::*;
@@ -93,11 +99,14 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
 fn cosines(models: &Embeddings, tests: &Embeddings, trials: &[Trial]) -> Vec<f64> {
     let (arch, mut scores) = (Arch::new(), vec![0.0; trials.len()]);
     scores.par_chunks_mut(BLOCK).zip(trials.par_chunks(BLOCK)).for_each(|(scores, trials)| {
-        arch.dispatch(|| {
-            for (score, trial) in scores.iter_mut().zip(trials) {
-                *score = f64::from(dot(models.row(trial.enroll as usize), tests.row(trial.test as usize)));
-            }
-        });
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for (score, trial) in scores.iter_mut().zip(trials) {
+                    *score = f64::from(dot(models.row(trial.enroll as usize), tests.row(trial.test as usize)));
+                }
+            },
+        );
     });
     scores
 }

@@ -13,7 +13,10 @@ const FEW: usize = 48;
 pub(super) fn top_moments(arch: Arch, values: &[f32], n: usize) -> (f64, f64) {
     debug_assert!(0 < n && n <= values.len());
     let mut candidates = Vec::with_capacity(2 * FEW);
-    arch.dispatch(|| moments(values, n, &mut candidates))
+    arch.dispatch(
+        #[inline(always)]
+        || moments(values, n, &mut candidates),
+    )
 }
 
 #[inline(always)]

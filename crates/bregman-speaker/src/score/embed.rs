@@ -1,0 +1,165 @@
+//! Utterances become embeddings: each content once, as many at a time as there are threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bregman_audio::RATE;
+use rayon::prelude::*;
+
+use super::store::{Embedding, EmbeddingStore};
+use crate::{AudioSource, Error, Progress, Result, Unreadable};
+
+/// A network that embeds one utterance after another.
+pub trait Embedder: Send {
+    /// The embedding of 16 kHz samples, which may be levelled in place.
+    ///
+    /// # Errors
+    /// What the network says about audio it cannot embed: too short, most often.
+    fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String>;
+}
+
+/// Embeddings of some utterances, and the ones that have none.
+#[derive(Debug, Default)]
+pub struct Embedded {
+    /// In the order asked for; `None` for an utterance that could not be read.
+    pub embeddings: Vec<Option<Embedding>>,
+    /// The ones that could not be read.
+    pub unreadable: Vec<Unreadable>,
+    /// How many were computed, not found in the store.
+    pub computed: usize,
+}
+
+/// Embeds utterances of `source`, at most `max_seconds` of each, those in `store` for free.
+///
+/// Each thread makes its own network with `embedder` and runs it on one core: utterances differ in length, and many at a time keep all
+/// cores busy where one at a time would not. The result does not depend on the number of threads.
+///
+/// # Errors
+/// A network that cannot be made, a store that cannot be written. Unreadable audio is reported in the result.
+pub fn embed_utterances<E: Embedder>(
+    source: &dyn AudioSource,
+    utterances: &[usize],
+    max_seconds: f64,
+    embedder: impl Fn() -> Result<E> + Sync,
+    store: &EmbeddingStore,
+    progress: &dyn Progress,
+) -> Result<Embedded> {
+    let keys: Vec<Result<u128>> = utterances.par_iter().map(|&utterance| source.fingerprint(utterance)).collect();
+    // The first utterance of each content that is not known yet.
+    let mut seen = std::collections::HashSet::new();
+    let new = |&at: &usize| keys[at].as_ref().is_ok_and(|&key| seen.insert(key) && store.get(key).is_none());
+    let missing: Vec<usize> = (0..keys.len()).filter(new).collect();
+    progress.begin(missing.len());
+
+    let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || -> Result<()> {
+        let (mut network, mut samples) = (None, Vec::new());
+        while let Some(&at) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let network = match &mut network {
+                Some(network) => network,
+                none => none.insert(embedder()?),
+            };
+            let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
+            samples.clear();
+            let end = (max_seconds * f64::from(RATE)).min(usize::MAX as f64) as usize;
+            let embedding = source.append(utterance, 0..end, &mut samples).map_err(|error| error.to_string()).and_then(|()| {
+                let values = network.embed(&mut samples)?;
+                if values.iter().any(|value| !value.is_finite()) {
+                    return Err("its embedding is not finite".to_owned());
+                }
+                Ok(Embedding { values, seconds: samples.len() as f32 / RATE as f32 })
+            });
+            match embedding {
+                Ok(embedding) => store.add(*key, &embedding)?,
+                Err(problem) => problems.lock().expect("no thread panics while it holds the list").push((*key, problem)),
+            }
+            progress.step();
+        }
+        Ok(())
+    };
+    let threads = rayon::current_num_threads().min(missing.len());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
+    })?;
+
+    let problems = problems.into_inner().expect("all threads have ended");
+    let mut embedded = Embedded { computed: missing.len() - problems.len(), ..Embedded::default() };
+    for (key, &utterance) in keys.into_iter().zip(utterances) {
+        let found = key.map_err(|error| error.to_string()).and_then(|key| {
+            let problem = || problems.iter().find(|(other, _)| *other == key).map_or_else(String::new, |(_, problem)| problem.clone());
+            store.get(key).ok_or_else(problem)
+        });
+        embedded.embeddings.push(match found {
+            Ok(embedding) => Some(embedding),
+            Err(problem) => {
+                let path = source.manifest().utterances[utterance].path.display().to_string();
+                embedded.unreadable.push(Unreadable { path, problem });
+                None
+            }
+        });
+    }
+    Ok(embedded)
+}
+
+/// Runs `work` in a thread pool of its own with one thread, so that parallel code inside stays on this core.
+fn on_one_core(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| Error::Worker(error.to_string()))?;
+    pool.install(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileCorpus, Manifest, SynthConfig, SynthCorpus};
+
+    /// Mean and length: enough to tell audio apart.
+    struct Probe;
+
+    impl Embedder for Probe {
+        fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String> {
+            Ok(vec![samples.iter().sum::<f32>(), samples.len() as f32])
+        }
+    }
+
+    fn corpus(dir: &std::path::Path) -> Manifest {
+        let config = SynthConfig { speakers: 3, utterances: 2, held_out: 0, seconds: [0.3, 0.6], ..SynthConfig::default() };
+        SynthCorpus::new(config).unwrap().write(dir, true, &()).unwrap().0
+    }
+
+    #[test]
+    fn the_same_content_is_embedded_once_wherever_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut manifest = corpus(dir.path());
+        let copy = dir.path().join("copy.wav");
+        std::fs::copy(&manifest.utterances[0].path, &copy).unwrap();
+        manifest.utterances[5].path = copy;
+        let (source, store) = (FileCorpus(manifest), EmbeddingStore::in_memory());
+        let embed = |utterances: &[usize]| embed_utterances(&source, utterances, 60.0, || Ok(Probe), &store, &()).unwrap();
+        let first = embed(&[0, 1, 2, 5]);
+        assert_eq!((first.computed, first.embeddings[0] == first.embeddings[3], first.unreadable.len()), (3, true, 0));
+        let second = embed(&[2, 3]);
+        assert_eq!((second.computed, &second.embeddings[0]), (1, &first.embeddings[2]));
+    }
+
+    #[test]
+    fn only_the_first_seconds_count_and_broken_files_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut manifest = corpus(dir.path());
+        std::fs::write(&manifest.utterances[1].path, b"RIFF nonsense").unwrap();
+        manifest.utterances[2].path = dir.path().join("missing.wav");
+        let embed = || embed_utterances(&FileCorpus(manifest.clone()), &[0, 1, 2], 0.25, || Ok(Probe), &EmbeddingStore::in_memory(), &());
+        let embedded = embed().unwrap();
+        assert_eq!(embedded.embeddings[0].as_ref().unwrap().seconds, 0.25);
+        assert!(embedded.embeddings[1].is_none() && embedded.embeddings[2].is_none());
+        assert!(embedded.unreadable[1].path.ends_with("missing.wav") && embedded.unreadable.iter().all(|file| !file.problem.is_empty()));
+    }
+
+    #[test]
+    fn a_network_that_cannot_be_made_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = FileCorpus(corpus(dir.path()));
+        let broken = || Err::<Probe, _>(Error::NotFinite("a weight".to_owned()));
+        assert!(matches!(embed_utterances(&source, &[0], 1.0, broken, &EmbeddingStore::in_memory(), &()), Err(Error::NotFinite(_))));
+    }
+}

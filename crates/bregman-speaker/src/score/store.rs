@@ -1,0 +1,103 @@
+//! Embeddings that were computed once, on disk, found again by the content of their audio.
+//!
+//! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian, only ever appended to. A
+//! process that is killed loses what it was writing: a torn last record is cut off when the file is opened again.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::files::create_parent;
+use crate::{Error, Result};
+
+const KEY: usize = size_of::<u128>();
+
+/// An utterance as a vector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedding {
+    /// As the network gave it, not normalised.
+    pub values: Vec<f32>,
+    /// Duration of the audio it was computed from.
+    pub seconds: f32,
+}
+
+/// Known embeddings of one network.
+#[derive(Debug, Default)]
+pub struct EmbeddingStore {
+    known: Mutex<HashMap<u128, Embedding>>,
+    file: Option<(PathBuf, Mutex<File>)>,
+}
+
+impl EmbeddingStore {
+    /// A store that ends with the process.
+    pub fn in_memory() -> Self {
+        Self::default()
+    }
+
+    /// The store in the file `path`, empty if there is none. `path` must be different for every network and its settings.
+    pub fn open(path: &Path, dim: usize) -> Result<Self> {
+        let bytes = match std::fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(Error::io(path))?,
+        };
+        let record = KEY + 4 * (1 + dim);
+        let mut known = HashMap::new();
+        for bytes in bytes.chunks_exact(record) {
+            let (key, rest) = bytes.split_first_chunk::<KEY>().expect("a record is longer than its key");
+            let mut numbers = rest.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+            let seconds = numbers.next().expect("a record has a duration");
+            known.insert(u128::from_le_bytes(*key), Embedding { seconds, values: numbers.collect() });
+        }
+        create_parent(path)?;
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;
+        let whole = bytes.len() - bytes.len() % record;
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(Error::io(path))?;
+        }
+        Ok(Self { known: Mutex::new(known), file: Some((path.to_owned(), Mutex::new(file))) })
+    }
+
+    /// The embedding of audio with this fingerprint.
+    pub fn get(&self, key: u128) -> Option<Embedding> {
+        self.known.lock().expect("no thread panics while it holds the store").get(&key).cloned()
+    }
+
+    /// Remembers an embedding.
+    pub fn add(&self, key: u128, embedding: &Embedding) -> Result<()> {
+        if let Some((path, file)) = &self.file {
+            let numbers = std::iter::once(&embedding.seconds).chain(&embedding.values);
+            let record: Vec<u8> = key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
+            let mut file = file.lock().expect("no thread panics while it holds the file");
+            file.write_all(&record).map_err(Error::io(path))?; // one write: a record is whole or torn at its end
+        }
+        self.known.lock().expect("no thread panics while it holds the store").insert(key, embedding.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_survive_the_process_and_a_torn_record_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache/net.f32");
+        let embedding = |x: f32| Embedding { values: vec![x, -x, 0.5], seconds: 2.0 * x };
+        {
+            let store = EmbeddingStore::open(&path, 3).unwrap();
+            store.add(u128::MAX, &embedding(1.0)).unwrap();
+            store.add(7, &embedding(2.0)).unwrap();
+        }
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+        {
+            let store = EmbeddingStore::open(&path, 3).unwrap();
+            assert_eq!((store.get(u128::MAX), store.get(7)), (Some(embedding(1.0)), None));
+            store.add(8, &embedding(3.0)).unwrap();
+        }
+        assert_eq!(EmbeddingStore::open(&path, 3).unwrap().get(8), Some(embedding(3.0)));
+    }
+}
