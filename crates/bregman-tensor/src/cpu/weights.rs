@@ -130,15 +130,7 @@ impl Route<'_> {
 }
 
 /// `dw = dy ∗ x` in bf16.
-pub(super) fn gradient(
-    packed: &mut Packed,
-    conv: &Conv,
-    [input, output]: [Shape; 2],
-    x: &[f32],
-    dy: &[f32],
-    block: Block,
-    dw: &mut [f32],
-) {
+pub(super) fn gradient(packed: &mut Packed, conv: &Conv, [input, output]: [Shape; 2], x: &[f32], dy: &[f32], block: Block, dw: &mut [f32]) {
     packed.pack_batch(&operand(conv, output, dy));
     let x = operand(conv, input, x);
     let Block { rows, stride, first, columns, .. } = block;
