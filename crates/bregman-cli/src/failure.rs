@@ -38,3 +38,10 @@ impl From<bregman_speaker::Error> for Failure {
         Self { message: error.to_string(), hint: error.hint().map(str::to_owned), code }
     }
 }
+
+impl From<bregman_train::Error> for Failure {
+    fn from(error: bregman_train::Error) -> Self {
+        let code = if error.is_user_mistake() { 2 } else { 1 };
+        Self { message: error.to_string(), hint: error.hint(), code }
+    }
+}

@@ -4,6 +4,7 @@
 mod commands;
 mod failure;
 mod output;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ enum Command {
     Synth(commands::synth::Args),
     /// Pack a corpus into tar shards
     Shard(commands::shard::Args),
+    /// Train a network to an exact sparsity
+    Train(commands::train::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => commands::prepare::run(args),
         Command::Synth(args) => commands::synth::run(args),
         Command::Shard(args) => commands::shard::run(args),
+        Command::Train(args) => commands::train::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -19,6 +19,11 @@ impl Bar {
         bar.enable_steady_tick(std::time::Duration::from_millis(200)); // something moves while files are still being found
         Self(bar)
     }
+
+    /// Takes it off the screen.
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
 }
 
 impl Progress for Bar {
@@ -33,7 +38,7 @@ impl Progress for Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.clear();
     }
 }
 

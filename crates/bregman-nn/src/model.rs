@@ -128,6 +128,24 @@ impl<B: Backend> Model<B> {
     pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(&input, labels)?;
         self.run(input, true)?;
+        let (outcome, d) = self.loss(labels, margin)?;
+        self.network.backward(&mut self.context, &self.input, d.view())?;
+        self.context.give(d);
+        Ok(outcome)
+    }
+
+    /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void afterwards.
+    pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+        self.check_labels(&input, labels)?;
+        self.run(input, false)?;
+        self.loss(labels, margin).map(|(outcome, d)| {
+            self.context.give(d);
+            outcome
+        })
+    }
+
+    /// The loss of the last pass and its gradient to the network's outputs.
+    fn loss(&mut self, labels: &[usize], margin: Margin) -> Result<(Outcome, Tensor<B>)> {
         let context = &mut self.context;
         let mut d = context.take(self.network.output().shape)?;
         let outcome = match &mut self.head {
@@ -135,9 +153,7 @@ impl<B: Backend> Model<B> {
             Head::CrossEntropy(head) => head.backward(context, self.network.output(), labels, &mut d)?,
             Head::None => return Err(Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }),
         };
-        self.network.backward(context, &self.input, d.view())?;
-        context.give(d);
-        Ok(outcome)
+        Ok((outcome, d))
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.

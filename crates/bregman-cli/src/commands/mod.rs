@@ -3,6 +3,7 @@
 pub(crate) mod prepare;
 pub(crate) mod shard;
 pub(crate) mod synth;
+pub(crate) mod train;
 
 use crate::failure::Failure;
 

@@ -14,8 +14,10 @@ use crate::error::Result;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Rule {
     /// Linearised Bregman iterations.
+    #[serde(rename = "linbreg")]
     LinBreg(LinBreg),
     /// Adam on the dual.
+    #[serde(rename = "adabreg")]
     AdaBreg(AdaBreg),
     /// Proximal SGD.
     ProxSgd(ProxSgd),

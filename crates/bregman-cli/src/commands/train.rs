@@ -1,0 +1,162 @@
+//! `bregman train`: a recipe becomes a run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bregman_train::{Ending, Experiment, Outcome, Trainer};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::{print, print_json};
+use crate::watch::Watch;
+
+/// Train a network to an exact sparsity.
+///
+/// RECIPE is a TOML file; --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl and a TensorBoard
+/// event file. Ctrl-C stops after the present step with a checkpoint.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist
+  bregman train recipes/audiomnist/ecapa-linbreg.toml --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
+  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist --resume
+
+Threads: every core, or as many as RAYON_NUM_THREADS says.")]
+pub(crate) struct Args {
+    /// Recipe of the experiment
+    recipe: PathBuf,
+    /// Override a key of the recipe (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Folder of the run [default: runs/RECIPE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue the run in --out where it stopped; start it if there is none
+    #[arg(long)]
+    resume: bool,
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: Device,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Device {
+    Cpu,
+    Cuda,
+}
+
+pub(crate) fn run(args: Args) -> crate::Outcome {
+    if args.device == Device::Cuda {
+        return Err(Failure::mistake("--device cuda: this build has no CUDA backend", "train with --device cpu"));
+    }
+    let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
+    let experiment = Experiment::read(&args.recipe, &args.settings)?;
+    let stop = stop_on_ctrl_c()?;
+    let watch = Watch::new(&experiment.method.title());
+    let trainer = if args.resume && out.join("config.toml").is_file() {
+        let trainer = Trainer::resume(&out, &watch)?;
+        refuse_another(&experiment, trainer.experiment(), &out)?;
+        trainer
+    } else {
+        Trainer::new(experiment.clone(), &out, &watch)?
+    };
+    let outcome = trainer.run(&stop);
+    drop(watch);
+    let outcome = outcome?;
+    let summary = Summary::new(&experiment, &out, &outcome);
+    if args.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
+}
+
+/// `runs/audiomnist-ecapa-adabreg` for `recipes/audiomnist/ecapa-adabreg.toml`.
+fn default_out(recipe: &Path) -> PathBuf {
+    let parent = recipe.parent().and_then(Path::file_name).filter(|name| *name != "recipes");
+    let parts = parent.into_iter().chain(recipe.file_stem()).map(|part| part.to_string_lossy());
+    Path::new("runs").join(parts.collect::<Vec<_>>().join("-"))
+}
+
+/// The first Ctrl-C asks for a checkpoint, the second one leaves at once.
+pub(crate) fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    let handler = move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping after this step with a checkpoint; press Ctrl-C again to leave at once");
+    };
+    ctrlc::set_handler(handler).map_err(|error| Failure::failed(format!("cannot listen for Ctrl-C: {error}")))?;
+    Ok(stop)
+}
+
+/// A run continues with the settings it began with.
+fn refuse_another(asked: &Experiment, saved: &Experiment, out: &Path) -> Result<(), Failure> {
+    if asked == saved {
+        return Ok(());
+    }
+    let (asked, saved) = (asked.to_toml(), saved.to_toml());
+    let differs = asked.lines().find(|line| !saved.lines().any(|other| other == *line)).unwrap_or("a key is missing");
+    let message = format!("{}: this run was started with other settings ({differs} is new)", out.display());
+    Err(Failure::mistake(message, "pass the same recipe and --set as before, or choose another --out"))
+}
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+struct Summary {
+    run: PathBuf,
+    method: String,
+    ending: &'static str,
+    steps: u64,
+    seconds: f64,
+    target: Option<f64>,
+    sparsity: f64,
+    lambda: Option<f64>,
+    best: Option<bregman_train::Best>,
+}
+
+impl Summary {
+    fn new(experiment: &Experiment, out: &Path, outcome: &Outcome) -> Self {
+        let state = &outcome.state;
+        Self {
+            run: out.to_owned(),
+            method: experiment.method.title(),
+            ending: match outcome.ending {
+                Ending::Finished => "finished",
+                Ending::EarlyStop => "early stop",
+                Ending::Interrupted => "interrupted",
+            },
+            steps: state.step,
+            seconds: state.seconds,
+            target: experiment.method.target(),
+            sparsity: state.sparsity,
+            lambda: (!state.loops.is_empty()).then(|| state.loops.iter().map(|l| l.lambda).sum::<f64>() / state.loops.len() as f64),
+            best: state.selection.best,
+        }
+    }
+
+    fn text(&self, outcome: &Outcome) -> String {
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let mut text = format!("{}: {} after {} steps, {:.0} s\n", self.method, self.ending, self.steps, self.seconds);
+        text += &match self.target {
+            Some(target) => format!("  sparsity  {} (asked for {})\n", percent(self.sparsity), percent(target)),
+            None => format!("  sparsity  {}\n", percent(self.sparsity)),
+        };
+        text += &self.lambda.map_or(String::new(), |lambda| format!("  λ         {lambda:.4}\n"));
+        text += &match self.best {
+            Some(best) => {
+                let found = format!("{} accuracy, {} sparse", percent(best.accuracy), percent(best.sparsity));
+                format!("  best      epoch {}: {found}\n", best.epoch)
+            }
+            None => "  best      none: no epoch ended near the target; last/ is there\n".to_owned(),
+        };
+        if !outcome.skipped.is_empty() {
+            text += &format!("  skipped   {} unreadable files, the first is {}\n", outcome.skipped.len(), outcome.skipped[0].name);
+        }
+        let next = if outcome.ending == Ending::Interrupted { "continue with the same command and --resume" } else { "look at it with" };
+        text + &format!("\n{next}: bregman inspect {}\n", self.run.display())
+    }
+}

@@ -1,0 +1,296 @@
+//! How the network becomes sparse, or stays dense: one table, `[method]`, whose `kind` says which settings it has.
+
+use bregman::{AdamW, Budget, ControllerConfig, GroupRule, Law, LinBreg, Penalty, Ramp, Role, Rule, Sgd, Structure, Survivors};
+use serde::{Deserialize, Serialize};
+
+use super::LrSchedule;
+use crate::Result;
+use crate::error::require;
+
+/// The method.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MethodConfig {
+    /// A Bregman optimizer (or ProxSGD) whose λ is steered to a target sparsity.
+    Adaptive(AdaptiveConfig),
+    /// The same with a λ that stays: the non-adaptive baseline.
+    Fixed(FixedConfig),
+    /// No sparsity.
+    Dense(DenseConfig),
+    /// Magnitude pruning along a ramp of epochs.
+    Gradual(GradualConfig),
+    /// Magnitude pruning once.
+    OneShot(OneShotConfig),
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | the sparsity asked for |
+/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant` chooses subgradient correction or prox rescaling |
+/// | `law` | `{ kind = "multiplicative" }`, the paper's | or `density`, `quantile` |
+/// | `lambda` | 0.01 LinBreg, 1 AdaBreg | λ₀ |
+/// | `period` | "auto": total steps / 150, at most 50 | f, steps between updates of λ |
+/// | `warmup` | 0 | steps during which λ is held |
+/// | `ramp` | none | movement of the target, in steps |
+/// | `layers` | none | one loop per layer, targets from this budget |
+/// | `penalty` | ℓ1 | on convolutions; linear layers have ℓ1 |
+/// | `groups` | none | rules for some layers, before `penalty` |
+/// | `survivors` | keep | weights that survive the initial mask |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdaptiveConfig {
+    /// s*.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "linbreg")]
+    pub optimizer: Rule,
+    /// The control law.
+    #[serde(default)]
+    pub law: Law,
+    /// λ₀.
+    #[serde(default)]
+    pub lambda: Option<f64>,
+    /// f.
+    #[serde(default)]
+    pub period: Period,
+    /// Steps during which λ is held.
+    #[serde(default)]
+    pub warmup: u64,
+    /// Movement of the target.
+    #[serde(default)]
+    pub ramp: Option<Ramp>,
+    /// One loop per layer.
+    #[serde(default)]
+    pub layers: Option<Budget>,
+    /// Penalty on convolutions.
+    #[serde(default)]
+    pub penalty: Penalty,
+    /// Rules for some layers.
+    #[serde(default)]
+    pub groups: Vec<GroupRule>,
+    /// What happens to weights that survive the initial mask.
+    #[serde(default)]
+    pub survivors: Survivors,
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `lambda` | 0.01 LinBreg, 1 AdaBreg | λ |
+/// | `target` | none | the sparsity it is meant to reach: for the display, and which epochs may be the best |
+/// | others | | as in [`AdaptiveConfig`] |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedConfig {
+    /// λ.
+    #[serde(default)]
+    pub lambda: Option<f64>,
+    /// The sparsity it is meant to reach.
+    #[serde(default)]
+    pub target: Option<f64>,
+    /// The optimizer.
+    #[serde(default = "linbreg")]
+    pub optimizer: Rule,
+    /// Penalty on convolutions.
+    #[serde(default)]
+    pub penalty: Penalty,
+    /// Rules for some layers.
+    #[serde(default)]
+    pub groups: Vec<GroupRule>,
+    /// What happens to weights that survive the initial mask.
+    #[serde(default)]
+    pub survivors: Survivors,
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseConfig {
+    /// The optimizer.
+    #[serde(default = "sgd")]
+    pub optimizer: Rule,
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | final sparsity |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+/// | `epochs` | 10 | epochs until the target: s_i = 1 − (1 − s*)^(i / epochs) |
+/// | `structure` | weights | or `channels`: whole output channels |
+/// | `layers` | none | `None` compares all layers together; a budget gives each its own share |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GradualConfig {
+    /// Final sparsity.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "sgd")]
+    pub optimizer: Rule,
+    /// Epochs until the target.
+    #[serde(default = "ten")]
+    pub epochs: u64,
+    /// What dies together.
+    #[serde(default)]
+    pub structure: Structure,
+    /// Shares of the layers.
+    #[serde(default)]
+    pub layers: Option<Budget>,
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | sparsity |
+/// | `at` | 0 | pruned before this epoch, counted from 0: at initialisation |
+/// | others | | as in [`GradualConfig`] |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneShotConfig {
+    /// Sparsity.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "sgd")]
+    pub optimizer: Rule,
+    /// The epoch before which it happens, from 0.
+    #[serde(default)]
+    pub at: u64,
+    /// What dies together.
+    #[serde(default)]
+    pub structure: Structure,
+    /// Shares of the layers.
+    #[serde(default)]
+    pub layers: Option<Budget>,
+}
+
+fn linbreg() -> Rule {
+    Rule::LinBreg(LinBreg::default())
+}
+
+fn sgd() -> Rule {
+    Rule::Sgd(Sgd::default())
+}
+
+fn ten() -> u64 {
+    10
+}
+
+/// Steps between updates of λ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Period {
+    /// Total steps / 150, between 1 and the paper's 50: a short run needs as many updates as a long one.
+    #[default]
+    #[serde(with = "auto")]
+    Auto,
+    /// This many.
+    Steps(u64),
+}
+
+mod auto {
+    use serde::de::{Deserialize as _, Error as _};
+
+    pub(super) fn serialize<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("auto")
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        let word = String::deserialize(deserializer)?;
+        if word == "auto" { Ok(()) } else { Err(D::Error::custom("expected \"auto\" or a number of steps")) }
+    }
+}
+
+impl Period {
+    /// f for a run of this many steps.
+    pub fn steps(self, total: u64) -> u64 {
+        match self {
+            Self::Auto => (total / 150).clamp(1, 50),
+            Self::Steps(steps) => steps,
+        }
+    }
+}
+
+impl MethodConfig {
+    /// The optimizer.
+    pub fn rule(&self) -> Rule {
+        match self {
+            Self::Adaptive(config) => config.optimizer,
+            Self::Fixed(config) => config.optimizer,
+            Self::Dense(config) => config.optimizer,
+            Self::Gradual(config) => config.optimizer,
+            Self::OneShot(config) => config.optimizer,
+        }
+    }
+
+    /// The sparsity asked for.
+    pub fn target(&self) -> Option<f64> {
+        match self {
+            Self::Adaptive(config) => Some(config.target),
+            Self::Fixed(config) => config.target,
+            Self::Dense(_) => None,
+            Self::Gradual(config) => Some(config.target),
+            Self::OneShot(config) => Some(config.target),
+        }
+    }
+
+    /// How the learning rate moves unless the recipe says otherwise.
+    pub fn default_schedule(&self) -> LrSchedule {
+        match self {
+            Self::Adaptive(_) | Self::Fixed(_) => LrSchedule::plateau(),
+            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) => LrSchedule::exponential(),
+        }
+    }
+
+    /// A few words for tables and bars: "AdaBreg → 95 %".
+    pub fn title(&self) -> String {
+        let percent = |target: f64| format!("{} %", (target * 1e4).round() / 1e2);
+        let rule = self.rule().name();
+        match self {
+            Self::Adaptive(config) => format!("{rule} → {}", percent(config.target)),
+            Self::Fixed(config) => {
+                let lambda = config.lambda.or(self.rule().default_lambda()).unwrap_or_default();
+                format!("{rule}, λ = {lambda}")
+            }
+            Self::Dense(_) => format!("dense {rule}"),
+            Self::Gradual(config) => format!("gradual pruning → {}", percent(config.target)),
+            Self::OneShot(config) => format!("one-shot pruning → {}", percent(config.target)),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(target) = self.target() {
+            require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
+        }
+        let dense = matches!(self.rule(), Rule::Sgd(Sgd { .. }) | Rule::AdamW(AdamW { .. }));
+        let wants_dense = matches!(self, Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_));
+        let expected =
+            if wants_dense { "sgd or adamw with this kind of method" } else { "linbreg, adabreg or prox_sgd with this kind of method" };
+        require(dense == wants_dense, "method.optimizer.kind", self.rule().name(), expected)?;
+        match self {
+            Self::Gradual(config) => require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more"),
+            Self::Adaptive(config) => require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AdaptiveConfig {
+    /// The controller of a run of `total` steps.
+    pub(crate) fn controller(&self, total: u64) -> ControllerConfig {
+        ControllerConfig {
+            target: self.target,
+            law: self.law,
+            lambda: self.lambda,
+            period: self.period.steps(total),
+            warmup: self.warmup,
+            ramp: self.ramp,
+            layers: self.layers.clone(),
+        }
+    }
+}
+
+/// The rules of a recipe: its own first, then the penalty on convolutions.
+pub(crate) fn group_rules(own: &[GroupRule], penalty: Penalty) -> Vec<GroupRule> {
+    let convolutions = GroupRule { penalty, ..GroupRule::for_roles([Role::ConvWeight]) };
+    let general = (penalty != Penalty::L1).then_some(convolutions);
+    own.iter().cloned().chain(general).collect()
+}

@@ -1,0 +1,104 @@
+//! An experiment: everything that decides a run, as TOML.
+//!
+//! ```toml
+//! base = "base.toml"            # one file or a list; what stands here wins
+//! seed = 1
+//!
+//! [data]
+//! root = "corpora/audiomnist"
+//!
+//! [method]
+//! kind = "adaptive"
+//! target = 0.95
+//! optimizer = { kind = "adabreg" }
+//! ```
+
+mod data;
+mod method;
+mod model;
+mod read;
+mod train;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use data::{DataConfig, FeatureConfig, FrontEndKind, Validation};
+pub(crate) use method::group_rules;
+pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
+pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
+pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
+
+use crate::Result;
+
+/// A whole experiment.
+///
+/// | section | what it decides |
+/// | --- | --- |
+/// | `seed` | initial weights, masks, order of the data |
+/// | `model` | network and its size, see [`ModelConfig`] |
+/// | `data` | corpus, cuts and features, see [`DataConfig`] |
+/// | `loss` | scale and margin, see [`LossConfig`] |
+/// | `method` | how it becomes sparse, see [`MethodConfig`] |
+/// | `train` | epochs, batches, learning rate, checkpoints, see [`TrainConfig`] |
+/// | `select` | which epoch is the best, see [`SelectConfig`] |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Everything random follows from it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// The network.
+    #[serde(default)]
+    pub model: ModelConfig,
+    /// The corpus.
+    pub data: DataConfig,
+    /// The loss.
+    #[serde(default)]
+    pub loss: LossConfig,
+    /// The method.
+    pub method: MethodConfig,
+    /// The loop.
+    #[serde(default)]
+    pub train: TrainConfig,
+    /// The choice of the best epoch.
+    #[serde(default)]
+    pub select: SelectConfig,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl Experiment {
+    /// Reads a recipe with its bases, then applies `a.b=c` settings in order.
+    ///
+    /// # Errors
+    /// A file or setting that cannot be understood, a key that does not exist (the error names the nearest that does), a value out of range.
+    pub fn read(path: &Path, settings: &[impl AsRef<str>]) -> Result<Self> {
+        let layers = settings.iter().try_fold(read::Layers::of_file(path)?, |layers, setting| layers.set(setting.as_ref()))?;
+        layers.experiment()
+    }
+
+    /// As [`Experiment::read`], from text without bases: what a run saved, or a recipe that the program brings along.
+    ///
+    /// # Errors
+    /// As [`Experiment::read`].
+    pub fn parse(text: &str, origin: &str, settings: &[impl AsRef<str>]) -> Result<Self> {
+        let layers = settings.iter().try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
+        layers.experiment()
+    }
+
+    /// The resolved experiment as TOML: what is saved with the run.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("an experiment is plain data")
+    }
+
+    fn check(&self) -> Result<()> {
+        self.data.check()?;
+        self.loss.check()?;
+        self.method.check()?;
+        self.train.check()?;
+        self.select.check()
+    }
+}

@@ -1,0 +1,222 @@
+//! From files and `--set` to an experiment: bases first, then the recipe, then the settings, each over the one before.
+//!
+//! Tables are merged key by key. A table that names another `kind` replaces the one below it: the settings of one kind mean
+//! nothing to another.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::Experiment;
+use crate::{Error, Result};
+
+/// What has been read so far, and where each part of it came from.
+pub(super) struct Layers {
+    merged: Table,
+    origins: Vec<(String, Table)>,
+}
+
+impl Layers {
+    pub(super) fn of_file(path: &Path) -> Result<Self> {
+        let mut layers = Self { merged: Table::new(), origins: Vec::new() };
+        layers.add_file(path, &mut Vec::new())?;
+        Ok(layers)
+    }
+
+    pub(super) fn of_text(text: &str, origin: &str) -> Result<Self> {
+        let mut layers = Self { merged: Table::new(), origins: Vec::new() };
+        layers.add(parse(text, origin)?, origin);
+        Ok(layers)
+    }
+
+    /// Applies `a.b=c`. The value is TOML; what is not is taken as text, so paths and words need no quotes.
+    pub(super) fn set(mut self, setting: &str) -> Result<Self> {
+        let origin = format!("--set {setting}");
+        let (key, value) = setting.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| Error::Recipe {
+            origin: origin.clone(),
+            problem: "expected key=value, such as method.target=0.95".to_owned(),
+        })?;
+        let value = parse(&format!("value = {value}"), &origin).ok().and_then(|mut table| table.remove("value"));
+        let value = value.unwrap_or_else(|| Value::String(setting[key.len() + 1..].trim().to_owned()));
+        let nested = |value, part: &str| Value::Table(Table::from_iter([(part.trim().to_owned(), value)]));
+        if let Value::Table(table) = key.split('.').rev().fold(value, nested) {
+            self.add(table, &origin);
+        }
+        Ok(self)
+    }
+
+    pub(super) fn experiment(self) -> Result<Experiment> {
+        let experiment: Experiment = Value::Table(self.merged.clone()).try_into().map_err(|error| self.explain(&error))?;
+        experiment.check()?;
+        Ok(experiment)
+    }
+
+    fn add_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let wrong = |problem: String| Error::Recipe { origin: origin.clone(), problem };
+        let identity = path.canonicalize().map_err(Error::io(path))?;
+        if above.contains(&identity) {
+            return Err(wrong("is its own base".to_owned()));
+        }
+        above.push(identity);
+        let mut table = parse(&text, &origin)?;
+        let bases = match table.remove("base") {
+            None => vec![],
+            Some(Value::String(base)) => vec![base],
+            Some(Value::Array(bases)) if bases.iter().all(Value::is_str) => {
+                bases.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            Some(_) => return Err(wrong("base must be a file name or a list of them".to_owned())),
+        };
+        for base in bases {
+            self.add_file(&path.with_file_name(base), above)?;
+        }
+        above.pop();
+        self.add(table, &origin);
+        Ok(())
+    }
+
+    fn add(&mut self, table: Table, origin: &str) {
+        merge(&mut self.merged, &table);
+        self.origins.push((origin.to_owned(), table));
+    }
+
+    /// What serde says, with the file and the full key, and the nearest key that exists.
+    fn explain(&self, error: &toml::de::Error) -> Error {
+        let message = error.message().trim().to_owned();
+        let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        if message.starts_with("unknown field") && !quoted.is_empty() {
+            let unknown = quoted[0];
+            let path = find(&self.merged, unknown, "").unwrap_or_else(|| unknown.to_owned());
+            let nearest = quoted[1..].iter().min_by_key(|known| strsim::damerau_levenshtein(known, unknown));
+            let parent = path.strip_suffix(unknown).unwrap_or("");
+            let advice = match nearest {
+                Some(nearest) => format!("did you mean `{parent}{nearest}`?"),
+                None => format!("`{}` has no settings", parent.trim_end_matches('.')),
+            };
+            return Error::Recipe { origin: self.origin(&path), problem: format!("unknown key `{path}`; {advice}") };
+        }
+        if message.starts_with("missing field") {
+            let origin = self.origins.last().map_or("recipe", |(origin, _)| origin).to_owned();
+            let example = match quoted.first() {
+                Some(&"root") => " (data): where the corpus is, --set data.root=DIR",
+                Some(&"target") => " (method): the sparsity asked for, --set method.target=0.95",
+                Some(&"method") => ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\"",
+                _ => "",
+            };
+            return Error::Recipe { origin, problem: format!("{message}{example}") };
+        }
+        let origin = self.origins.last().map_or("recipe", |(origin, _)| origin).to_owned();
+        Error::Recipe { origin, problem: message.replace('\n', " ") }
+    }
+
+    /// The last layer that has this key.
+    fn origin(&self, path: &str) -> String {
+        let has = |table: &Table| {
+            let mut parts = path.split('.');
+            let first = parts.next().and_then(|part| table.get(part));
+            parts.try_fold(first, |value, part| value.map(|value| value.get(part))).flatten().is_some()
+        };
+        self.origins.iter().rev().find(|(_, table)| has(table)).map_or_else(|| "recipe".to_owned(), |(origin, _)| origin.clone())
+    }
+}
+
+fn parse(text: &str, origin: &str) -> Result<Table> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        Error::Recipe { origin: format!("{origin}, line {line}"), problem: error.message().replace('\n', " ") }
+    })
+}
+
+fn merge(below: &mut Table, above: &Table) {
+    for (key, value) in above {
+        match (below.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) if !changes_kind(below, above) => merge(below, above),
+            _ => drop(below.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
+fn changes_kind(below: &Table, above: &Table) -> bool {
+    matches!((below.get("kind"), above.get("kind")), (Some(below), Some(above)) if below != above)
+}
+
+/// The dotted path of the first key with this name.
+fn find(table: &Table, name: &str, prefix: &str) -> Option<String> {
+    if table.contains_key(name) {
+        return Some(format!("{prefix}{name}"));
+    }
+    table.iter().find_map(|(key, value)| value.as_table().and_then(|table| find(table, name, &format!("{prefix}{key}."))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MethodConfig;
+
+    const RECIPE: &str = "[data]\nroot = \"x\"\n[method]\nkind = \"adaptive\"\ntarget = 0.9\n";
+
+    fn with(settings: &[&str]) -> Result<Experiment> {
+        Experiment::parse(RECIPE, "r.toml", settings)
+    }
+
+    fn message(settings: &[&str]) -> String {
+        with(settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn settings_override_the_recipe_and_words_need_no_quotes() {
+        let experiment = with(&["method.target=0.95", "data.root=/a b/c", "seed=7"]).unwrap();
+        assert_eq!((experiment.seed, experiment.data.root.to_str()), (7, Some("/a b/c")));
+        assert_eq!(experiment.method.target(), Some(0.95));
+    }
+
+    #[test]
+    fn an_unknown_key_names_its_origin_and_the_nearest_known_one() {
+        assert_eq!(message(&["method.targt=0.9"]), "--set method.targt=0.9: unknown key `method.targt`; did you mean `method.target`?");
+        assert_eq!(message(&["train.epoch=3"]), "--set train.epoch=3: unknown key `train.epoch`; did you mean `train.epochs`?");
+        let wrong = Experiment::parse(&RECIPE.replace("target", "goal"), "r.toml", &[] as &[&str]).unwrap_err().to_string();
+        assert!(wrong.starts_with("r.toml: unknown key `method.goal`"), "{wrong}");
+    }
+
+    #[test]
+    fn another_kind_replaces_the_table_below_it() {
+        let experiment = with(&["method.kind=dense", "method.optimizer.kind=adamw"]).unwrap();
+        assert!(matches!(experiment.method, MethodConfig::Dense(_)));
+        assert_eq!(experiment.method.target(), None);
+    }
+
+    #[test]
+    fn mistakes_of_form_and_range_are_named() {
+        assert!(message(&["seed"]).contains("expected key=value"));
+        assert!(message(&["method.target=1.5"]).contains("target"), "{}", message(&["method.target=1.5"]));
+        assert!(message(&["method.target=much"]).contains("expected"), "{}", message(&["method.target=much"]));
+        let missing = Experiment::parse("[data]\nroot=\"x\"\n", "r.toml", &[] as &[&str]).unwrap_err().to_string();
+        assert!(missing.contains("[method]"), "{missing}");
+        let line = Experiment::parse("seed = 1\n[data\n", "r.toml", &[] as &[&str]).unwrap_err().to_string();
+        assert!(line.starts_with("r.toml, line 2"), "{line}");
+    }
+
+    #[test]
+    fn bases_are_found_beside_their_recipe_and_a_circle_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        write("base.toml", RECIPE);
+        write("size.toml", "[train]\nepochs = 3\n");
+        write("a/r.toml", "base = [\"../base.toml\", \"../size.toml\"]\n[method]\ntarget = 0.75\n");
+        let experiment = Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str]).unwrap();
+        assert_eq!((experiment.method.target(), experiment.train.epochs), (Some(0.75), 3));
+        write("base.toml", "base = \"a/r.toml\"");
+        assert!(Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str]).unwrap_err().to_string().contains("its own base"));
+    }
+
+    #[test]
+    fn a_resolved_experiment_reads_back_as_itself() {
+        for settings in [&[][..], &["method.kind=one_shot", "method.target=0.9"], &["method.kind=dense", "model.kind=resnet"]] {
+            let experiment = with(settings).unwrap();
+            assert_eq!(Experiment::parse(&experiment.to_toml(), "saved", &[] as &[&str]).unwrap(), experiment);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The loop: epochs, batches, loss, learning rate, checkpoints, and which epoch is the best.
+
+use serde::{Deserialize, Serialize};
+
+use super::PrecisionKind;
+use crate::Result;
+use crate::error::require;
+
+/// The loop.
+///
+/// | setting | default | purpose | range |
+/// | --- | --- | --- | --- |
+/// | `epochs` | 20 | passes over the corpus | ≥ 1 |
+/// | `batch` | 256 | cuts per step | ≥ 2 |
+/// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
+/// | `schedule` | plateau for Bregman methods, exponential for the others | see [`LrSchedule`] | |
+/// | `clip` | off | largest norm of the gradient | > 0 |
+/// | `precision` | f32 | operands of large products | f32, bf16 |
+/// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
+/// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
+/// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Passes over the corpus.
+    pub epochs: u64,
+    /// Cuts per step.
+    pub batch: usize,
+    /// Learning rate; `None` for the optimizer's own.
+    pub lr: Option<f64>,
+    /// Its movement; `None` for the method's own.
+    pub schedule: Option<LrSchedule>,
+    /// Largest norm of the gradient.
+    pub clip: Option<f32>,
+    /// Number format.
+    pub precision: PrecisionKind,
+    /// Steps between checkpoints within an epoch.
+    pub save_every: u64,
+    /// Steps between logged steps.
+    pub log_every: u64,
+    /// Patience in epochs.
+    pub early_stop: Option<u64>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            epochs: 20,
+            batch: 256,
+            lr: None,
+            schedule: None,
+            clip: None,
+            precision: PrecisionKind::F32,
+            save_every: 0,
+            log_every: 1,
+            early_stop: None,
+        }
+    }
+}
+
+impl TrainConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        require(self.epochs >= 1, "train.epochs", self.epochs, "1 or more")?;
+        require(self.batch >= 2, "train.batch", self.batch, "2 or more: batch norm needs company")?;
+        require(self.log_every >= 1, "train.log_every", self.log_every, "1 or more")?;
+        require(self.early_stop != Some(0), "train.early_stop", 0, "1 or more epochs")?;
+        let positive = |field, value: Option<f64>| match value {
+            Some(value) => require(value > 0.0 && value.is_finite(), field, value, "a number > 0"),
+            None => Ok(()),
+        };
+        positive("train.lr", self.lr)?;
+        positive("train.clip", self.clip.map(f64::from))?;
+        self.schedule.map_or(Ok(()), |schedule| schedule.check())
+    }
+}
+
+/// How the learning rate moves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LrSchedule {
+    /// Not at all.
+    Constant {},
+    /// Times `factor` when the validation metric has not improved for `patience` epochs, down to `floor`.
+    Plateau {
+        /// What it is multiplied with.
+        #[serde(default = "quarter")]
+        factor: f64,
+        /// Epochs without improvement.
+        #[serde(default = "two")]
+        patience: u64,
+        /// Lowest learning rate.
+        #[serde(default = "floor")]
+        floor: f64,
+    },
+    /// A linear start over `warmup` epochs, and an exponential way to `last` times the learning rate at the end.
+    Exponential {
+        /// Epochs of the linear start.
+        #[serde(default = "one")]
+        warmup: f64,
+        /// Share of the learning rate that is left at the end.
+        #[serde(default = "last")]
+        last: f64,
+    },
+}
+
+fn quarter() -> f64 {
+    0.25
+}
+fn two() -> u64 {
+    2
+}
+fn floor() -> f64 {
+    1e-6
+}
+fn one() -> f64 {
+    1.0
+}
+fn last() -> f64 {
+    5e-4
+}
+
+impl LrSchedule {
+    /// The paper's for Bregman methods.
+    pub fn plateau() -> Self {
+        Self::Plateau { factor: quarter(), patience: two(), floor: floor() }
+    }
+
+    /// The paper's for dense and pruned networks; `last` is WeSpeaker's (0.1 to 5e-5).
+    pub fn exponential() -> Self {
+        Self::Exponential { warmup: one(), last: last() }
+    }
+
+    fn check(self) -> Result<()> {
+        match self {
+            Self::Constant {} => Ok(()),
+            Self::Plateau { factor, patience, floor } => {
+                require(factor > 0.0 && factor < 1.0, "train.schedule.factor", factor, "a number in (0, 1)")?;
+                require(patience >= 1, "train.schedule.patience", patience, "1 or more epochs")?;
+                require(floor >= 0.0 && floor.is_finite(), "train.schedule.floor", floor, "a number ≥ 0")
+            }
+            Self::Exponential { warmup, last } => {
+                require(warmup >= 0.0 && warmup.is_finite(), "train.schedule.warmup", warmup, "a number of epochs ≥ 0")?;
+                require(last > 0.0 && last <= 1.0, "train.schedule.last", last, "a share in (0, 1]")
+            }
+        }
+    }
+}
+
+/// AAM-softmax.
+///
+/// | setting | default | purpose | range |
+/// | --- | --- | --- | --- |
+/// | `scale` | 32 | inverse temperature of the cosines | > 0 |
+/// | `margin` | 0.2 | final margin in radians | [0, 1.5] |
+/// | `hold` | 0.1 | share of the run with margin 0 | [0, 1] |
+/// | `rise` | 0.1 | share of the run over which it grows | [0, 1] |
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LossConfig {
+    /// Inverse temperature.
+    pub scale: f32,
+    /// Final margin.
+    pub margin: f32,
+    /// Share of the run without margin.
+    pub hold: f64,
+    /// Share of the run over which it grows.
+    pub rise: f64,
+}
+
+impl Default for LossConfig {
+    fn default() -> Self {
+        Self { scale: 32.0, margin: 0.2, hold: 0.1, rise: 0.1 }
+    }
+}
+
+impl LossConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        require(self.scale > 0.0 && self.scale.is_finite(), "loss.scale", self.scale, "a number > 0")?;
+        require((0.0..=1.5).contains(&self.margin), "loss.margin", self.margin, "0 to 1.5 radians")?;
+        require((0.0..=1.0).contains(&self.hold), "loss.hold", self.hold, "a share in [0, 1]")?;
+        require((0.0..=1.0).contains(&self.rise), "loss.rise", self.rise, "a share in [0, 1]")
+    }
+}
+
+/// Which epoch is the best.
+///
+/// | setting | default | purpose | range |
+/// | --- | --- | --- | --- |
+/// | `metric` | loss | of the validation set: `loss` or `accuracy` | |
+/// | `tolerance` | 0.01 | only epochs this close to the target sparsity count | (0, 1] |
+/// | `average` | 0 (off) | also average the weights of this many best epochs | 0, or 2 … 20 |
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SelectConfig {
+    /// What is compared.
+    pub metric: Metric,
+    /// ζ.
+    pub tolerance: f64,
+    /// Best epochs to average.
+    pub average: usize,
+}
+
+impl Default for SelectConfig {
+    fn default() -> Self {
+        Self { metric: Metric::Loss, tolerance: 0.01, average: 0 }
+    }
+}
+
+impl SelectConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        require(self.tolerance > 0.0 && self.tolerance <= 1.0, "select.tolerance", self.tolerance, "a share in (0, 1]")?;
+        require(self.average == 0 || (2..=20).contains(&self.average), "select.average", self.average, "0 (off), or 2 to 20 epochs")
+    }
+}
+
+/// What of the validation set is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Cross-entropy without margin, lower is better.
+    #[default]
+    Loss,
+    /// Share of cuts whose speaker scored best, higher is better.
+    Accuracy,
+}

@@ -1,0 +1,117 @@
+//! The one error type of this crate: names the recipe, the key or the file, and what to do.
+
+use std::path::{Path, PathBuf};
+
+/// What can go wrong with an experiment.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A recipe that cannot be understood.
+    #[error("{origin}: {problem}")]
+    Recipe {
+        /// The file, or the `--set` argument.
+        origin: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
+    /// A setting out of its range.
+    #[error("{field} = {value}: expected {expected}")]
+    Setting {
+        /// Dotted name of the setting.
+        field: &'static str,
+        /// The value given.
+        value: String,
+        /// The range it must lie in.
+        expected: String,
+    },
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// A run or checkpoint on disk that is not what it should be.
+    #[error("{}: {problem}", path.display())]
+    Checkpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is a run in the folder already.
+    #[error("{} holds a run already", .0.display())]
+    Exists(PathBuf),
+    /// The loss or a gradient became NaN or infinite.
+    #[error("step {step} (epoch {epoch}): {what}")]
+    NotFinite {
+        /// The step that failed, from 1.
+        step: u64,
+        /// Its epoch, from 1.
+        epoch: u64,
+        /// What became so first.
+        what: String,
+        /// The folder of the last good checkpoint, if one was written.
+        last: Option<PathBuf>,
+    },
+    /// The optimizer or the controller refused.
+    #[error(transparent)]
+    Method(#[from] bregman::Error),
+    /// The network refused.
+    #[error(transparent)]
+    Network(#[from] bregman_nn::Error),
+    /// The corpus refused.
+    #[error(transparent)]
+    Corpus(#[from] bregman_speaker::Error),
+}
+
+/// Short for this crate's results.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// What the user can do about it, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Exists(_) => Some("continue it with --resume, or choose another --out".to_owned()),
+            Self::NotFinite { last, .. } => {
+                let advice = "lower the learning rate (--set train.lr=…) or clip gradients (--set train.clip=1)";
+                Some(match last {
+                    Some(last) => format!("the last good checkpoint is {}; {advice}", last.display()),
+                    None => advice.to_owned(),
+                })
+            }
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path".to_owned()),
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Some("free some space, then continue with --resume: the last checkpoint is whole".to_owned())
+            }
+            Self::Corpus(error) => error.hint().map(str::to_owned),
+            _ => None,
+        }
+    }
+
+    /// True when the input is at fault (exit code 2), false for a failure of the machine or the run (exit code 1).
+    pub fn is_user_mistake(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::NotFinite { .. } => false,
+            Self::Corpus(error) => error.is_user_mistake(),
+            Self::Network(bregman_nn::Error::Device(_)) => false,
+            _ => true,
+        }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+
+    pub(crate) fn checkpoint(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Checkpoint { path: path.to_owned(), problem: problem.into() }
+    }
+}
+
+/// `Err` naming `field` unless `ok`: the one place where settings are refused.
+pub(crate) fn require(ok: bool, field: &'static str, value: impl ToString, expected: impl Into<String>) -> Result<()> {
+    if ok { Ok(()) } else { Err(Error::Setting { field, value: value.to_string(), expected: expected.into() }) }
+}

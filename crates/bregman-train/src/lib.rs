@@ -1,0 +1,33 @@
+//! Experiments: from a recipe to a trained network on disk.
+//!
+//! ```text
+//! recipe (TOML) ─▶ Experiment ─▶ Trainer ─┬─▶ RUN/last, RUN/best          checkpoints, see `checkpoint`
+//!                                         ├─▶ RUN/metrics.jsonl           one object per step and epoch
+//!                                         └─▶ RUN/events.out.tfevents.…   the same for TensorBoard
+//! RUN ─▶ Trained ─▶ embeddings
+//! ```
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+pub mod config;
+mod data;
+mod error;
+mod folder;
+mod log;
+mod method;
+mod observer;
+mod schedule;
+mod selection;
+mod trained;
+mod trainer;
+
+pub use checkpoint::State;
+pub use config::Experiment;
+pub use error::{Error, Result};
+pub use log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
+pub use method::{Method, MethodStep};
+pub use observer::Observer;
+pub use schedule::{LearningRate, margin_at};
+pub use selection::{Best, Selection};
+pub use trained::{Trained, checkpoint_folder};
+pub use trainer::{Ending, Outcome, Trainer};

@@ -1,0 +1,94 @@
+//! What moves over a run: the learning rate and the margin.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{LossConfig, LrSchedule};
+
+/// The margin at `progress` ∈ [0, 1] of the run: 0 while it is held, then m·(1 − exp(t·ln 10⁻³)) with t from 0 to 1, then m.
+pub fn margin_at(loss: &LossConfig, progress: f64) -> f32 {
+    if progress < loss.hold {
+        return 0.0;
+    }
+    let t = if loss.rise > 0.0 { ((progress - loss.hold) / loss.rise).min(1.0) } else { 1.0 };
+    if t == 1.0 { loss.margin } else { loss.margin * (1.0 - (t * 1e-3f64.ln()).exp()) as f32 }
+}
+
+/// The learning rate, with what it remembers: everything here is saved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LearningRate {
+    schedule: LrSchedule,
+    base: f64,
+    /// What plateaus have left of the base.
+    scale: f64,
+    /// Best metric so far, lower is better.
+    best: Option<f64>,
+    /// Epochs since then.
+    waited: u64,
+}
+
+impl LearningRate {
+    /// Starts at `base`.
+    pub fn new(schedule: LrSchedule, base: f64) -> Self {
+        Self { schedule, base, scale: 1.0, best: None, waited: 0 }
+    }
+
+    /// τ for step `step` (from 0) of `total`, with `per_epoch` steps in an epoch.
+    pub fn at(&self, step: u64, total: u64, per_epoch: u64) -> f64 {
+        match self.schedule {
+            LrSchedule::Constant {} => self.base,
+            LrSchedule::Plateau { floor, .. } => (self.base * self.scale).max(floor),
+            LrSchedule::Exponential { warmup, last } => {
+                let start = ((step + 1) as f64 / (warmup * per_epoch as f64).max(1.0)).min(1.0);
+                self.base * start * last.powf(step as f64 / total.max(1) as f64)
+            }
+        }
+    }
+
+    /// After an epoch that counts: its metric, lower is better.
+    pub fn observe(&mut self, metric: f64) {
+        let LrSchedule::Plateau { factor, patience, .. } = self.schedule else { return };
+        if self.best.is_none_or(|best| metric < best) {
+            self.best = Some(metric);
+            self.waited = 0;
+            return;
+        }
+        self.waited += 1;
+        if self.waited >= patience {
+            self.scale *= factor;
+            self.waited = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_is_held_rises_and_arrives() {
+        let loss = LossConfig::default();
+        assert_eq!((margin_at(&loss, 0.0), margin_at(&loss, 0.0999)), (0.0, 0.0));
+        assert!((margin_at(&loss, 0.15) - 0.2 * (1.0 - 1e-3f32.sqrt())).abs() < 1e-6);
+        assert_eq!((margin_at(&loss, 0.2), margin_at(&loss, 1.0)), (0.2, 0.2));
+    }
+
+    #[test]
+    fn a_plateau_quarters_the_rate_after_two_epochs_without_improvement() {
+        let mut lr = LearningRate::new(LrSchedule::plateau(), 0.1);
+        for (metric, expected) in [(1.0, 0.1), (0.5, 0.1), (0.6, 0.1), (0.5, 0.025), (0.4, 0.025), (0.4, 0.025), (0.4, 0.00625)] {
+            lr.observe(metric);
+            assert!((lr.at(0, 10, 1) - expected).abs() < 1e-12, "{metric} {expected}");
+        }
+        (0..100).for_each(|_| lr.observe(9.0));
+        assert_eq!(lr.at(0, 10, 1), 1e-6);
+    }
+
+    #[test]
+    fn the_exponential_schedule_warms_up_and_ends_at_its_last_share() {
+        let lr = LearningRate::new(LrSchedule::exponential(), 0.1);
+        let at = |step| lr.at(step, 1000, 100);
+        assert!(at(0) < 0.0011 && (0..98).all(|step| at(step) < at(step + 1)), "rises over the first epoch");
+        assert!((100..999).all(|step| at(step) > at(step + 1)));
+        assert!((at(1000) - 5e-5).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,100 @@
+//! A trained network with its front end: from samples to embeddings.
+
+use std::path::{Path, PathBuf};
+
+use bregman_nn::{Checkpoint, Input, Model};
+use bregman_speaker::Extractor;
+use bregman_tensor::Cpu;
+
+use crate::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
+use crate::{Error, Experiment, Result, folder};
+
+/// A network in evaluation mode, with the filterbank it was trained on.
+///
+/// ```no_run
+/// # fn main() -> Result<(), bregman_train::Error> {
+/// let mut trained = bregman_train::Trained::load("runs/first".as_ref())?;
+/// let samples = vec![0.0f32; 3 * 16_000];
+/// let embedding = trained.embed(&samples)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trained {
+    model: Model<Cpu>,
+    extractor: Extractor,
+    experiment: Experiment,
+    state: State,
+    folder: PathBuf,
+}
+
+/// The checkpoint that a path means: itself, or the best of a run, or its last where none was chosen.
+///
+/// # Errors
+/// A path that is neither.
+pub fn checkpoint_folder(path: &Path) -> Result<PathBuf> {
+    if path.join(STATE).is_file() {
+        return Ok(path.to_owned());
+    }
+    let candidates = ["best", "last"].iter().filter_map(|name| folder::present(&path.join(name)));
+    candidates.into_iter().find(|folder| folder.join(STATE).is_file()).ok_or_else(|| {
+        let problem = if path.exists() { "is neither a run nor a checkpoint: no best/, no last/, no state.json" } else { "does not exist" };
+        Error::checkpoint(path, problem)
+    })
+}
+
+impl Trained {
+    /// Loads a run (its best checkpoint, or its last where none was within the tolerance) or a checkpoint.
+    ///
+    /// # Errors
+    /// A path that is neither, or a checkpoint of another architecture.
+    pub fn load(path: &Path) -> Result<Self> {
+        let folder = checkpoint_folder(path)?;
+        let (experiment, state) = (read_experiment(&folder)?, read_state(&folder)?);
+        let features = experiment.data.features.fbank();
+        let architecture = experiment.model.architecture(features.bins);
+        let cpu = Cpu::with_precision(experiment.train.precision.into());
+        let mut model = Model::new(cpu, &architecture, Some(state.classes), experiment.seed)?;
+        let file = folder.join(MODEL);
+        model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
+        Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, folder })
+    }
+
+    /// The embedding of one utterance at 16 kHz, not normalised.
+    ///
+    /// # Errors
+    /// An utterance shorter than one frame.
+    pub fn embed(&mut self, samples: &[f32]) -> Result<Vec<f32>> {
+        let frames = self.extractor.frames(samples.len());
+        let mut samples = samples.to_vec();
+        let features = self.extractor.extract(&mut samples, 0);
+        Ok(self.model.embed(Input { values: &features.data, batch: 1, frames })?)
+    }
+
+    /// The embedding of features (frames × bins) computed by an [`Extractor`] of [`Trained::experiment`]'s front end.
+    ///
+    /// # Errors
+    /// Too few frames.
+    pub fn embed_features(&mut self, values: &[f32], frames: usize) -> Result<Vec<f32>> {
+        Ok(self.model.embed(Input { values, batch: 1, frames })?)
+    }
+
+    /// The network.
+    pub fn model(&self) -> &Model<Cpu> {
+        &self.model
+    }
+
+    /// What it was trained with.
+    pub fn experiment(&self) -> &Experiment {
+        &self.experiment
+    }
+
+    /// Where its run stood.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The checkpoint it was loaded from.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
