@@ -3,7 +3,9 @@
 
 mod commands;
 mod failure;
+mod network;
 mod output;
+mod threshold;
 mod watch;
 
 use std::process::ExitCode;
@@ -30,6 +32,18 @@ enum Command {
     Shard(commands::shard::Args),
     /// Train a network to an exact sparsity
     Train(commands::train::Args),
+    /// Train and evaluate a recipe with every combination of some settings
+    Sweep(commands::sweep::Args),
+    /// Measure a trained network on a trial list
+    Evaluate(commands::evaluate::Args),
+    /// Compute the embeddings of audio files or of a corpus
+    Embed(commands::embed::Args),
+    /// Tell whether two recordings are of one speaker
+    Verify(commands::verify::Args),
+    /// Add a speaker to a file of known speakers
+    Enroll(commands::enroll::EnrollArgs),
+    /// Tell which known speaker a recording is of
+    Identify(commands::enroll::IdentifyArgs),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +52,12 @@ fn main() -> ExitCode {
         Command::Synth(args) => commands::synth::run(args),
         Command::Shard(args) => commands::shard::run(args),
         Command::Train(args) => commands::train::run(args),
+        Command::Sweep(args) => commands::sweep::run(args),
+        Command::Evaluate(args) => commands::evaluate::run(args),
+        Command::Embed(args) => commands::embed::run(args),
+        Command::Verify(args) => commands::verify::run(args),
+        Command::Enroll(args) => commands::enroll::enroll(args),
+        Command::Identify(args) => commands::enroll::identify(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -57,6 +57,21 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// Rows under a header, columns aligned: the first to the left, the others to the right.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max();
+    let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let pad = |(column, cell): (usize, &str)| {
+            let width = widths[column];
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        };
+        cells.enumerate().map(pad).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let body: String = rows.iter().map(|row| line(&mut row.iter().map(String::as_str))).collect();
+    line(&mut header.iter().copied()) + &body
+}
+
 /// A corpus in a few lines, with a histogram of lengths.
 pub(crate) fn summary(summary: &Summary) -> String {
     let Summary { speakers, utterances, hours, seconds: [shortest, median, longest], per_speaker: [fewest, middle, most], histogram } =

@@ -155,6 +155,20 @@ impl Manifest {
         Self { utterances }
     }
 
+    /// A manifest of single files, each named by its path; who speaks is not known.
+    pub fn of_paths(paths: &[PathBuf]) -> Self {
+        let speaker: Arc<str> = "".into();
+        let utterance = |path: &PathBuf| Utterance {
+            id: path.display().to_string(),
+            speaker: speaker.clone(),
+            path: path.clone(),
+            seconds: None,
+            session: None,
+            genre: None,
+        };
+        Self { utterances: paths.iter().map(utterance).collect() }
+    }
+
     /// The manifest of the utterances that `keep` accepts, order kept.
     pub fn filtered(&self, mut keep: impl FnMut(&Utterance) -> bool) -> Self {
         Self { utterances: self.utterances.iter().filter(|utterance| keep(utterance)).cloned().collect() }

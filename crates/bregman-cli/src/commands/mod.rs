@@ -1,9 +1,14 @@
 //! One file per command: its arguments, and what it does with the libraries.
 
+pub(crate) mod embed;
+pub(crate) mod enroll;
+pub(crate) mod evaluate;
 pub(crate) mod prepare;
 pub(crate) mod shard;
+pub(crate) mod sweep;
 pub(crate) mod synth;
 pub(crate) mod train;
+pub(crate) mod verify;
 
 use crate::failure::Failure;
 

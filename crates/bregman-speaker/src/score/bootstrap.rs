@@ -7,7 +7,6 @@
 //!
 //! Who speaks is read off the trials: two sides linked by a target trial are one speaker. So no speaker names are needed.
 
-use pulp::Arch;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -119,21 +118,16 @@ impl Sorted {
     /// The sum of the weights in each slot, for each replicate of a pass.
     fn weigh(&self, weight: impl Fn([u32; 2]) -> [u32; LANES]) -> Vec<Vec<u32>> {
         let mut sums = vec![vec![0; self.ends.len()]; LANES];
-        Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let mut start = 0;
-                for (slot, &end) in self.ends.iter().enumerate() {
-                    let mut sum = [0u32; LANES];
-                    for &pair in &self.speakers[start..end] {
-                        let weights = weight(pair);
-                        (0..LANES).for_each(|lane| sum[lane] += weights[lane]);
-                    }
-                    sums.iter_mut().zip(sum).for_each(|(lane, sum)| lane[slot] = sum);
-                    start = end;
-                }
-            },
-        );
+        let mut start = 0;
+        for (slot, &end) in self.ends.iter().enumerate() {
+            let mut sum = [0u32; LANES];
+            for &pair in &self.speakers[start..end] {
+                let weights = weight(pair);
+                (0..LANES).for_each(|lane| sum[lane] += weights[lane]);
+            }
+            sums.iter_mut().zip(sum).for_each(|(lane, sum)| lane[slot] = sum);
+            start = end;
+        }
         sums
     }
 }

@@ -27,7 +27,7 @@ pub use evaluate::{CohortSource, Evaluation, Rates, Report, Scored};
 pub use file::{read_scores, write_scores};
 pub use store::{Embedding, EmbeddingStore};
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::{Error, Result, Trial};
@@ -98,30 +98,47 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
 
 fn cosines(models: &Embeddings, tests: &Embeddings, trials: &[Trial]) -> Vec<f64> {
     let (arch, mut scores) = (Arch::new(), vec![0.0; trials.len()]);
-    scores.par_chunks_mut(BLOCK).zip(trials.par_chunks(BLOCK)).for_each(|(scores, trials)| {
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                for (score, trial) in scores.iter_mut().zip(trials) {
-                    *score = f64::from(dot(models.row(trial.enroll as usize), tests.row(trial.test as usize)));
-                }
-            },
-        );
-    });
+    scores
+        .par_chunks_mut(BLOCK)
+        .zip(trials.par_chunks(BLOCK))
+        .for_each(|(scores, trials)| arch.dispatch(DotProducts { models, tests, trials, scores }));
     scores
 }
 
-#[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 32;
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    let mut sums = [0.0f32; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum = a.mul_add(*b, *sum);
+/// The dot product of each trial's two rows.
+struct DotProducts<'a> {
+    models: &'a Embeddings,
+    tests: &'a Embeddings,
+    trials: &'a [Trial],
+    scores: &'a mut [f64],
+}
+
+impl WithSimd for DotProducts<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for (score, trial) in self.scores.iter_mut().zip(self.trials) {
+            *score = f64::from(dot(simd, self.models.row(trial.enroll as usize), self.tests.row(trial.test as usize)));
         }
     }
-    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
+}
+
+#[inline(always)]
+fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+    let ((a, a_odd), (b, b_odd)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+    let mut sums = [simd.splat_f32s(0.0); 4];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = simd.mul_add_e_f32s(a, b, *sum);
+        }
+    }
+    for (&a, &b) in a_odd.iter().zip(b_odd) {
+        sums[0] = simd.mul_add_e_f32s(a, b, sums[0]);
+    }
+    let sum = simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]));
+    simd.reduce_sum_f32s(sum) + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
 #[cfg(test)]

@@ -1,0 +1,156 @@
+//! `bregman enroll` and `bregman identify`: a file of known speakers, and who of them speaks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bregman_speaker::score::cosine;
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::network::Network;
+use crate::output::{Bar, print, print_json, table};
+use crate::threshold::Threshold;
+
+/// Add a speaker to a file of known speakers.
+///
+/// The speaker is the mean of the recordings' embeddings, weighted by duration: several recordings, made on different days, are better
+/// than one. A name that is there already is replaced only with --force.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman enroll ann ann1.wav ann2.wav --run runs/first --speakers known.json
+  bregman identify who.wav --run runs/first --speakers known.json")]
+pub(crate) struct EnrollArgs {
+    /// Name of the speaker
+    name: String,
+    /// Recordings of the speaker
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    known: KnownArgs,
+    /// Replace a speaker of this name
+    #[arg(long)]
+    force: bool,
+}
+
+/// Tell which known speaker a recording is of.
+///
+/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the last `bregman evaluate` of the run
+/// unless given), otherwise the speaker is unknown.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman identify who.wav --run runs/first --speakers known.json
+  bregman identify who.wav --run runs/first --speakers known.json --threshold 0.5 --top 3 --json")]
+pub(crate) struct IdentifyArgs {
+    /// The recording
+    file: PathBuf,
+    #[command(flatten)]
+    known: KnownArgs,
+    /// Accept scores above it [default: the one `bregman evaluate` found]
+    #[arg(long)]
+    threshold: Option<f64>,
+    /// Show so many of the best matches
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+}
+
+#[derive(Debug, clap::Args)]
+struct KnownArgs {
+    /// Run or checkpoint of the network
+    #[arg(long)]
+    run: PathBuf,
+    /// File of known speakers
+    #[arg(long, value_name = "FILE")]
+    speakers: PathBuf,
+    /// Use at most the first so many seconds of a recording
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    max_seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The file of known speakers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Known {
+    /// Embeddings of one network only can be compared.
+    network: String,
+    speakers: BTreeMap<String, Speaker>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Speaker {
+    recordings: usize,
+    seconds: f32,
+    embedding: Vec<f32>,
+}
+
+impl Known {
+    fn read(path: &Path, network: &Network) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`"))?;
+        let known: Self = serde_json::from_str(&text).map_err(|error| {
+            Failure::mistake(format!("{}: {error}", path.display()), "expected a file of speakers made by `bregman enroll`")
+        })?;
+        if known.network != network.name() {
+            let message = format!("{}: its speakers were enrolled with another network or other settings", path.display());
+            return Err(Failure::mistake(message, "enroll them again with this run, or pass the run they were enrolled with"));
+        }
+        Ok(known)
+    }
+
+    /// Whole or not at all.
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{}: {error}", path.display()));
+        let text = serde_json::to_string(self).map_err(|error| failed(&error))?;
+        let temporary = path.with_extension("json.tmp");
+        std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)).map_err(|error| failed(&error))
+    }
+}
+
+pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
+    let KnownArgs { run, speakers: path, max_seconds, json } = args.known;
+    let network = Network::open(&run, max_seconds)?;
+    let mut known = if path.exists() { Known::read(&path, &network)? } else { Known { network: network.name(), ..Known::default() } };
+    if known.speakers.contains_key(&args.name) && !args.force {
+        let message = format!("{}: '{}' is enrolled already", path.display(), args.name);
+        return Err(Failure::mistake(message, "choose another name, or pass --force to replace the speaker"));
+    }
+    let utterances = network.embed_files(&args.files, &Bar::new("embedding"))?;
+    let seconds = utterances.iter().map(|utterance| utterance.seconds).sum();
+    let speaker = Speaker { recordings: utterances.len(), seconds, embedding: network.average(&utterances)? };
+    known.speakers.insert(args.name.clone(), speaker);
+    known.write(&path)?;
+    let count = known.speakers.len();
+    if json {
+        return print_json(&serde_json::json!({ "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count }));
+    }
+    print(&format!("{}: {} recordings, {seconds:.1} s; {} knows {count} speakers\n", args.name, utterances.len(), path.display()))
+}
+
+#[derive(Debug, Serialize)]
+struct Match<'a> {
+    name: &'a str,
+    score: f64,
+}
+
+pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
+    let KnownArgs { run, speakers: path, max_seconds, json } = args.known;
+    let network = Network::open(&run, max_seconds)?;
+    let known = Known::read(&path, &network)?;
+    let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
+    let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
+    let mut matches: Vec<Match> =
+        known.speakers.iter().map(|(name, speaker)| Match { name, score: cosine(&utterance.values, &speaker.embedding) }).collect();
+    matches.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let speaker = matches.first().filter(|best| best.score > threshold).map(|best| best.name);
+    matches.truncate(args.top);
+    if json {
+        return print_json(&serde_json::json!({ "speaker": speaker, "threshold": threshold, "matches": matches }));
+    }
+    let rows: Vec<Vec<String>> = matches.iter().map(|found| vec![found.name.to_owned(), format!("{:.4}", found.score)]).collect();
+    let answer = speaker.unwrap_or("unknown: nobody is above the threshold");
+    print(&format!("{answer}\n\n{}\nthreshold {threshold:.4}\n", table(&["speaker", "score"], &rows)))
+}

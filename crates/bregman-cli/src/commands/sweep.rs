@@ -1,0 +1,269 @@
+//! `bregman sweep`: a recipe with every combination of some settings.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bregman_speaker::Progress;
+use bregman_train::{Experiment, State, checkpoint_folder};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::output::{Bar, print, print_json, table};
+
+/// Train and evaluate a recipe with every combination of some settings.
+///
+/// --set KEY=A,B,C tries each value; several --set give all combinations. Each runs as `bregman train` in its own folder under --out, with a
+/// log beside it. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same command again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman sweep recipes/audiomnist/ecapa-adabreg.toml --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 --set seed=1,2,3 \\
+      --trials audiomnist/trials.txt --root audiomnist --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
+pub(crate) struct Args {
+    /// Recipe of the experiments
+    recipe: PathBuf,
+    /// Key and its values (repeatable); a list in brackets is one value
+    #[arg(long = "set", value_name = "KEY=A,B,…")]
+    settings: Vec<String>,
+    /// Folder of the runs
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Runs at a time, sharing the cores
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
+    /// Trial list to evaluate each run on
+    #[arg(long, value_name = "FILE", requires = "root")]
+    trials: Option<PathBuf>,
+    /// Folder that its names count from
+    #[arg(long, value_name = "DIR", requires = "trials")]
+    root: Option<PathBuf>,
+    /// Trial list of another corpus, out of domain
+    #[arg(long, value_name = "FILE", requires = "other_root")]
+    other_trials: Option<PathBuf>,
+    /// Folder that its names count from
+    #[arg(long, value_name = "DIR", requires = "other_trials")]
+    other_root: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One run of the sweep.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    run: PathBuf,
+    settings: Vec<String>,
+    /// `finished`, `skipped` (had finished before) or `failed`.
+    status: &'static str,
+    /// Why it failed.
+    problem: Option<String>,
+    sparsity: Option<f64>,
+    lambda: Option<f64>,
+    eer: Option<f64>,
+    eer_out_of_domain: Option<f64>,
+    seconds: Option<f64>,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    if args.jobs == 0 {
+        return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
+    }
+    let combinations = combinations(&args.settings)?;
+    for settings in &combinations {
+        Experiment::read(&args.recipe, settings)?; // a mistake shows before the first run, not after the last
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
+    let bar = Bar::new("runs");
+    bar.begin(combinations.len());
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(vec![None; combinations.len()]));
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.min(combinations.len()) {
+            scope.spawn(|| {
+                while let Some((at, settings)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
+                {
+                    let row = one(&args, settings);
+                    rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
+                    bar.step();
+                }
+            });
+        }
+    });
+    drop(bar);
+    let rows: Vec<Row> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
+    if args.json {
+        print_json(&rows)?
+    } else {
+        print(&text(&rows, &args.settings))?
+    }
+    match rows.iter().filter(|row| row.status == "failed").count() {
+        0 => Ok(()),
+        failed => Err(Failure::failed(format!("{failed} of {} runs failed; the same command tries them again", rows.len()))),
+    }
+}
+
+/// Every combination of the values, the last key changing fastest.
+fn combinations(settings: &[String]) -> Result<Vec<Vec<String>>, Failure> {
+    let mut all = vec![Vec::new()];
+    for setting in settings {
+        let Some((key, values)) = setting.split_once('=') else {
+            return Err(Failure::mistake(format!("--set {setting}"), "expected KEY=VALUE or KEY=A,B,C"));
+        };
+        let values = split_values(values);
+        all = all.into_iter().flat_map(|row| values.iter().map(move |value| [&row[..], &[format!("{key}={value}")]].concat())).collect();
+    }
+    Ok(all)
+}
+
+/// Splits at the commas that are outside of brackets, braces and quotes.
+fn split_values(text: &str) -> Vec<&str> {
+    let (mut depth, mut quoted, mut start, mut values) = (0i32, false, 0, Vec::new());
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '"' => quoted = !quoted,
+            '[' | '{' if !quoted => depth += 1,
+            ']' | '}' if !quoted => depth -= 1,
+            ',' if !quoted && depth == 0 => {
+                values.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    values.push(&text[start..]);
+    values
+}
+
+/// A folder name for some settings.
+fn folder_name(settings: &[String]) -> String {
+    let plain = |letter: char| if letter.is_alphanumeric() || ".=_-".contains(letter) { letter } else { '_' };
+    let name: String = settings.join(",").chars().map(|letter| if letter == ',' { ',' } else { plain(letter) }).collect();
+    if name.is_empty() { "run".to_owned() } else { name }
+}
+
+/// The log beside a run.
+fn log_of(run: &Path) -> PathBuf {
+    let mut name = run.as_os_str().to_owned();
+    name.push(".log");
+    name.into()
+}
+
+fn state(folder: &Path) -> Option<State> {
+    serde_json::from_str(&std::fs::read_to_string(folder.join("state.json")).ok()?).ok()
+}
+
+fn one(args: &Args, settings: &[String]) -> Row {
+    // What stays the same in all runs need not stand in their names.
+    let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
+    let run = args.out.join(folder_name(&varied));
+    let had_finished = state(&run.join("last")).is_some_and(|state| state.finished);
+    let mut row = Row {
+        run: run.clone(),
+        settings: varied,
+        status: if had_finished { "skipped" } else { "finished" },
+        problem: None,
+        sparsity: None,
+        lambda: None,
+        eer: None,
+        eer_out_of_domain: None,
+        seconds: None,
+    };
+    let mut work = || -> Result<(), String> {
+        if !had_finished {
+            let mut train = program(args)?;
+            train.arg("train").arg(&args.recipe).args(["--resume", "--json", "--out"]).arg(&run);
+            train.args(settings.iter().flat_map(|setting| ["--set", setting]));
+            let summary = finish(train, &log_of(&run))?;
+            if summary["ending"] == "interrupted" {
+                return Err("interrupted".to_owned());
+            }
+        }
+        let chosen = checkpoint_folder(&run).ok().and_then(|folder| state(&folder));
+        row.sparsity = chosen.as_ref().map(|state| state.sparsity);
+        row.lambda = chosen.as_ref().and_then(|state| state.loops.last()).map(|control| control.lambda);
+        row.seconds = state(&run.join("last")).map(|state| state.seconds);
+        let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>| -> Result<Option<f64>, String> {
+            let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
+            let mut evaluate = program(args)?;
+            evaluate.arg("evaluate").arg(&run).args(["--json", "--bootstrap", "0", "--trials"]).arg(trials).arg("--root").arg(root);
+            Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
+        };
+        row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root)?;
+        row.eer = evaluate(&args.trials, &args.root)?; // last, so that the run keeps the threshold of its own domain
+        Ok(())
+    };
+    if let Err(problem) = work() {
+        (row.status, row.problem) = ("failed", Some(problem));
+    }
+    row
+}
+
+/// This program, with its share of the cores.
+fn program(args: &Args) -> Result<Command, String> {
+    let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+    if args.jobs > 1 && std::env::var_os("RAYON_NUM_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env("RAYON_NUM_THREADS", (cores / args.jobs).max(1).to_string());
+    }
+    Ok(command)
+}
+
+/// Runs a command to its end; its messages go to `log`, its JSON comes back.
+fn finish(mut command: Command, log: &Path) -> Result<Value, String> {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let output = command.stdin(Stdio::null()).stderr(file).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let error = text.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned);
+        return Err(error.unwrap_or_else(|| format!("{}; see {}", output.status, log.display())));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("its output is not JSON: {error}"))
+}
+
+fn text(rows: &[Row], settings: &[String]) -> String {
+    let percent = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.2}", 100.0 * share));
+    let line = |row: &Row| {
+        vec![
+            if row.settings.is_empty() { settings.join(" ") } else { row.settings.join(" ") },
+            row.status.to_owned(),
+            percent(row.sparsity),
+            row.lambda.map_or_else(|| "–".to_owned(), |lambda| format!("{lambda:.4}")),
+            percent(row.eer),
+            percent(row.eer_out_of_domain),
+            row.seconds.map_or_else(|| "–".to_owned(), |seconds| format!("{seconds:.0}")),
+        ]
+    };
+    let header = ["settings", "status", "sparsity %", "λ", "EER %", "EER % out of domain", "seconds"];
+    let mut text = table(&header, &rows.iter().map(line).collect::<Vec<_>>());
+    for row in rows {
+        if let Some(problem) = &row.problem {
+            text += &format!("\nfailed: {}: {problem}\n        log: {}\n", row.run.display(), log_of(&row.run).display());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_occurs_once_and_lists_stay_whole() {
+        let settings = ["seed=1,2".to_owned(), "a.b=[1,2],\"x,y\"".to_owned(), "c=3".to_owned()];
+        let all = combinations(&settings).unwrap();
+        assert_eq!(all.len(), 4);
+        assert_eq!(all[1], ["seed=1", "a.b=\"x,y\"", "c=3"]);
+        assert_eq!(all[2], ["seed=2", "a.b=[1,2]", "c=3"]);
+        assert_eq!(combinations(&[]).unwrap(), [Vec::<String>::new()]);
+        assert!(combinations(&["seed".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn folders_are_named_by_what_varies() {
+        assert_eq!(folder_name(&["method.target=0.9".to_owned(), "data.root=/a b".to_owned()]), "method.target=0.9,data.root=_a_b");
+        assert_eq!(folder_name(&[]), "run");
+    }
+}

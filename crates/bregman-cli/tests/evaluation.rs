@@ -1,0 +1,264 @@
+//! Evaluation and daily use as a user runs them: one tiny network, trained once for all tests of this file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+/// A corpus of synthetic voices and a network that has seen a little of it.
+struct World {
+    voices: PathBuf,
+    recipe: PathBuf,
+    run: PathBuf,
+}
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("evaluation");
+    let _ = std::fs::remove_dir_all(&dir); // what an earlier run of the tests left
+    let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
+    let synth = ["synth", "--speakers", "7", "--utterances", "6", "--held-out", "3", "--seconds", "1.0", "1.5", "--out", text(&voices)];
+    success(&bregman(&synth));
+    let settings = format!(
+        "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 2\nbatch = 8\n"
+    );
+    std::fs::write(&recipe, settings).unwrap();
+    success(&bregman(&["train", text(&recipe), "--out", text(&run)]));
+    World { voices, recipe, run }
+});
+
+impl World {
+    /// `bregman evaluate` on the trials of the held-out voices.
+    fn evaluate(&self, more: &[&str]) -> Output {
+        let trials = self.voice("trials.txt");
+        bregman(&[&["evaluate", text(&self.run), "--root", text(&self.voices), "--trials", &trials], more].concat())
+    }
+
+    /// A file of the corpus.
+    fn voice(&self, name: &str) -> String {
+        text(&self.voices.join(name)).to_owned()
+    }
+
+    /// Recordings of the held-out speakers, as the trial list names them.
+    fn recordings(&self, target: bool) -> (String, String) {
+        let list = std::fs::read_to_string(self.voice("trials.txt")).unwrap();
+        let line = list.lines().find(|line| line.starts_with(if target { "1 " } else { "0 " })).unwrap();
+        let names: Vec<&str> = line.split_whitespace().collect();
+        (self.voice(names[1]), self.voice(names[2]))
+    }
+}
+
+fn bregman(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn success(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&success(output)).unwrap()
+}
+
+/// The message of a user's mistake: exit code 2, one line and a hint.
+fn mistake(output: &Output) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
+    assert!(message.contains("error: "), "{message}");
+    message
+}
+
+#[test]
+fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let scores = dir.path().join("scores.txt");
+    let cohort = world.voice("train.csv");
+    let args = ["--json", "--cohort", &cohort, "--as-norm", "600", "--scores", text(&scores)];
+    let report = json(&world.evaluate(&args));
+    let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"));
+    assert!((0.0..=1.0).contains(&number("eer")) && (0.0..=1.0).contains(&number("min_dcf")) && number("sparsity") > 0.0);
+    assert_eq!(
+        (report["scoring"].as_str(), report["cohort_speakers"].as_u64(), report["top_n"].as_u64()),
+        (Some("as-norm"), Some(4), Some(4))
+    );
+    assert_eq!(report["speakers"], 3);
+    let interval = &report["intervals"]["eer"];
+    assert!(interval[0].as_f64() <= Some(number("eer")) && interval[1].as_f64() >= Some(number("eer")), "{interval}");
+    assert!(report["cosine"]["eer"].is_number() && report["det"].as_array().unwrap().len() > 2);
+
+    // The score file gives the same rate, and is not overwritten.
+    let (values, labels) = bregman_speaker::score::read_scores(&scores).unwrap();
+    assert_eq!(bregman_speaker::score::Det::new(&values, &labels).unwrap().eer(), number("eer"));
+    assert!(mistake(&world.evaluate(&args)).contains("--force"));
+
+    // Everything is known now, and the numbers are the same.
+    let again = json(&world.evaluate(&["--json", "--cohort", &cohort, "--as-norm", "600", "--jobs", "1"]));
+    assert_eq!((again["computed"].as_u64(), again["eer"].as_f64()), (Some(0), Some(number("eer"))));
+    let table = success(&world.evaluate(&["--cohort", &cohort, "--center", "--bootstrap", "0"]));
+    assert!(table.contains("EER %") && table.contains("cosine, centred"), "{table}");
+}
+
+#[test]
+fn models_of_several_utterances_are_evaluated_through_the_map() {
+    let world = &*WORLD;
+    let (trials, map) = (world.voice("trials_multi.txt"), world.voice("enroll.map"));
+    let args = ["evaluate", text(&world.run), "--root", text(&world.voices), "--trials", &trials];
+    let report = json(&bregman(&[&args[..], &["--enroll", &map, "--json"]].concat()));
+    assert!(report["eer"].is_number());
+    let message = mistake(&bregman(&args));
+    assert!(message.contains("names have no audio") && message.contains("trials_multi.txt"), "{message}");
+}
+
+#[test]
+fn mistakes_in_an_evaluation_are_named() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (list, root) = (dir.path().join("list.txt"), text(&world.voices));
+    let (a, b) = world.recordings(true);
+    let relative = |path: &str| path.strip_prefix(root).unwrap().trim_start_matches('/').to_owned();
+    let (a, b) = (relative(&a), relative(&b));
+    let with_trials = |content: String| {
+        std::fs::write(&list, content).unwrap();
+        mistake(&bregman(&["evaluate", text(&world.run), "--root", root, "--trials", text(&list)]))
+    };
+    assert!(with_trials(format!("1 {a} {b}\n0 {a} nobody/1.wav\n")).contains("'nobody/1.wav' (entry 2)"));
+    assert!(with_trials(format!("1 {a} {b}\n")).contains("no non-target trials"));
+    assert!(with_trials(format!("0 {a} {b}\n")).contains("no target trials"));
+    assert!(with_trials(format!("1 {a}\n")).contains("line 1: 2 fields"));
+
+    assert!(mistake(&world.evaluate(&["--as-norm", "600"])).contains("--as-norm needs a cohort"));
+    assert!(mistake(&world.evaluate(&["--center"])).contains("--center needs a cohort"));
+    assert!(mistake(&world.evaluate(&["--cohort", "missing.csv"])).contains("missing.csv"));
+    let one = dir.path().join("one.csv");
+    std::fs::write(&one, format!("path,speaker\n{root}/{a},x\n")).unwrap();
+    assert!(mistake(&world.evaluate(&["--cohort", text(&one)])).contains("cohort = 1 speakers: expected 2 or more"));
+    assert!(mistake(&world.evaluate(&["--max-seconds", "0"])).contains("--max-seconds 0"));
+    let trials = world.voice("trials.txt");
+    let elsewhere = mistake(&bregman(&["evaluate", text(&world.run), "--trials", &trials, "--root", text(&dir.path().join("no"))]));
+    assert!(elsewhere.contains("no such folder"), "{elsewhere}");
+    assert!(
+        mistake(&bregman(&["evaluate", text(dir.path()), "--trials", &trials, "--root", root])).contains("neither a run nor a checkpoint")
+    );
+}
+
+#[test]
+fn a_checkpoint_of_another_architecture_is_refused() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = dir.path().join("checkpoint");
+    std::fs::create_dir(&checkpoint).unwrap();
+    for name in ["model.safetensors", "optimizer.safetensors", "state.json", "config.toml"] {
+        std::fs::copy(world.run.join("last").join(name), checkpoint.join(name)).unwrap();
+    }
+    let config = std::fs::read_to_string(checkpoint.join("config.toml")).unwrap();
+    assert!(config.contains("channels = 16"), "{config}");
+    std::fs::write(checkpoint.join("config.toml"), config.replace("channels = 16", "channels = 24")).unwrap();
+    let trials = world.voice("trials.txt");
+    let message = mistake(&bregman(&["evaluate", text(&checkpoint), "--trials", &trials, "--root", text(&world.voices)]));
+    assert!(message.contains("model.safetensors"), "{message}");
+}
+
+#[test]
+fn unreadable_audio_is_left_out_and_counted_unless_strict() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let list = std::fs::read_to_string(world.voice("trials.txt")).unwrap();
+    let mut names: Vec<&str> = list.lines().flat_map(|line| line.split_whitespace().skip(1)).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in &names {
+        std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        std::fs::copy(world.voice(name), dir.path().join(name)).unwrap();
+    }
+    std::fs::write(dir.path().join(names[0]), b"RIFF nonsense").unwrap();
+    let trials = world.voice("trials.txt");
+    let args = ["evaluate", text(&world.run), "--trials", &trials, "--root", text(dir.path())];
+    let report = json(&bregman(&[&args[..], &["--json"]].concat()));
+    let gone = list.lines().filter(|line| line.contains(names[0])).count() as u64;
+    assert_eq!((report["left_out"].as_u64(), report["unreadable"].as_array().unwrap().len()), (Some(gone), 1));
+    assert!(success(&bregman(&args)).contains("trials were left out"));
+    let strict = bregman(&[&args[..], &["--strict"]].concat());
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&strict.stderr).contains(names[0]));
+}
+
+#[test]
+fn verify_enroll_and_identify_work_one_after_the_other() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (run, known) = (text(&world.run), dir.path().join("known.json"));
+    let known = text(&known);
+    let (a, b) = world.recordings(false);
+
+    let same = json(&bregman(&["verify", &a, &a, "--run", run, "--threshold", "0.999", "--json"]));
+    assert!(same["same"] == true && same["score"].as_f64() > Some(0.999_999), "{same}");
+    let never = json(&bregman(&["verify", &a, &b, "--run", run, "--threshold", "1.0", "--json"]));
+    assert_eq!(never["same"], false);
+    success(&world.evaluate(&[]));
+    assert!(success(&bregman(&["verify", &a, &b, "--run", run])).contains("threshold"), "evaluate has found one");
+
+    success(&bregman(&["enroll", "ann", &a, "--run", run, "--speakers", known]));
+    assert!(success(&bregman(&["enroll", "bob", &b, "--run", run, "--speakers", known])).contains("knows 2 speakers"));
+    assert!(mistake(&bregman(&["enroll", "bob", &b, "--run", run, "--speakers", known])).contains("--force"));
+    let found = json(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9", "--json"]));
+    assert_eq!((found["speaker"].as_str(), found["matches"].as_array().unwrap().len()), (Some("bob"), 2));
+    let nobody = success(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "1.1"]));
+    assert!(nobody.starts_with("unknown"), "{nobody}");
+
+    // Embeddings with other settings cannot be compared with these.
+    let other = bregman(&["identify", &b, "--run", run, "--speakers", known, "--max-seconds", "0.5"]);
+    assert!(mistake(&other).contains("another network or other settings"));
+    assert!(mistake(&bregman(&["verify", &a, "missing.wav", "--run", run, "--threshold", "0"])).contains("missing.wav"));
+}
+
+#[test]
+fn embed_writes_one_line_per_utterance() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("embeddings.csv");
+    let manifest = world.voice("test.csv");
+    success(&bregman(&["embed", text(&world.run), "--manifest", &manifest, "--out", text(&out)]));
+    let csv = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(csv.lines().count(), 18);
+    assert!(csv.lines().all(|line| line.split(',').count() == 2 + 16), "{csv}");
+    let (a, _) = world.recordings(true);
+    let one = json(&bregman(&["embed", text(&world.run), &a, "--json"]));
+    assert_eq!(one[0]["embedding"].as_array().unwrap().len(), 16);
+}
+
+#[test]
+fn a_sweep_trains_evaluates_skips_and_reports() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (out, trials) = (dir.path().join("sweep"), world.voice("trials.txt"));
+    let sweep = |settings: &[&str], recipe: &Path| {
+        let lists = ["--trials", &trials, "--root", text(&world.voices), "--other-trials", &trials, "--other-root", text(&world.voices)];
+        let args = [&["sweep", text(recipe), "--out", text(&out), "--jobs", "2", "--json"], settings, &lists].concat();
+        bregman(&args)
+    };
+    let first = json(&sweep(&["--set", "method.target=0.4", "--set", "train.epochs=1"], &world.recipe));
+    assert_eq!((first.as_array().unwrap().len(), first[0]["status"].as_str()), (1, Some("finished")));
+    for key in ["sparsity", "lambda", "eer", "eer_out_of_domain", "seconds"] {
+        assert!(first[0][key].is_number(), "{key} in {first}");
+    }
+
+    let both = ["--set", "method.target=0.4,0.7", "--set", "train.epochs=1"];
+    assert!(json(&sweep(&both, &world.recipe)).as_array().unwrap().iter().all(|row| row["status"] == "finished"));
+    let again = json(&sweep(&both, &world.recipe));
+    assert!(again.as_array().unwrap().iter().all(|row| row["status"] == "skipped" && row["eer"].is_number()), "{again}");
+    assert!(again[0]["sparsity"] != again[1]["sparsity"]);
+
+    // A mistake in the settings shows before anything runs; a run that fails is reported and the others finish.
+    assert!(mistake(&sweep(&["--set", "method.target=0.4,2.0"], &world.recipe)).contains("target"));
+    let seeds = sweep(&["--set", "data.root=/nowhere", "--set", "seed=1,2"], &world.recipe);
+    assert_eq!(seeds.status.code(), Some(1));
+    let rows: Value = serde_json::from_slice(&seeds.stdout).unwrap();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["status"] == "failed" && row["problem"].as_str().unwrap().contains("/nowhere")));
+}
