@@ -30,6 +30,8 @@ enum Command {
     Shard(commands::shard::Args),
     /// Train a network to an exact sparsity
     Train(commands::train::Args),
+    /// Show the sparsity of a run, layer by layer
+    Inspect(commands::inspect::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Synth(args) => commands::synth::run(args),
         Command::Shard(args) => commands::shard::run(args),
         Command::Train(args) => commands::train::run(args),
+        Command::Inspect(args) => commands::inspect::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, and what it does with the libraries.
 
+pub(crate) mod inspect;
 pub(crate) mod prepare;
 pub(crate) mod shard;
 pub(crate) mod synth;
