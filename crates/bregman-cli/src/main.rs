@@ -44,6 +44,8 @@ enum Command {
     Enroll(commands::enroll::EnrollArgs),
     /// Tell which known speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
+    /// Show the sparsity of a run, layer by layer
+    Inspect(commands::inspect::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => commands::verify::run(args),
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
+        Command::Inspect(args) => commands::inspect::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -59,6 +59,14 @@ pub struct State {
     pub seconds: f64,
 }
 
+impl State {
+    /// λ, the mean over control loops; `None` where nothing is steered.
+    pub fn mean_lambda(&self) -> Option<f64> {
+        let loops = self.loops.len();
+        (loops > 0).then(|| self.loops.iter().map(|state| state.lambda).sum::<f64>() / loops as f64)
+    }
+}
+
 /// Sums over the steps of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sums {
@@ -100,15 +108,25 @@ pub(crate) fn save(path: &Path, model: &Model<Cpu>, method: &dyn Method, state: 
 
 /// Makes the checkpoint `to` equal to `from`; files are immutable, so links will do where the disk has them.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    folder::replace(to, |folder| link(from, folder, &[MODEL, OPTIMIZER, STATE, CONFIG]))
+}
+
+/// The checkpoint `from` with another model: one to evaluate, not to continue.
+pub(crate) fn copy_with_model(from: &Path, to: &Path, model: &Checkpoint) -> Result<()> {
     folder::replace(to, |folder| {
-        for name in [MODEL, OPTIMIZER, STATE, CONFIG] {
-            let (from, to) = (from.join(name), folder.join(name));
-            if std::fs::hard_link(&from, &to).is_err() {
-                std::fs::copy(&from, &to).map_err(Error::io(&to))?;
-            }
-        }
-        Ok(())
+        model.write(&folder.join(MODEL))?;
+        link(from, folder, &[STATE, CONFIG])
     })
+}
+
+fn link(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
+    for name in names {
+        let (from, to) = (from.join(name), to.join(name));
+        if std::fs::hard_link(&from, &to).is_err() {
+            std::fs::copy(&from, &to).map_err(Error::io(&to))?;
+        }
+    }
+    Ok(())
 }
 
 /// The state of a checkpoint.

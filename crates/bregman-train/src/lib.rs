@@ -8,11 +8,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod average;
 mod checkpoint;
 pub mod config;
 mod data;
 mod error;
 mod folder;
+mod inspect;
 mod log;
 mod method;
 mod observer;
@@ -24,6 +26,7 @@ mod trainer;
 pub use checkpoint::State;
 pub use config::Experiment;
 pub use error::{Error, Result};
+pub use inspect::Inspection;
 pub use log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
 pub use method::{Method, MethodStep};
 pub use observer::Observer;

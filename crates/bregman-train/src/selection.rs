@@ -24,6 +24,8 @@ pub struct Selection {
     pub best: Option<Best>,
     /// Epochs within the tolerance since then.
     pub waited: u64,
+    /// The epochs to average, best first.
+    pub top: Vec<Best>,
 }
 
 impl SelectConfig {
@@ -49,6 +51,9 @@ impl Selection {
         if better {
             self.best = Some(candidate);
         }
+        let place = self.top.partition_point(|other| config.score(other) <= config.score(&candidate));
+        self.top.insert(place, candidate);
+        self.top.truncate(config.average);
         better
     }
 }
@@ -74,6 +79,15 @@ mod tests {
         let offers = [(1, 0.9, true), (2, 0.8, true), (3, 0.8, false), (4, 0.85, false)];
         offers.iter().for_each(|&(n, loss, best)| assert_eq!(selection.offer(&config, epoch(n, loss, 0.5)), best, "{n}"));
         assert_eq!((selection.best.map(|best| best.epoch), selection.waited), (Some(2), 2));
+    }
+
+    #[test]
+    fn the_epochs_to_average_are_the_best_ones_in_order() {
+        let (config, mut selection) = (SelectConfig { average: 2, ..SelectConfig::default() }, Selection::default());
+        for (n, loss) in [(1, 0.9), (2, 0.5), (3, 0.7), (4, 0.8)] {
+            selection.offer(&config, epoch(n, loss, 0.5));
+        }
+        assert_eq!(selection.top.iter().map(|best| best.epoch).collect::<Vec<_>>(), [2, 3]);
     }
 
     #[test]

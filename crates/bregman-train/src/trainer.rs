@@ -17,7 +17,7 @@ use crate::method::{self, Method, MethodStep};
 use crate::observer::Observer;
 use crate::schedule::{LearningRate, margin_at};
 use crate::selection::{Best, Selection};
-use crate::{Error, Experiment, Result, folder};
+use crate::{Error, Experiment, Result, average, folder};
 
 /// An experiment in progress.
 pub struct Trainer<'a> {
@@ -233,6 +233,7 @@ impl<'a> Trainer<'a> {
         if admitted {
             self.state.lr.observe(select.score(&candidate).0);
         }
+        self.keep_top(last.epoch)?;
         let record = self.epoch_record(last, (train_loss, train_accuracy), validation, admitted);
         if !record.dead.is_empty() {
             let names = record.dead.join(", ");
@@ -247,7 +248,36 @@ impl<'a> Trainer<'a> {
         self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
             || patience.is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
         self.save()?;
-        if best { checkpoint::copy(&self.run.join(LAST), &self.run.join(BEST)) } else { Ok(()) }
+        if best {
+            checkpoint::copy(&self.run.join(LAST), &self.run.join(BEST))?;
+        }
+        if self.state.finished && self.state.selection.top.len() > 1 { self.average() } else { Ok(()) }
+    }
+
+    /// Keeps the weights of the epochs that will be averaged, and no others.
+    fn keep_top(&self, epoch: u64) -> Result<()> {
+        let (folder, top) = (self.run.join(TOP), &self.state.selection.top);
+        if !top.iter().any(|best| best.epoch == epoch) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        self.model.state()?.write(&top_file(&self.run, epoch))?;
+        for entry in std::fs::read_dir(&folder).map_err(Error::io(&folder))? {
+            let path = entry.map_err(Error::io(&folder))?.path();
+            if !top.iter().any(|best| top_file(&self.run, best.epoch) == path) {
+                std::fs::remove_file(&path).map_err(Error::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint `average`: the mean of the best epochs, otherwise as `best`.
+    fn average(&self) -> Result<()> {
+        let files: Vec<PathBuf> = self.state.selection.top.iter().map(|best| top_file(&self.run, best.epoch)).collect();
+        let params = self.method.optimizer().groups().params();
+        let weights: Vec<_> = params.iter().filter(|param| param.role.is_weight()).cloned().collect();
+        let mean = average::average(&files, &weights)?;
+        checkpoint::copy_with_model(&self.run.join(BEST), &self.run.join(AVERAGE), &mean)
     }
 
     /// Loss without margin and accuracy on the validation set.
@@ -267,9 +297,8 @@ impl<'a> Trainer<'a> {
 
     fn epoch_record(&self, last: &StepRecord, train: (f64, f64), validation: Option<(f64, f64)>, admitted: bool) -> EpochRecord {
         let optimizer = self.method.optimizer();
-        let (groups, account) = (optimizer.groups(), Sparsity::new(optimizer.groups(), optimizer.stats()));
-        let loops = self.method.loops();
-        let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
+        let account = Sparsity::new(optimizer.groups(), optimizer.stats());
+        let layers = layers(&*self.method);
         EpochRecord {
             step: last.step,
             epoch: last.epoch,
@@ -277,15 +306,15 @@ impl<'a> Trainer<'a> {
             train_accuracy: train.1,
             validation_loss: validation.map(|(loss, _)| loss),
             validation_accuracy: validation.map(|(_, accuracy)| accuracy),
-            lambda: if loops.is_empty() { last.lambda } else { Some(lambda) },
+            lambda: last.lambda,
             sparsity: last.sparsity,
             target: self.experiment.method.target(),
             admitted,
             lr: last.lr,
             seconds: self.seconds(),
-            groups: layer_groups(&layers(&*self.method)),
-            layers: layers(&*self.method),
-            dead: account.dead().into_iter().map(str::to_owned).filter(|_| !groups.params().is_empty()).collect(),
+            groups: layer_groups(&layers),
+            layers,
+            dead: account.dead().into_iter().map(str::to_owned).collect(),
         }
     }
 
@@ -318,6 +347,12 @@ impl<'a> Trainer<'a> {
 /// Names of the checkpoints of a run.
 pub(crate) const LAST: &str = "last";
 pub(crate) const BEST: &str = "best";
+const AVERAGE: &str = "average";
+const TOP: &str = "top";
+
+fn top_file(run: &Path, epoch: u64) -> PathBuf {
+    run.join(TOP).join(format!("epoch-{epoch}.safetensors"))
+}
 
 fn refuse_existing(run: &Path) -> Result<()> {
     if run.join(CONFIG).exists() || folder::present(&run.join(LAST)).is_some() { Err(Error::Exists(run.to_owned())) } else { Ok(()) }
@@ -352,10 +387,9 @@ fn layer_groups(layers: &[LayerRecord]) -> Vec<(String, f64)> {
     let mut groups: Vec<(&str, u64, u64)> = Vec::new();
     for layer in layers {
         let name = layer.name.split('.').next().unwrap_or(&layer.name);
-        let len = layer.shape.iter().product::<usize>() as u64;
         match groups.iter_mut().find(|(known, ..)| *known == name) {
-            Some((_, live, total)) => (*live, *total) = (*live + layer.live, *total + len),
-            None => groups.push((name, layer.live, len)),
+            Some((_, live, total)) => (*live, *total) = (*live + layer.live, *total + layer.len()),
+            None => groups.push((name, layer.live, layer.len())),
         }
     }
     groups.into_iter().map(|(name, live, total)| (name.to_owned(), 1.0 - live as f64 / total.max(1) as f64)).collect()

@@ -3,6 +3,7 @@
 pub(crate) mod embed;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
+pub(crate) mod inspect;
 pub(crate) mod prepare;
 pub(crate) mod shard;
 pub(crate) mod sweep;

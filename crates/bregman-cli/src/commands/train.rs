@@ -133,7 +133,7 @@ impl Summary {
             seconds: state.seconds,
             target: experiment.method.target(),
             sparsity: state.sparsity,
-            lambda: (!state.loops.is_empty()).then(|| state.loops.iter().map(|l| l.lambda).sum::<f64>() / state.loops.len() as f64),
+            lambda: state.mean_lambda(),
             best: state.selection.best,
         }
     }

@@ -82,33 +82,43 @@ impl Layers {
         self.origins.push((origin.to_owned(), table));
     }
 
-    /// What serde says, with the file and the full key, and the nearest key that exists.
+    /// What serde says, with the file and the full key, and the nearest word that would be understood.
     fn explain(&self, error: &toml::de::Error) -> Error {
-        let message = error.message().trim().to_owned();
+        let message = error.message().trim().replace('\n', " ");
         let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-        if message.starts_with("unknown field") && !quoted.is_empty() {
-            let unknown = quoted[0];
-            let path = find(&self.merged, unknown, "").unwrap_or_else(|| unknown.to_owned());
-            let nearest = quoted[1..].iter().min_by_key(|known| strsim::damerau_levenshtein(known, unknown));
-            let parent = path.strip_suffix(unknown).unwrap_or("");
-            let advice = match nearest {
-                Some(nearest) => format!("did you mean `{parent}{nearest}`?"),
-                None => format!("`{}` has no settings", parent.trim_end_matches('.')),
-            };
-            return Error::Recipe { origin: self.origin(&path), problem: format!("unknown key `{path}`; {advice}") };
+        let nearest = |word: &str| quoted[1..].iter().min_by_key(|known| strsim::damerau_levenshtein(known, word));
+        match quoted.first() {
+            Some(&unknown) if message.starts_with("unknown field") => {
+                let path = find(&self.merged, "", &|key, _| key == unknown).unwrap_or_else(|| unknown.to_owned());
+                let parent = path.strip_suffix(unknown).unwrap_or("");
+                let advice = match nearest(unknown) {
+                    Some(nearest) => format!("did you mean `{parent}{nearest}`?"),
+                    None => format!("`{}` has no settings", parent.trim_end_matches('.')),
+                };
+                Error::Recipe { origin: self.origin(&path), problem: format!("unknown key `{path}`; {advice}") }
+            }
+            Some(&unknown) if message.starts_with("unknown variant") => {
+                let path = find(&self.merged, "", &|_, value| value.as_str() == Some(unknown)).unwrap_or_default();
+                let known = quoted[1..].join(", ");
+                let advice = nearest(unknown).map_or(String::new(), |nearest| format!("; did you mean \"{nearest}\"? ({known})"));
+                Error::Recipe { origin: self.origin(&path), problem: format!("{path} = \"{unknown}\" is not known{advice}") }
+            }
+            Some(&missing) if message.starts_with("missing field") => {
+                let example = match missing {
+                    "root" => " (data): where the corpus is, --set data.root=DIR",
+                    "target" => " (method): the sparsity asked for, --set method.target=0.95",
+                    "method" => ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\"",
+                    _ => "",
+                };
+                Error::Recipe { origin: self.top(), problem: format!("{message}{example}") }
+            }
+            _ => Error::Recipe { origin: self.top(), problem: message },
         }
-        if message.starts_with("missing field") {
-            let origin = self.origins.last().map_or("recipe", |(origin, _)| origin).to_owned();
-            let example = match quoted.first() {
-                Some(&"root") => " (data): where the corpus is, --set data.root=DIR",
-                Some(&"target") => " (method): the sparsity asked for, --set method.target=0.95",
-                Some(&"method") => ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\"",
-                _ => "",
-            };
-            return Error::Recipe { origin, problem: format!("{message}{example}") };
-        }
-        let origin = self.origins.last().map_or("recipe", |(origin, _)| origin).to_owned();
-        Error::Recipe { origin, problem: message.replace('\n', " ") }
+    }
+
+    /// The layer that was added last.
+    fn top(&self) -> String {
+        self.origins.last().map_or_else(|| "recipe".to_owned(), |(origin, _)| origin.clone())
     }
 
     /// The last layer that has this key.
@@ -142,12 +152,10 @@ fn changes_kind(below: &Table, above: &Table) -> bool {
     matches!((below.get("kind"), above.get("kind")), (Some(below), Some(above)) if below != above)
 }
 
-/// The dotted path of the first key with this name.
-fn find(table: &Table, name: &str, prefix: &str) -> Option<String> {
-    if table.contains_key(name) {
-        return Some(format!("{prefix}{name}"));
-    }
-    table.iter().find_map(|(key, value)| value.as_table().and_then(|table| find(table, name, &format!("{prefix}{key}."))))
+/// The dotted path of the first entry that fits.
+fn find(table: &Table, prefix: &str, fits: &dyn Fn(&str, &Value) -> bool) -> Option<String> {
+    let here = table.iter().find(|(key, value)| fits(key, value)).map(|(key, _)| format!("{prefix}{key}"));
+    here.or_else(|| table.iter().find_map(|(key, value)| find(value.as_table()?, &format!("{prefix}{key}."), fits)))
 }
 
 #[cfg(test)]
@@ -178,6 +186,12 @@ mod tests {
         assert_eq!(message(&["train.epoch=3"]), "--set train.epoch=3: unknown key `train.epoch`; did you mean `train.epochs`?");
         let wrong = Experiment::parse(&RECIPE.replace("target", "goal"), "r.toml", &[] as &[&str]).unwrap_err().to_string();
         assert!(wrong.starts_with("r.toml: unknown key `method.goal`"), "{wrong}");
+    }
+
+    #[test]
+    fn an_unknown_word_names_its_key_and_the_nearest_known_one() {
+        let wrong = message(&["method.optimizer.kind=adabrag"]);
+        assert!(wrong.contains("method.optimizer.kind = \"adabrag\" is not known; did you mean \"adabreg\"?"), "{wrong}");
     }
 
     #[test]

@@ -93,6 +93,14 @@ pub struct LayerRecord {
     pub norm: f64,
 }
 
+impl LayerRecord {
+    /// All its weights.
+    #[expect(clippy::len_without_is_empty, reason = "no layer is empty")]
+    pub fn len(&self) -> u64 {
+        self.shape.iter().product::<usize>() as u64
+    }
+}
+
 /// The two files.
 pub(crate) struct Log {
     lines: Appended,

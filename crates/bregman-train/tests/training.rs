@@ -1,0 +1,213 @@
+//! What a run leaves behind, what the methods reach, and what happens when something is wrong.
+
+mod common;
+
+use std::path::Path;
+
+use bregman_train::{Error, Experiment, Inspection, Trained, Trainer};
+use common::{corpus, metrics, recipe, train};
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        corpus(&dir.path().join("voices"));
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn recipe(&self, method: &str, settings: &[&str]) -> Experiment {
+        recipe(&self.path("voices"), method, settings)
+    }
+
+    fn train(&self, name: &str, method: &str, settings: &[&str]) -> std::path::PathBuf {
+        train(self.recipe(method, settings), &self.path(name)).unwrap();
+        self.path(name)
+    }
+}
+
+#[test]
+fn pruning_ends_at_its_target_and_dense_training_has_no_zeros() {
+    let place = Place::new();
+    for (name, method, expected, tolerance) in [
+        ("dense", "kind = \"dense\"", 0.0, 1e-3),
+        ("gradual", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", 0.9, 1e-3),
+        ("one-shot", "kind = \"one_shot\"\ntarget = 0.75", 0.75, 1e-3),
+        ("channels", "kind = \"gradual\"\ntarget = 0.5\nepochs = 2\nstructure = \"channels\"", 0.5, 0.05),
+    ] {
+        let inspection = Inspection::of(&place.train(name, method, &[]).join("last")).unwrap();
+        assert!((inspection.sparsity - expected).abs() < tolerance, "{name}: {}", inspection.sparsity);
+    }
+}
+
+#[test]
+fn gradual_pruning_follows_the_papers_schedule() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", &[]);
+    let epochs: Vec<f64> =
+        metrics(&run).iter().filter(|line| line["kind"] == "epoch").map(|line| line["sparsity"].as_f64().unwrap()).collect();
+    for (i, sparsity) in (1..).zip(epochs) {
+        let expected = 1.0 - 0.1f64.powf((f64::from(i) / 3.0).min(1.0));
+        assert!((sparsity - expected).abs() < 1e-3, "epoch {i}: {sparsity}, not {expected}");
+    }
+}
+
+#[test]
+fn the_quantile_law_holds_the_target_at_the_end_of_every_epoch() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1", &[]);
+    let lines = metrics(&run);
+    let epochs: Vec<_> = lines.iter().filter(|line| line["kind"] == "epoch").collect();
+    assert_eq!(epochs.len(), 4);
+    for epoch in epochs {
+        assert!((epoch["sparsity"].as_f64().unwrap() - 0.9).abs() < 0.01, "{epoch}");
+        assert_eq!(epoch["admitted"], true);
+    }
+}
+
+#[test]
+fn a_run_leaves_a_resolved_recipe_checkpoints_and_both_logs() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"]);
+    for name in ["config.toml", "metrics.jsonl", "events.out.tfevents.0.bregman", "last/state.json", "last/optimizer.safetensors"] {
+        assert!(run.join(name).is_file(), "{name}");
+    }
+    let saved = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    let saved = Experiment::parse(&saved, "saved", &[] as &[&str]).unwrap();
+    assert_eq!(saved, place.recipe("kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"]));
+    let lines = metrics(&run);
+    let step = lines.iter().find(|line| line["kind"] == "step").unwrap();
+    for key in ["loss", "accuracy", "lambda", "sparsity", "epsilon", "lr", "gradient_norm"] {
+        assert!(step[key].is_number(), "{key} of {step}");
+    }
+    let epoch = lines.iter().find(|line| line["kind"] == "epoch").unwrap();
+    assert!(epoch["layers"].as_array().unwrap().iter().all(|layer| layer["norm"].is_number()));
+    assert!(epoch["validation_loss"].is_number());
+}
+
+#[test]
+fn a_trained_network_embeds_speech_of_any_length() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"dense\"", &["train.epochs=1"]);
+    let mut trained = Trained::load(&run).unwrap();
+    let samples: Vec<f32> = (0..16_000).map(|i| (i as f32 * 0.05).sin() * 0.1).collect();
+    let embedding = trained.embed(&samples).unwrap();
+    assert_eq!(embedding.len(), 16);
+    assert!(embedding.iter().all(|value| value.is_finite()));
+    assert_ne!(embedding, trained.embed(&samples[..9_000]).unwrap());
+    assert!(trained.embed(&[]).is_err());
+}
+
+#[test]
+fn only_epochs_near_the_target_become_the_best() {
+    let place = Place::new();
+    let method = "kind = \"fixed\"\nlambda = 0.001\ntarget = 0.999";
+    let outcome = train(place.recipe(method, &["select.tolerance=0.0001"]), &place.path("run")).unwrap();
+    assert_eq!(outcome.state.selection.best, None);
+    assert!(!place.path("run/best").exists());
+    assert_eq!(Trained::load(&place.path("run")).unwrap().folder(), place.path("run/last"));
+}
+
+#[test]
+fn the_average_of_the_best_epochs_is_as_sparse_as_they_are() {
+    let place = Place::new();
+    let method = "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1";
+    let run = place.train("run", method, &["select.average=3"]);
+    assert_eq!(std::fs::read_dir(run.join("top")).unwrap().count(), 3);
+    let (average, best) = (Inspection::of(&run.join("average")).unwrap(), Inspection::of(&run.join("best")).unwrap());
+    assert!((average.sparsity - 0.9).abs() < 0.01, "{}", average.sparsity);
+    assert_ne!(average.layers, best.layers);
+}
+
+#[test]
+fn early_stop_waits_for_its_patience() {
+    let place = Place::new();
+    let settings = ["train.early_stop=1", "train.epochs=30", "train.lr=1e-9", "select.metric=accuracy"];
+    let outcome = train(place.recipe("kind = \"dense\"", &settings), &place.path("run")).unwrap();
+    assert_eq!(outcome.ending, bregman_train::Ending::EarlyStop);
+    assert!(outcome.state.position.epoch < 30 && outcome.state.selection.waited == 1);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_and_names_its_place_and_the_last_checkpoint() {
+    let place = Place::new();
+    let settings = ["train.lr=1e30", "train.schedule.kind=constant", "train.save_every=1"];
+    let error = train(place.recipe("kind = \"dense\"", &settings), &place.path("run")).unwrap_err();
+    let Error::NotFinite { step, epoch, what, last } = &error else { panic!("{error}") };
+    assert!((2..=3).contains(step) && *epoch == 1, "{error}");
+    assert!(!what.is_empty() && last.as_deref() == Some(&*place.path("run/last")), "{error}");
+    assert!(error.hint().unwrap().contains("last good checkpoint"));
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"dense\"", &["train.epochs=1"]);
+    let error = train(place.recipe("kind = \"dense\"", &[]), &run).unwrap_err();
+    assert!(matches!(error, Error::Exists(_)) && error.hint().unwrap().contains("--resume"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_of_another_architecture_is_refused_by_name() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"dense\"", &["train.epochs=1"]);
+    let config = run.join("last/config.toml");
+    let text = std::fs::read_to_string(&config).unwrap().replace("channels = 4", "channels = 8");
+    std::fs::write(&config, text).unwrap();
+    let message = |error: Error| error.to_string();
+    let loaded = message(Trained::load(&run.join("last")).err().unwrap());
+    assert!(loaded.contains("model.safetensors") && loaded.contains("shape"), "{loaded}");
+    let resumed = message(Trainer::resume(&run, &()).err().unwrap());
+    assert!(resumed.contains("model.safetensors"), "{resumed}");
+}
+
+#[test]
+fn a_validation_speaker_missing_from_training_is_named() {
+    let place = Place::new();
+    let error = train(place.recipe("kind = \"dense\"", &["data.validation=test.csv"]), &place.path("run")).unwrap_err().to_string();
+    assert!(error.contains("s00005") && error.contains("not among the 5 speakers"), "{error}");
+    assert!(!place.path("run").exists(), "a refused experiment leaves nothing");
+}
+
+#[test]
+fn a_missing_corpus_or_run_is_named() {
+    let place = Place::new();
+    let error = train(place.recipe("kind = \"dense\"", &["data.root=/nowhere"]), &place.path("run")).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/train.csv") && error.is_user_mistake(), "{error}");
+    assert!(Trainer::resume(&place.path("run"), &()).err().unwrap().to_string().contains("nothing to resume"));
+    assert!(Trained::load(&place.path("voices")).err().unwrap().to_string().contains("neither a run nor a checkpoint"));
+}
+
+#[test]
+fn the_feature_cache_changes_nothing_but_the_time() {
+    let place = Place::new();
+    let cache = format!("data.cache={}", place.path("cache").display());
+    for run in ["first", "second"] {
+        place.train(run, "kind = \"dense\"", &["train.epochs=1", &cache]);
+    }
+    assert_eq!(metrics(&place.path("first")), metrics(&place.path("second")));
+    let features = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path().extension().is_some_and(|e| e == "features");
+    assert_eq!(std::fs::read_dir(place.path("cache")).unwrap().filter_map(|entry| features(entry).then_some(())).count(), 2);
+}
+
+#[test]
+fn every_recipe_of_the_repository_is_valid() {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    let mut checked = 0;
+    for corpus in ["audiomnist", "voxceleb", "cnceleb"] {
+        for entry in std::fs::read_dir(recipes.join(corpus)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_stem().unwrap().to_string_lossy().contains('-') {
+                Experiment::read(&path, &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"));
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 3 * 2 * 16);
+}
