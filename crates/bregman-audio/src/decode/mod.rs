@@ -3,10 +3,13 @@
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
 //! - M4A keeps the encoder's priming (usually 1024 samples) in front: its edit list is not read;
+//! - of an Ogg file made of several streams in a row, the first is read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
 //!   [`Error::TooLong`]; [`Decoder`] reads longer files in blocks with the memory of one block;
 //! - a panic inside a codec is caught and reported as [`Error::Decode`].
+
+mod block;
 
 use std::fs::File;
 use std::io::Cursor;
@@ -16,15 +19,14 @@ use std::path::Path;
 
 use symphonia::core::codecs::CodecParameters;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_PCM_S16LE};
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as SourceError;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
-use symphonia::core::packet::Packet;
 
 use crate::{Audio, Error, Result};
+use block::{Block, Codec};
 
 /// [`decode_file`] and [`decode_bytes`] refuse anything longer: 4 hours are 0.9 GB at 16 kHz.
 pub const MAX_SECONDS: u32 = 4 * 3600;
@@ -94,25 +96,6 @@ pub struct Decoder<'a> {
     ended: bool,
 }
 
-/// Packets to interleaved samples.
-enum Codec {
-    /// 16-bit PCM, the format of most corpora and of our shards: done here, several times as fast.
-    Pcm16 {
-        rate: u32,
-        channels: usize,
-    },
-    Other(Box<dyn AudioDecoder>),
-}
-
-/// The last decoded block.
-#[derive(Default)]
-struct Block {
-    mono: Vec<f32>,
-    interleaved: Vec<f32>,
-    /// Index of its first sample in the file.
-    start: u64,
-}
-
 impl Decoder<'static> {
     /// Opens a file and reads its header.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
@@ -162,11 +145,7 @@ impl<'a> Decoder<'a> {
         let end = frames.filter(|_| format.format_info().short_name == "isomp4").unwrap_or(u64::MAX);
         let lossless = [CODEC_ID_PCM_S16LE, CODEC_ID_FLAC].contains(&parameters.codec);
         let preroll = seekable.then_some(if lossless { 0 } else { PREROLL });
-        let codec = if parameters.codec == CODEC_ID_PCM_S16LE && rate > 0 && channels > 0 {
-            Codec::Pcm16 { rate, channels }
-        } else {
-            Codec::Other(symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?)
-        };
+        let codec = Codec::new(parameters)?;
         let (track, probe) = (track.id, Probe { rate, channels, frames });
         Ok(Self { format, codec, track, probe, block: Block::default(), preroll, end, jumped: false, pending: false, ended: false })
     }
@@ -206,7 +185,7 @@ impl<'a> Decoder<'a> {
             if samples.len() as u64 > self.most() {
                 return Err(Error::TooLong { limit: MAX_SECONDS });
             }
-            if self.block.start + length >= range.end {
+            if self.block.start.saturating_add(length) >= range.end {
                 break;
             }
         }
@@ -228,9 +207,7 @@ impl<'a> Decoder<'a> {
         let to = SeekTo::Timestamp { ts: target.into(), track_id: self.track };
         let sought = guarded(|| self.format.seek(SeekMode::Accurate, to).map_err(Error::from));
         if sought.is_ok() {
-            if let Codec::Other(codec) = &mut self.codec {
-                codec.reset();
-            }
+            self.codec.reset();
             (self.jumped, self.pending) = (true, false);
         }
     }
@@ -240,7 +217,7 @@ impl<'a> Decoder<'a> {
         if self.ended {
             return Ok(false);
         }
-        self.block.start += self.block.mono.len() as u64;
+        self.block.start = self.block.start.saturating_add(self.block.mono.len() as u64);
         let outcome = guarded(|| self.decode_packets());
         self.ended = !matches!(outcome, Ok(true));
         if self.ended {
@@ -256,6 +233,7 @@ impl<'a> Decoder<'a> {
                 Ok(None) => return Ok(false),
                 // A truncated file ends here: what was decoded so far stands.
                 Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+                // Another stream begins (chained Ogg).
                 Err(SourceError::ResetRequired) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
@@ -267,7 +245,7 @@ impl<'a> Decoder<'a> {
                 return Err(Error::Decode { reason: format!("{rate} Hz, {channels} channels") });
             }
             if std::mem::take(&mut self.jumped) {
-                self.block.start = packet.pts.get().max(0).unsigned_abs() + packet.trim_start.get();
+                self.block.start = packet.pts.get().max(0).unsigned_abs().saturating_add(packet.trim_start.get());
             }
             if self.block.start > 0 && rate != self.probe.rate {
                 return Err(Error::Decode { reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate) });
@@ -278,46 +256,6 @@ impl<'a> Decoder<'a> {
             return Ok(!self.block.mono.is_empty());
         }
         Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
-    }
-}
-
-impl Codec {
-    /// Rate and channels of the packet's samples; `None` if it has none or is broken.
-    fn decode(&mut self, packet: &Packet, interleaved: &mut Vec<f32>) -> Result<Option<(u32, usize)>> {
-        match self {
-            Self::Pcm16 { rate, channels } => {
-                interleaved.clear();
-                interleaved.extend(packet.data.as_chunks().0.iter().map(|&bytes| f32::from(i16::from_le_bytes(bytes)) / 32768.0));
-                Ok((interleaved.len() >= *channels).then_some((*rate, *channels)))
-            }
-            Self::Other(codec) => match codec.decode(packet) {
-                Ok(decoded) => {
-                    decoded.copy_to_vec_interleaved(interleaved);
-                    Ok((!decoded.is_empty()).then(|| (decoded.spec().rate(), decoded.num_planes())))
-                }
-                Err(SourceError::DecodeError(_) | SourceError::IoError(_)) => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-        }
-    }
-}
-
-impl Block {
-    fn mix(&mut self, channels: usize) -> Result<()> {
-        if channels == 1 {
-            std::mem::swap(&mut self.mono, &mut self.interleaved);
-        } else {
-            let scale = 1.0 / channels as f32;
-            self.mono.clear();
-            self.mono.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
-        }
-        // One comparison for the whole block; where the first one is only matters if there is one.
-        const EXPONENT: u32 = 0x7f80_0000;
-        if self.mono.iter().fold(0, |largest, x| largest.max(x.to_bits() & EXPONENT)) < EXPONENT {
-            return Ok(());
-        }
-        let at = self.mono.iter().position(|x| !x.is_finite()).unwrap_or(0);
-        Err(Error::NotFinite { index: self.start + at as u64 })
     }
 }
 
