@@ -22,7 +22,7 @@ pub(super) enum Codec {
 pub(super) struct Block {
     pub(super) mono: Vec<f32>,
     pub(super) interleaved: Vec<f32>,
-    /// Index of its first sample in the file.
+    /// Index of its first sample in the file, the encoder's priming included.
     pub(super) start: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
-//! - M4A keeps the encoder's priming (usually 1024 samples) in front: its edit list is not read;
+//! - the encoder's priming at the start is dropped where the container tells its length: MP3, Ogg and M4A do, bare AAC does not;
 //! - of an Ogg file made of several streams in a row, the first is read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
@@ -10,9 +10,10 @@
 //! - a panic inside a codec is caught and reported as [`Error::Decode`].
 
 mod block;
+mod edits;
 
 use std::fs::File;
-use std::io::Cursor;
+use std::io::{Cursor, Seek, SeekFrom};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -87,7 +88,8 @@ pub struct Decoder<'a> {
     block: Block,
     /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be sought.
     preroll: Option<u64>,
-    /// The last block of this container is padded: its stated length is where sound ends.
+    /// Decoded samples before the sound begins, and where it ends, which may be inside the last block.
+    priming: u64,
     end: u64,
     /// After a jump the next packet's timestamp says where we are.
     jumped: bool,
@@ -122,7 +124,10 @@ impl<'a> Decoder<'a> {
         Ok(decoder)
     }
 
-    fn read_header(source: Box<dyn MediaSource + 'a>, extension: &str) -> Result<Self> {
+    fn read_header(mut source: Box<dyn MediaSource + 'a>, extension: &str) -> Result<Self> {
+        // Whatever is wrong with the file, the decoder will say it better.
+        let priming = edits::priming(&mut source).ok().flatten();
+        source.seek(SeekFrom::Start(0))?;
         let mut hint = Hint::new();
         hint.with_extension(extension);
         let stream = MediaSourceStream::new(source, Default::default());
@@ -143,11 +148,25 @@ impl<'a> Decoder<'a> {
         let seekable = track.time_base.is_some_and(|base| base.numer.get() == 1 && base.denom.get() == rate);
         let frames = track.num_frames.or(track.duration.filter(|_| seekable).map(|duration| duration.get()));
         let end = frames.filter(|_| format.format_info().short_name == "isomp4").unwrap_or(u64::MAX);
+        let priming = priming.filter(|&priming| seekable && frames.is_some_and(|frames| priming < frames)).unwrap_or(0);
+        let frames = frames.map(|frames| frames - priming);
         let lossless = [CODEC_ID_PCM_S16LE, CODEC_ID_FLAC].contains(&parameters.codec);
         let preroll = seekable.then_some(if lossless { 0 } else { PREROLL });
         let codec = Codec::new(parameters)?;
         let (track, probe) = (track.id, Probe { rate, channels, frames });
-        Ok(Self { format, codec, track, probe, block: Block::default(), preroll, end, jumped: false, pending: false, ended: false })
+        Ok(Self {
+            format,
+            codec,
+            track,
+            probe,
+            block: Block::default(),
+            preroll,
+            priming,
+            end,
+            jumped: false,
+            pending: false,
+            ended: false,
+        })
     }
 
     /// What the header says.
@@ -173,10 +192,11 @@ impl<'a> Decoder<'a> {
 
     /// Samples `range` of the file; see [`decode_range`].
     pub fn range(mut self, range: Range<u64>) -> Result<Audio> {
-        self.jump_near(range.start);
         // A stated length is a claim: reserve for a minute at most, then grow with what really comes.
         let expected = range.end.min(self.probe.frames.unwrap_or(0)).saturating_sub(range.start).min(60 * u64::from(self.probe.rate));
         let mut samples = Vec::with_capacity(expected.min(1 << 22) as usize);
+        let range = range.start.saturating_add(self.priming)..range.end.saturating_add(self.priming);
+        self.jump_near(range.start);
         while let Some(block) = self.next_block()? {
             let length = block.len() as u64;
             let at = |index: u64, start: u64| index.saturating_sub(start).min(length) as usize;
@@ -252,8 +272,16 @@ impl<'a> Decoder<'a> {
             }
             (self.probe.rate, self.probe.channels) = (rate, channels);
             self.block.mix(channels)?;
-            self.block.mono.truncate(self.end.saturating_sub(self.block.start).min(1 << 32) as usize);
-            return Ok(!self.block.mono.is_empty());
+            if self.block.start >= self.end {
+                return Ok(false);
+            }
+            self.block.mono.truncate((self.end - self.block.start).min(1 << 32) as usize);
+            let unheard = self.priming.saturating_sub(self.block.start).min(self.block.mono.len() as u64);
+            self.block.mono.drain(..unheard as usize);
+            self.block.start += unheard;
+            if !self.block.mono.is_empty() {
+                return Ok(true);
+            }
         }
         Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
     }
