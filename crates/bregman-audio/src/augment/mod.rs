@@ -1,0 +1,234 @@
+//! Augmentation, off by default as in the paper: speed, room and noise on the waveform, masks on the features.
+//!
+//! Everything random follows the seed of the call, so an epoch can be repeated and resumed whatever thread does the work.
+
+mod folder;
+mod mask;
+mod noise;
+mod reverb;
+mod speed;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+
+pub use mask::MaskConfig;
+pub use noise::{NoiseConfig, add_noise};
+pub use reverb::{ReverbConfig, reverberate};
+pub use speed::change_speed;
+
+use crate::{Error, Features, Result};
+use folder::Folder;
+
+/// What to do to training audio; the default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AugmentConfig {
+    /// Speeds beside 1; each makes a new speaker of every speaker. WeSpeaker uses 0.9 and 1.1.
+    pub speeds: Vec<f32>,
+    /// Room impulse responses.
+    pub reverb: Option<ReverbConfig>,
+    /// Additive noise.
+    pub noise: Option<NoiseConfig>,
+    /// SpecAugment.
+    pub mask: Option<MaskConfig>,
+}
+
+/// [`AugmentConfig`], checked, with its folders listed.
+pub struct Augment {
+    config: AugmentConfig,
+    responses: Folder,
+    noises: Folder,
+}
+
+impl Augment {
+    /// Checks the settings and lists the folders.
+    pub fn new(config: AugmentConfig) -> Result<Self> {
+        for speed in &config.speeds {
+            if !(0.5..=2.0).contains(speed) || *speed == 1.0 {
+                return Err(Error::config("speeds", speed, "between 0.5 and 2, and not 1"));
+            }
+        }
+        let responses = config.reverb.as_ref().map_or(Ok(Folder::default()), |reverb| {
+            check_probability("reverb.probability", reverb.probability)?;
+            Folder::list("reverb.folder", &reverb.folder)
+        })?;
+        let noises = config.noise.as_ref().map_or(Ok(Folder::default()), |noise| {
+            check_probability("noise.probability", noise.probability)?;
+            noise.check()?;
+            Folder::list("noise.folder", &noise.folder)
+        })?;
+        config.mask.iter().try_for_each(|mask| check_probability("mask.probability", mask.probability))?;
+        Ok(Self { config, responses, noises })
+    }
+
+    /// Speeds in all, 1 included: as many times more speakers there are to tell apart.
+    pub fn variants(&self) -> usize {
+        1 + self.config.speeds.len()
+    }
+
+    /// One of the [`Augment::variants`], each as likely as the others.
+    pub fn pick_variant(&self, seed: u64) -> usize {
+        random(seed, Stream::Speed).random_range(0..self.variants())
+    }
+
+    /// The label of `speaker` (of `speakers`) at speed `variant`: a voice at another speed is another speaker.
+    pub fn label(&self, speaker: usize, speakers: usize, variant: usize) -> usize {
+        variant * speakers + speaker
+    }
+
+    /// Samples to read for `length` samples at speed `variant`.
+    pub fn source_length(&self, length: usize, variant: usize) -> usize {
+        (length as f64 * f64::from(self.speed(variant))).round() as usize
+    }
+
+    fn speed(&self, variant: usize) -> f32 {
+        if variant == 0 { 1.0 } else { self.config.speeds[variant - 1] }
+    }
+
+    /// Speed `variant`, then room and noise, each with its probability. Samples are at 16 kHz.
+    pub fn waveform(&self, samples: &mut Vec<f32>, variant: usize, seed: u64) -> Result<()> {
+        if variant > 0 {
+            *samples = change_speed(samples, self.speed(variant))?;
+        }
+        if let Some(reverb) = &self.config.reverb {
+            let mut random = random(seed, Stream::Reverb);
+            if random.random_bool(reverb.probability) {
+                *samples = reverberate(samples, &self.responses.any(&mut random, None)?);
+            }
+        }
+        if let Some(noise) = &self.config.noise {
+            let mut random = random(seed, Stream::Noise);
+            if random.random_bool(noise.probability) {
+                let sound = self.noises.any(&mut random, Some(samples.len()))?;
+                add_noise(samples, &sound, random.random_range(noise.snr_db[0]..=noise.snr_db[1]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Masks, on features whose mean has been subtracted.
+    pub fn features(&self, features: &mut Features, seed: u64) {
+        if let Some(mask) = &self.config.mask {
+            mask.apply(features, &mut random(seed, Stream::Mask));
+        }
+    }
+}
+
+/// What a random number is for: one use does not shift the numbers of another.
+#[derive(Clone, Copy)]
+enum Stream {
+    Speed,
+    Reverb,
+    Noise,
+    Mask,
+}
+
+fn random(seed: u64, stream: Stream) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_mul(4).wrapping_add(stream as u64))
+}
+
+fn check_probability(field: &'static str, value: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(Error::config(field, value, "between 0 and 1")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Audio, write_wav};
+
+    fn sound(period: f32) -> Vec<f32> {
+        (0..16_000).map(|i| 0.3 * (i as f32 * std::f32::consts::TAU / period).sin()).collect()
+    }
+
+    fn everything(folder: &std::path::Path) -> AugmentConfig {
+        std::fs::create_dir_all(folder.join("deep")).unwrap();
+        for (name, period) in [("a.wav", 11.0), ("deep/b.wav", 47.0)] {
+            write_wav(folder.join(name), &Audio { samples: sound(period), rate: 8_000 }).unwrap();
+        }
+        std::fs::write(folder.join("notes.txt"), "not sound").unwrap();
+        AugmentConfig {
+            speeds: vec![0.9, 1.1],
+            reverb: Some(ReverbConfig { folder: folder.into(), probability: 0.5 }),
+            noise: Some(NoiseConfig { folder: folder.into(), snr_db: [0.0, 15.0], probability: 0.5 }),
+            mask: Some(MaskConfig::default()),
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_sound_and_another_seed_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let augment = Augment::new(everything(folder.path())).unwrap();
+        let run = |seed| {
+            let mut samples = sound(80.0);
+            augment.waveform(&mut samples, augment.pick_variant(seed), seed).unwrap();
+            samples
+        };
+        let runs: Vec<Vec<f32>> = (0..20).map(run).collect();
+        assert!(runs.iter().all(|samples| samples.iter().all(|x| x.is_finite())));
+        (0..20).for_each(|seed| assert_eq!(runs[seed as usize], run(seed)));
+        let distinct = runs.iter().enumerate().filter(|(i, samples)| !runs[..*i].contains(samples)).count();
+        assert!(distinct > 12, "{distinct} of 20");
+    }
+
+    #[test]
+    fn nothing_is_the_default() {
+        let augment = Augment::new(AugmentConfig::default()).unwrap();
+        let mut samples = sound(80.0);
+        augment.waveform(&mut samples, augment.pick_variant(3), 3).unwrap();
+        let mut features = Features { frames: 5, bins: 4, data: vec![1.0; 20] };
+        augment.features(&mut features, 3);
+        assert_eq!((samples, features.data), (sound(80.0), vec![1.0; 20]));
+    }
+
+    #[test]
+    fn every_speed_has_labels_of_its_own_and_reads_what_it_needs() {
+        let augment = Augment::new(AugmentConfig { speeds: vec![0.9, 1.1], ..AugmentConfig::default() }).unwrap();
+        let labels: std::collections::BTreeSet<usize> = (0..augment.variants())
+            .flat_map(|variant| (0..7).map(move |speaker| (speaker, variant)))
+            .map(|(s, v)| augment.label(s, 7, v))
+            .collect();
+        assert_eq!(labels, (0..21).collect());
+        for variant in 0..3 {
+            let mut samples = vec![0.1; augment.source_length(48_000, variant)];
+            augment.waveform(&mut samples, variant, 0).unwrap();
+            assert!(samples.len().abs_diff(48_000) <= 1, "{}", samples.len());
+        }
+        let counts = (0..3000).map(|seed| augment.pick_variant(seed)).fold([0; 3], |mut counts, variant| {
+            counts[variant] += 1;
+            counts
+        });
+        assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = everything(folder.path());
+        let empty = tempfile::tempdir().unwrap();
+        for (text, config) in [
+            ("speeds = 1", AugmentConfig { speeds: vec![1.0], ..config.clone() }),
+            (
+                "reverb.probability = 2",
+                AugmentConfig { reverb: Some(ReverbConfig { folder: folder.path().into(), probability: 2.0 }), ..config.clone() },
+            ),
+            (
+                "noise.folder = ",
+                AugmentConfig {
+                    noise: Some(NoiseConfig { folder: empty.path().into(), snr_db: [0.0, 1.0], probability: 1.0 }),
+                    ..config.clone()
+                },
+            ),
+            (
+                "noise.snr_db = ",
+                AugmentConfig {
+                    noise: Some(NoiseConfig { folder: folder.path().into(), snr_db: [9.0, 1.0], probability: 1.0 }),
+                    ..config.clone()
+                },
+            ),
+        ] {
+            let error = Augment::new(config).err().expect(text).to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+}

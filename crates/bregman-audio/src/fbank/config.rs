@@ -1,0 +1,185 @@
+//! Which filterbank: the settings of both front ends, checked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, RATE, Result};
+
+/// Settings of a filterbank. They travel inside checkpoints and model files, so that serving computes what training did.
+///
+/// | field | default | meaning | range |
+/// | --- | --- | --- | --- |
+/// | `rate` | 16000 | samples per second | ≥ 1000 |
+/// | `bins` | 80 | mel bins | 1 … FFT bins |
+/// | `window_ms`, `hop_ms` | 25, 10 | window length and shift | > 0, window ≤ 1000 |
+/// | `low_hz` | 0 (SpeechBrain), 20 (Kaldi) | lower edge of the first bin | ≥ 0 |
+/// | `high_hz` | half the rate | upper edge of the last bin | `low_hz` … half the rate |
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FbankConfig {
+    /// Samples per second of the input.
+    pub rate: u32,
+    /// Mel bins per frame.
+    pub bins: usize,
+    /// Window length in milliseconds.
+    pub window_ms: f32,
+    /// Shift between frames in milliseconds.
+    pub hop_ms: f32,
+    /// Lower edge of the first bin in Hz.
+    pub low_hz: f32,
+    /// Upper edge of the last bin in Hz; half the rate if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_hz: Option<f32>,
+    /// Whose definition to follow.
+    pub front_end: FrontEnd,
+}
+
+/// The two definitions in use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum FrontEnd {
+    /// SpeechBrain's: centred frames on zero padding, periodic Hamming window, dB, floor `top_db` under the utterance's maximum.
+    SpeechBrain {
+        /// FFT length; the window stands in its middle.
+        n_fft: usize,
+        /// Everything quieter than this many dB under the loudest value of the utterance is raised to there.
+        top_db: f32,
+    },
+    /// Kaldi's (torchaudio, kaldi-native-fbank, WeSpeaker): whole frames only, mean removal and pre-emphasis per frame, natural log.
+    Kaldi {
+        /// Window shape.
+        window: Window,
+        /// c in the pre-emphasis `y[n] = x[n] − c·x[n − 1]`.
+        preemphasis: f32,
+        /// Standard deviation of the noise added to each frame, in units of a 16-bit step; 0 for none.
+        dither: f32,
+    },
+}
+
+/// Window shapes of the Kaldi front end, symmetric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Window {
+    /// Hann to the power 0.85.
+    Povey,
+    /// 0.54 − 0.46·cos.
+    Hamming,
+}
+
+impl FbankConfig {
+    /// The paper's front end.
+    pub fn speechbrain() -> Self {
+        let front_end = FrontEnd::SpeechBrain { n_fft: 512, top_db: 80.0 };
+        Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 0.0, high_hz: None, front_end }
+    }
+
+    /// Kaldi's and WeSpeaker's front end, without dither.
+    pub fn kaldi(window: Window) -> Self {
+        let front_end = FrontEnd::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
+        Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 20.0, high_hz: None, front_end }
+    }
+
+    /// Window length in samples.
+    pub(crate) fn window(&self) -> usize {
+        self.samples(self.window_ms)
+    }
+
+    /// Frame shift in samples.
+    pub(crate) fn hop(&self) -> usize {
+        self.samples(self.hop_ms)
+    }
+
+    /// Milliseconds to whole samples: SpeechBrain rounds, Kaldi cuts off.
+    fn samples(&self, milliseconds: f32) -> usize {
+        let samples = f64::from(self.rate) * f64::from(milliseconds) / 1000.0;
+        match self.front_end {
+            FrontEnd::SpeechBrain { .. } => samples.round() as usize,
+            FrontEnd::Kaldi { .. } => samples as usize,
+        }
+    }
+
+    /// FFT length.
+    pub(crate) fn n_fft(&self) -> usize {
+        match self.front_end {
+            FrontEnd::SpeechBrain { n_fft, .. } => n_fft,
+            FrontEnd::Kaldi { .. } => self.window().next_power_of_two(),
+        }
+    }
+
+    /// Upper edge of the last bin.
+    pub(crate) fn high(&self) -> f32 {
+        self.high_hz.unwrap_or(self.rate as f32 / 2.0)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let nyquist = self.rate as f32 / 2.0;
+        if !(1_000..=768_000).contains(&self.rate) {
+            return Err(Error::config("rate", self.rate, "between 1000 and 768000 Hz"));
+        }
+        if !(self.window_ms > 0.0 && self.window_ms <= 1000.0 && self.window() >= 2) {
+            return Err(Error::config("window_ms", self.window_ms, "at least two samples, at most 1000 ms"));
+        }
+        if !(self.hop_ms > 0.0 && self.hop_ms <= 1000.0 && self.hop() >= 1) {
+            return Err(Error::config("hop_ms", self.hop_ms, "at least one sample, at most 1000 ms"));
+        }
+        if !(1..=self.n_fft() / 2).contains(&self.bins) {
+            return Err(Error::config("bins", self.bins, "at least 1, at most half the FFT length"));
+        }
+        if !(self.low_hz >= 0.0 && self.low_hz < self.high() && self.high() <= nyquist) {
+            let range = format!("{} … {}", self.low_hz, self.high());
+            return Err(Error::config("low_hz … high_hz", range, "rising, between 0 and half the rate"));
+        }
+        match self.front_end {
+            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
+                Err(Error::config("n_fft", n_fft, "even, at least the window's length in samples, at most 1048576"))
+            }
+            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => Err(Error::config("top_db", top_db, "above 0")),
+            FrontEnd::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
+                Err(Error::config("preemphasis", preemphasis, "between 0 and 1"))
+            }
+            FrontEnd::Kaldi { dither, .. } if !(dither >= 0.0 && dither.is_finite()) => {
+                Err(Error::config("dither", dither, "0 or a positive number"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_survive_a_file() {
+        for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)] {
+            config.check().unwrap();
+            let text = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<FbankConfig>(&text).unwrap(), config, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_setting_out_of_range_is_named() {
+        let speechbrain = FbankConfig::speechbrain;
+        let kaldi = |preemphasis, dither| FrontEnd::Kaldi { window: Window::Povey, preemphasis, dither };
+        for (field, config) in [
+            ("rate", FbankConfig { rate: 0, ..speechbrain() }),
+            ("bins", FbankConfig { bins: 0, ..speechbrain() }),
+            ("bins", FbankConfig { bins: 300, ..speechbrain() }),
+            ("window_ms", FbankConfig { window_ms: f32::NAN, ..speechbrain() }),
+            ("window_ms", FbankConfig { window_ms: 0.01, ..speechbrain() }),
+            ("hop_ms", FbankConfig { hop_ms: -1.0, ..speechbrain() }),
+            ("low_hz … high_hz", FbankConfig { low_hz: 9000.0, ..speechbrain() }),
+            ("low_hz … high_hz", FbankConfig { high_hz: Some(8001.0), ..speechbrain() }),
+            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 256, top_db: 80.0 }, ..speechbrain() }),
+            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 513, top_db: 80.0 }, ..speechbrain() }),
+            ("top_db", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 512, top_db: 0.0 }, ..speechbrain() }),
+            ("preemphasis", FbankConfig { front_end: kaldi(1.5, 0.0), ..speechbrain() }),
+            ("dither", FbankConfig { front_end: kaldi(0.97, f32::INFINITY), ..speechbrain() }),
+        ] {
+            match config.check() {
+                Err(Error::Config { field: named, .. }) => assert_eq!(named, field),
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which parts of a recording are speech, by energy alone. An option for clean recordings with long pauses; off by default.
+//!
+//! A frame of 10 ms counts as loud when its level is within `range_db` of the recording's loud parts (the 95th percentile of all frames,
+//! which a click does not move) and above `least_db` of full scale. It is speech when at least half of the frames within
+//! `context` of it are loud, which fills short gaps and drops short noises.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::level::power;
+
+/// Settings of the energy detector.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vad {
+    /// How far under the recording's loud parts speech may lie, in dB.
+    pub range_db: f32,
+    /// Nothing quieter than this is speech, in dB of full scale.
+    pub least_db: f32,
+    /// Frames to each side that vote on a frame.
+    pub context: usize,
+}
+
+impl Default for Vad {
+    fn default() -> Self {
+        Self { range_db: 35.0, least_db: -75.0, context: 10 }
+    }
+}
+
+impl Vad {
+    /// The stretches of speech, in samples, in order.
+    pub fn speech(&self, samples: &[f32], rate: u32) -> Vec<Range<usize>> {
+        let hop = (rate as usize / 100).max(1);
+        let level = |frame: &[f32]| 10.0 * (power(frame) + 1e-20).log10() as f32;
+        let levels: Vec<f32> = samples.chunks(hop).map(level).collect();
+        if levels.is_empty() {
+            return Vec::new();
+        }
+        let mut sorted = levels.clone();
+        sorted.sort_by(f32::total_cmp);
+        let threshold = (sorted[(sorted.len() - 1) * 95 / 100] - self.range_db).max(self.least_db);
+        // loud[i] is the number of loud frames before i.
+        let loud: Vec<usize> = std::iter::once(0)
+            .chain(levels.iter().scan(0, |count, &level| {
+                *count += usize::from(level > threshold);
+                Some(*count)
+            }))
+            .collect();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for frame in 0..levels.len() {
+            let (from, to) = (frame.saturating_sub(self.context), (frame + self.context + 1).min(levels.len()));
+            if 2 * (loud[to] - loud[from]) < to - from {
+                continue;
+            }
+            let (start, end) = (frame * hop, ((frame + 1) * hop).min(samples.len()));
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
+    /// Only the speech, joined.
+    pub fn keep_speech(&self, samples: &[f32], rate: u32) -> Vec<f32> {
+        self.speech(samples, rate).into_iter().flat_map(|range| &samples[range]).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half a second of quiet noise, a second of tone, a second of quiet noise.
+    fn recording(gain: f32) -> Vec<f32> {
+        let noise = |i: usize| 1e-4 * (((i * 7919) % 1000) as f32 / 500.0 - 1.0);
+        (0..40_000).map(|i| gain * if (8_000..24_000).contains(&i) { 0.3 * (i as f32 * 0.1).sin() } else { noise(i) }).collect()
+    }
+
+    #[test]
+    fn speech_is_found_where_it_is_whatever_the_level() {
+        for gain in [1.0, 0.05] {
+            let ranges = Vad::default().speech(&recording(gain), 16_000);
+            assert_eq!(ranges.len(), 1, "{ranges:?}");
+            assert!(ranges[0].start.abs_diff(8_000) <= 320 && ranges[0].end.abs_diff(24_000) <= 320, "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn a_click_is_not_speech_and_a_short_gap_is() {
+        let mut samples = recording(1.0);
+        samples[2_000..2_160].fill(0.9);
+        samples[16_000..16_800].fill(0.0);
+        let ranges = Vad::default().speech(&samples, 16_000);
+        assert!(ranges.len() == 1 && ranges[0].start.abs_diff(8_000) <= 320, "{ranges:?}");
+    }
+
+    #[test]
+    fn silence_and_nothing_hold_no_speech() {
+        assert!(Vad::default().speech(&[0.0; 16_000], 16_000).is_empty());
+        assert!(Vad::default().speech(&[], 16_000).is_empty());
+        assert!(Vad::default().keep_speech(&[0.0; 1_000], 16_000).is_empty());
+    }
+}
