@@ -184,6 +184,16 @@ fn a_truncated_file_gives_what_is_left_of_it() {
 }
 
 #[test]
+fn a_truncated_wav_gives_all_but_its_last_block() {
+    let samples: Vec<f32> = (0..16_000).map(|i| (0.5 * sound(f64::from(i) / 16_000.0)) as f32).collect();
+    let bytes = wav_bytes(&Audio { samples, rate: RATE });
+    let whole = decode_bytes(&bytes, "wav").expect("our own file").samples;
+    let part = decode_bytes(&bytes[..44 + 20_001], "wav").expect("ten thousand samples are there").samples;
+    assert!((8_000..=10_000).contains(&part.len()), "{}", part.len());
+    assert_eq!(part, whole[..part.len()]);
+}
+
+#[test]
 fn eight_kilohertz_becomes_sixteen_with_the_same_sound() {
     let samples = (0..4800).map(|i| (0.5 * sound(f64::from(i) / 8000.0)) as f32).collect();
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -56,7 +56,15 @@ impl Golden {
             let number = |key| self.number("speechbrain", key);
             let front_end = FrontEnd::SpeechBrain { n_fft: number("n_fft") as usize, top_db: 80.0 };
             let (window_ms, hop_ms) = (number("win_ms"), number("hop_ms"));
-            FbankConfig { bins: number("mels") as usize, window_ms, hop_ms, low_hz: number("f_min"), front_end, ..base }
+            FbankConfig {
+                bins: number("mels") as usize,
+                window_ms,
+                hop_ms,
+                low_hz: number("f_min"),
+                high_hz: self.settings["speechbrain"]["f_max"].as_f64().map(|hz| hz as f32),
+                front_end,
+                ..base
+            }
         } else {
             for (key, ours) in [
                 ("remove_dc_offset", true),
@@ -68,6 +76,7 @@ impl Golden {
                 assert_eq!(self.settings["kaldi"][key], ours, "features.json: kaldi.{key} is not what this crate computes");
             }
             let number = |key| self.number("kaldi", key);
+            assert_eq!(number("input_scale"), 32768.0, "features.json: kaldi.input_scale is not what this crate computes");
             let window = if kind.ends_with("povey") { Window::Povey } else { Window::Hamming };
             assert!(kind.ends_with("povey") || kind.ends_with("hamming"), "unknown window in {kind}");
             let front_end = FrontEnd::Kaldi { window, preemphasis: number("preemphasis"), dither: number("dither") };

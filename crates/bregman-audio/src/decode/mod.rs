@@ -3,10 +3,13 @@
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
 //! - M4A keeps the encoder's priming (usually 1024 samples) in front: its edit list is not read;
+//! - of an Ogg file made of several streams in a row, the first is read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
 //!   [`Error::TooLong`]; [`Decoder`] reads longer files in blocks with the memory of one block;
 //! - a panic inside a codec is caught and reported as [`Error::Decode`].
+
+mod block;
 
 use std::fs::File;
 use std::io::Cursor;
@@ -15,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::codecs::CodecParameters;
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_PCM_S16LE};
 use symphonia::core::errors::Error as SourceError;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo, TrackType};
@@ -23,6 +26,7 @@ use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::{Audio, Error, Result};
+use block::{Block, Codec};
 
 /// [`decode_file`] and [`decode_bytes`] refuse anything longer: 4 hours are 0.9 GB at 16 kHz.
 pub const MAX_SECONDS: u32 = 4 * 3600;
@@ -77,12 +81,12 @@ pub fn decode_range(path: impl AsRef<Path>, range: Range<u64>) -> Result<Audio> 
 /// A file read block by block, mixed to mono.
 pub struct Decoder<'a> {
     format: Box<dyn FormatReader + 'a>,
-    codec: Box<dyn AudioDecoder>,
+    codec: Codec,
     track: u32,
     probe: Probe,
     block: Block,
-    /// Timestamps count samples, so that a position can be sought.
-    seekable: bool,
+    /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be sought.
+    preroll: Option<u64>,
     /// The last block of this container is padded: its stated length is where sound ends.
     end: u64,
     /// After a jump the next packet's timestamp says where we are.
@@ -90,15 +94,6 @@ pub struct Decoder<'a> {
     /// A block was decoded to learn rate and channels, and nobody has seen it yet.
     pending: bool,
     ended: bool,
-}
-
-/// The last decoded block.
-#[derive(Default)]
-struct Block {
-    mono: Vec<f32>,
-    interleaved: Vec<f32>,
-    /// Index of its first sample in the file.
-    start: u64,
 }
 
 impl Decoder<'static> {
@@ -148,9 +143,11 @@ impl<'a> Decoder<'a> {
         let seekable = track.time_base.is_some_and(|base| base.numer.get() == 1 && base.denom.get() == rate);
         let frames = track.num_frames.or(track.duration.filter(|_| seekable).map(|duration| duration.get()));
         let end = frames.filter(|_| format.format_info().short_name == "isomp4").unwrap_or(u64::MAX);
-        let codec = symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?;
+        let lossless = [CODEC_ID_PCM_S16LE, CODEC_ID_FLAC].contains(&parameters.codec);
+        let preroll = seekable.then_some(if lossless { 0 } else { PREROLL });
+        let codec = Codec::new(parameters)?;
         let (track, probe) = (track.id, Probe { rate, channels, frames });
-        Ok(Self { format, codec, track, probe, block: Block::default(), seekable, end, jumped: false, pending: false, ended: false })
+        Ok(Self { format, codec, track, probe, block: Block::default(), preroll, end, jumped: false, pending: false, ended: false })
     }
 
     /// What the header says.
@@ -188,7 +185,7 @@ impl<'a> Decoder<'a> {
             if samples.len() as u64 > self.most() {
                 return Err(Error::TooLong { limit: MAX_SECONDS });
             }
-            if self.block.start + length >= range.end {
+            if self.block.start.saturating_add(length) >= range.end {
                 break;
             }
         }
@@ -205,7 +202,7 @@ impl<'a> Decoder<'a> {
 
     /// Moves to some place before `sample`, where that saves decoding; otherwise stays.
     fn jump_near(&mut self, sample: u64) {
-        let Some(target) = sample.checked_sub(PREROLL).filter(|&target| self.seekable && target > 0) else { return };
+        let Some(target) = self.preroll.and_then(|preroll| sample.checked_sub(preroll)).filter(|&target| target > 0) else { return };
         let Ok(target) = i64::try_from(target) else { return };
         let to = SeekTo::Timestamp { ts: target.into(), track_id: self.track };
         let sought = guarded(|| self.format.seek(SeekMode::Accurate, to).map_err(Error::from));
@@ -220,7 +217,7 @@ impl<'a> Decoder<'a> {
         if self.ended {
             return Ok(false);
         }
-        self.block.start += self.block.mono.len() as u64;
+        self.block.start = self.block.start.saturating_add(self.block.mono.len() as u64);
         let outcome = guarded(|| self.decode_packets());
         self.ended = !matches!(outcome, Ok(true));
         if self.ended {
@@ -236,53 +233,29 @@ impl<'a> Decoder<'a> {
                 Ok(None) => return Ok(false),
                 // A truncated file ends here: what was decoded so far stands.
                 Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+                // Another stream begins (chained Ogg).
                 Err(SourceError::ResetRequired) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
             if packet.track_id != self.track {
                 continue;
             }
-            let decoded = match self.codec.decode(&packet) {
-                Ok(decoded) => decoded,
-                Err(SourceError::DecodeError(_) | SourceError::IoError(_)) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if decoded.is_empty() {
-                continue;
-            }
-            let (rate, channels) = (decoded.spec().rate(), decoded.num_planes());
+            let Some((rate, channels)) = self.codec.decode(&packet, &mut self.block.interleaved)? else { continue };
             if rate == 0 || channels == 0 || channels > MAX_CHANNELS {
                 return Err(Error::Decode { reason: format!("{rate} Hz, {channels} channels") });
             }
             if std::mem::take(&mut self.jumped) {
-                self.block.start = packet.pts.get().max(0).unsigned_abs() + packet.trim_start.get();
+                self.block.start = packet.pts.get().max(0).unsigned_abs().saturating_add(packet.trim_start.get());
             }
             if self.block.start > 0 && rate != self.probe.rate {
                 return Err(Error::Decode { reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate) });
             }
             (self.probe.rate, self.probe.channels) = (rate, channels);
-            decoded.copy_to_vec_interleaved(&mut self.block.interleaved);
             self.block.mix(channels)?;
             self.block.mono.truncate(self.end.saturating_sub(self.block.start).min(1 << 32) as usize);
             return Ok(!self.block.mono.is_empty());
         }
         Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
-    }
-}
-
-impl Block {
-    fn mix(&mut self, channels: usize) -> Result<()> {
-        if channels == 1 {
-            std::mem::swap(&mut self.mono, &mut self.interleaved);
-        } else {
-            let scale = 1.0 / channels as f32;
-            self.mono.clear();
-            self.mono.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
-        }
-        match self.mono.iter().position(|sample| !sample.is_finite()) {
-            Some(at) => Err(Error::NotFinite { index: self.start + at as u64 }),
-            None => Ok(()),
-        }
     }
 }
 
