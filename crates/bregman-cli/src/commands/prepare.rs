@@ -1,0 +1,119 @@
+//! `bregman prepare`: a tree on disk becomes a manifest.
+
+use std::path::PathBuf;
+
+use bregman_speaker::{Corpus, Part, PrepareConfig, prepare};
+use clap::ValueEnum;
+
+use super::use_threads;
+use crate::Outcome;
+use crate::output::{Bar, print, print_json, summary, unreadable};
+
+/// Find and measure the audio of a corpus and write a manifest.
+///
+/// Files that cannot be read are listed and left out. A run that was killed continues where it was when the same command is given again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Layouts:
+  folder     ROOT/SPEAKER/…/*.wav          one folder per speaker
+  csv        ROOT is a CSV file            columns speaker,path; optional utterance,session,genre
+  voxceleb   ROOT/…/id10001/VIDEO/*.wav    VoxCeleb1 and 2, any audio format
+  cnceleb    ROOT/[CN-Celeb*_flac/]data/…  CN-Celeb1 and 2 with dev/dev.lst, spk.lst, eval/lists
+  kaldi      ROOT/wav.scp, ROOT/utt2spk    file names only, no pipes
+
+Examples:
+  bregman prepare folder recordings --out recordings.csv --validation 0.1
+  bregman prepare voxceleb /data/voxceleb2 --part train --out vox2.csv
+  bregman prepare voxceleb /data/voxceleb1 --exclude-trials veri_test2.txt --out vox1-dev.csv
+  bregman prepare cnceleb /data/cnceleb --part train --out cn-train.csv --json")]
+pub(crate) struct Args {
+    /// How the files are laid out
+    corpus: Layout,
+    /// Folder of the corpus (csv: the file)
+    root: PathBuf,
+    /// Manifest to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Which part of a corpus with a fixed test set
+    #[arg(long, value_enum, default_value = "all")]
+    part: Half,
+    /// Leave out every speaker of this trial list (repeatable)
+    #[arg(long, value_name = "FILE")]
+    exclude_trials: Vec<PathBuf>,
+    /// Also write a split: this fraction of each speaker's utterances for validation
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
+    validation: f64,
+    /// Seed of the split
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Decode every file to its end instead of trusting its header (slow)
+    #[arg(long)]
+    verify: bool,
+    /// Stop at the first unreadable file
+    #[arg(long)]
+    strict: bool,
+    /// Replace existing files
+    #[arg(long)]
+    force: bool,
+    /// Threads [default: every core]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Layout {
+    Folder,
+    Csv,
+    Voxceleb,
+    Cnceleb,
+    Kaldi,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Half {
+    All,
+    Train,
+    Test,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    use_threads(args.jobs)?;
+    let config = PrepareConfig {
+        corpus: match args.corpus {
+            Layout::Folder => Corpus::Folder,
+            Layout::Csv => Corpus::Csv,
+            Layout::Voxceleb => Corpus::VoxCeleb,
+            Layout::Cnceleb => Corpus::CnCeleb,
+            Layout::Kaldi => Corpus::Kaldi,
+        },
+        root: args.root,
+        out: args.out,
+        part: match args.part {
+            Half::All => Part::All,
+            Half::Train => Part::Train,
+            Half::Test => Part::Test,
+        },
+        exclude: args.exclude_trials,
+        validation: args.validation,
+        seed: args.seed,
+        verify: args.verify,
+        strict: args.strict,
+        force: args.force,
+    };
+    let bar = Bar::new("measuring");
+    let prepared = prepare(&config, &bar)?;
+    drop(bar);
+    if args.json {
+        return print_json(&prepared);
+    }
+    let mut text = summary(&prepared.summary) + &unreadable(&prepared.unreadable);
+    if prepared.resumed > 0 {
+        text += &format!("\n{} lengths taken over from a run that was stopped\n", prepared.resumed);
+    }
+    text += "\nwrote\n";
+    prepared.written.iter().for_each(|path| text += &format!("  {}\n", path.display()));
+    print(&text)
+}

@@ -1,0 +1,40 @@
+//! How commands fail: one line, a hint where there is one, exit code 2 for a user's mistake and 1 for a failure.
+
+use std::process::ExitCode;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// Something the user can put right.
+    pub(crate) fn mistake(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: Some(hint.into()), code: 2 }
+    }
+
+    /// Something went wrong that is nobody's mistake.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, code: 1 }
+    }
+
+    /// Prints it to standard error.
+    pub(crate) fn report(&self) -> ExitCode {
+        // A newline inside a file name must not turn one line into two.
+        eprintln!("error: {}", self.message.replace(['\n', '\r'], " "));
+        if let Some(hint) = &self.hint {
+            eprintln!("hint:  {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<bregman_speaker::Error> for Failure {
+    fn from(error: bregman_speaker::Error) -> Self {
+        let code = if error.is_user_mistake() { 2 } else { 1 };
+        Self { message: error.to_string(), hint: error.hint().map(str::to_owned), code }
+    }
+}

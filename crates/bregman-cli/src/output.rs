@@ -1,0 +1,89 @@
+//! What commands print: tables for people, JSON for programs, bars for long work.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+
+use bregman_speaker::{Progress, Summary, Unreadable};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// A progress bar on standard error, absent where that is not a terminal.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new(what: &'static str) -> Self {
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}");
+        let bar = ProgressBar::no_length().with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(std::time::Duration::from_millis(200)); // something moves while files are still being found
+        Self(bar)
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, total: usize) {
+        self.0.set_length(total as u64);
+    }
+
+    fn step(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Prints to standard output; a reader that went away (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!("standard output: {error}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    print(&(text + "\n"))
+}
+
+/// A corpus in a few lines, with a histogram of lengths.
+pub(crate) fn summary(summary: &Summary) -> String {
+    let Summary { speakers, utterances, hours, seconds: [shortest, median, longest], per_speaker: [fewest, middle, most], histogram } =
+        summary;
+    let mut text = format!(
+        "speakers    {speakers}\nutterances  {utterances} ({fewest} / {middle} / {most} per speaker: fewest, median, most)\n\
+         hours       {hours:.2}\nseconds     {shortest:.2} / {median:.2} / {longest:.2} (shortest, median, longest)\n\nlength\n"
+    );
+    let largest = histogram.iter().map(|class| class.utterances).max().unwrap_or(0).max(1);
+    for class in histogram {
+        let range = match class.below {
+            Some(below) => format!("{:>2} – {below:>2} s", class.from),
+            None => format!("{:>2} s –   ", class.from),
+        };
+        let bar = "█".repeat((40 * class.utterances).div_ceil(largest));
+        let _ = writeln!(text, "  {range}  {:>9}  {bar}", class.utterances);
+    }
+    text
+}
+
+/// Files that were left out: the first ten, and how many more.
+pub(crate) fn unreadable(files: &[Unreadable]) -> String {
+    const SHOWN: usize = 10;
+    if files.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{} files could not be read and were left out:\n", files.len());
+    for file in files.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {}: {}", file.path, file.problem);
+    }
+    if files.len() > SHOWN {
+        let _ = writeln!(text, "  … and {} more (--json lists all)", files.len() - SHOWN);
+    }
+    text
+}

@@ -1,0 +1,139 @@
+//! The corpus commands as a user runs them.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn bregman(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Exit code and standard error.
+fn failure(output: &Output) -> (Option<i32>, String) {
+    assert!(output.stdout.is_empty());
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn synth_prepare_and_shard_work_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (voices, manifest, shards) = (dir.path().join("voices"), dir.path().join("m.csv"), dir.path().join("shards"));
+    let synth =
+        ["synth", "--speakers", "5", "--utterances", "4", "--seconds", "0.3", "0.5", "--seed", "3", "--json", "--out", text(&voices)];
+    let made = json(&bregman(&synth));
+    assert_eq!((made["train"]["speakers"].as_u64(), made["test"]["utterances"].as_u64()), (Some(4), Some(4)));
+
+    let prepare = ["prepare", "folder", text(&voices), "--out", text(&manifest), "--validation", "0.25", "--json"];
+    let prepared = json(&bregman(&prepare));
+    assert_eq!((prepared["summary"]["utterances"].as_u64(), prepared["summary"]["speakers"].as_u64()), (Some(20), Some(5)));
+    assert_eq!(prepared["written"].as_array().unwrap().len(), 4);
+
+    let packed = json(&bregman(&["shard", text(&manifest), "--out", text(&shards), "--per-shard", "8", "--json"]));
+    assert_eq!((packed["shards"].as_u64(), packed["utterances"].as_u64()), (Some(3), Some(20)));
+
+    for args in [&synth[..], &prepare, &["shard", text(&manifest), "--out", text(&shards)]] {
+        let (code, error) = failure(&bregman(args));
+        assert_eq!((code, error.lines().count()), (Some(2), 2), "{error}");
+        assert!(error.starts_with("error: ") && error.contains("exists already") && error.contains("--force"), "{error}");
+        assert!(bregman(&[args, &["--force"]].concat()).status.success());
+    }
+}
+
+#[test]
+fn tables_are_for_people() {
+    let dir = tempfile::tempdir().unwrap();
+    let voices = dir.path().join("voices");
+    let output = bregman(&["synth", "--speakers", "3", "--utterances", "2", "--seconds", "0.3", "0.4", "--out", text(&voices)]);
+    assert!(output.status.success());
+    std::fs::write(voices.join("s00000/broken.flac"), b"fLaC").unwrap();
+    let output = bregman(&["prepare", "folder", text(&voices), "--out", text(&dir.path().join("m.csv"))]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for expected in ["speakers    3", "utterances  6", "1 files could not be read", "broken.flac: ", "m.summary.json"] {
+        assert!(table.contains(expected), "no '{expected}' in\n{table}");
+    }
+}
+
+#[test]
+fn mistakes_exit_with_2_one_line_and_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (nowhere, out) = (dir.path().join("nowhere"), dir.path().join("m.csv"));
+    let bad = dir.path().join("bad.csv");
+    std::fs::write(&bad, "file,who\na,b\n").unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["prepare", "folder", text(&nowhere), "--out", text(&out)], "nowhere: No such file"),
+        (&["prepare", "folder", text(dir.path()), "--out", text(&out)], "no audio found"),
+        (&["prepare", "csv", text(&bad), "--out", text(&out)], "the header has no column 'speaker'"),
+        (&["prepare", "folder", text(dir.path()), "--out", text(&out), "--validation", "1.5"], "validation = 1.5"),
+        (&["synth", "--speakers", "1", "--out", text(&nowhere)], "speakers = 1"),
+        (&["shard", text(&nowhere), "--out", text(&out)], "nowhere: No such file"),
+    ];
+    for (args, expected) in cases {
+        let (code, error) = failure(&bregman(args));
+        assert_eq!(code, Some(2), "{args:?}: {error}");
+        assert!(error.starts_with("error: ") && error.lines().next().unwrap().contains(expected), "{args:?}: {error}");
+    }
+    assert!(!out.exists());
+    let (code, error) = failure(&bregman(&["prepare", "foldr", "x", "--out", "y"]));
+    assert!(code == Some(2) && error.contains("folder"), "{error}");
+}
+
+#[test]
+fn help_has_examples() {
+    for command in ["prepare", "synth", "shard"] {
+        let help = bregman(&[command, "--help"]);
+        assert!(help.status.success());
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(help.contains("Examples:") && help.contains(&format!("bregman {command}")), "{help}");
+    }
+}
+
+/// Kills a real `prepare` half-way, starts it again, and compares with a run that nobody disturbed.
+#[test]
+fn a_killed_prepare_continues_where_it_was() {
+    const FILES: usize = 4000;
+    let dir = tempfile::tempdir().unwrap();
+    let (root, out, whole) = (dir.path().join("data"), dir.path().join("m.csv"), dir.path().join("whole.csv"));
+    std::fs::create_dir_all(root.join("ann")).unwrap();
+    let first = root.join("ann/00000.wav");
+    bregman_audio::write_wav(&first, &bregman_audio::Audio { samples: vec![0.1; 800], rate: 16_000 }).unwrap();
+    (1..FILES).for_each(|number| std::fs::hard_link(&first, root.join(format!("ann/{number:05}.wav"))).unwrap());
+
+    let args = ["prepare", "folder", text(&root), "--out", text(&out), "--jobs", "1", "--json"];
+    let journal = dir.path().join("m.csv.partial");
+    // On a busy machine it may be done before this thread is awake to kill it: then again.
+    let killed = (0..20).any(|_| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let patience = Instant::now();
+        while std::fs::metadata(&journal).map_or(0, |file| file.len()) < 4000 && child.try_wait().unwrap().is_none() {
+            assert!(patience.elapsed() < Duration::from_secs(60), "no journal appeared");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if out.exists() {
+            [&out, &dir.path().join("m.summary.json")].into_iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        }
+        journal.exists()
+    });
+    assert!(killed && !out.exists());
+
+    let resumed = json(&bregman(&args));
+    let count = resumed["resumed"].as_u64().unwrap() as usize;
+    assert!(count > 50 && count < FILES, "{count} of {FILES} taken over");
+    assert!(out.exists() && !journal.exists());
+    let undisturbed = json(&bregman(&["prepare", "folder", text(&root), "--out", text(&whole), "--json"]));
+    assert_eq!(undisturbed["resumed"], 0);
+    assert_eq!(resumed["summary"], undisturbed["summary"]);
+    assert_eq!(std::fs::read(&out).unwrap(), std::fs::read(&whole).unwrap());
+}

@@ -1,0 +1,103 @@
+//! Where published corpora keep their files.
+//!
+//! Each layout is one file here with one function: the utterances under a root, by id, speaker, session and genre, unmeasured.
+
+mod cnceleb;
+mod csv;
+mod folder;
+mod kaldi;
+mod voxceleb;
+mod walk;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::{Interner, Manifest, Utterance};
+use crate::{Error, Result};
+
+/// A layout of files on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Corpus {
+    /// VoxCeleb1 and 2: `…/id10001/VIDEO/00001.wav`.
+    VoxCeleb,
+    /// CN-Celeb1 and 2: `data/id00001/GENRE-SESSION-NN.flac`, `eval/{enroll,test}`, lists.
+    CnCeleb,
+    /// One folder per speaker, whatever is inside.
+    Folder,
+    /// A CSV file with at least the columns `speaker` and `path`.
+    Csv,
+    /// A Kaldi data folder: `wav.scp` and `utt2spk`.
+    Kaldi,
+}
+
+/// Which half of a corpus with a fixed test set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Both.
+    #[default]
+    All,
+    /// Development speakers.
+    Train,
+    /// Test speakers.
+    Test,
+}
+
+impl Corpus {
+    /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are only known where written down.
+    pub fn find(self, root: &Path, part: Part) -> Result<Manifest> {
+        if part != Part::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
+            let value = format!("{part:?}").to_lowercase();
+            return Err(Error::Setting { field: "part", value, expected: "all: only VoxCeleb and CN-Celeb have a fixed test set" });
+        }
+        std::fs::metadata(root).map_err(Error::io(root))?;
+        let mut utterances = match self {
+            Self::VoxCeleb => voxceleb::find(root, part)?,
+            Self::CnCeleb => cnceleb::find(root, part)?,
+            Self::Folder => folder::find(root)?,
+            Self::Csv => csv::find(root)?,
+            Self::Kaldi => kaldi::find(root)?,
+        };
+        if utterances.is_empty() {
+            return Err(Error::Empty { path: root.to_owned(), expected: self.expected(part) });
+        }
+        utterances.sort_by(|a, b| a.id.cmp(&b.id));
+        if let Some(pair) = utterances.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            let (first, second) = (pair[0].path.display(), pair[1].path.display());
+            return Err(Error::format(root, format!("two files are both utterance '{}': {first} and {second}", pair[0].id)));
+        }
+        Ok(Manifest { utterances })
+    }
+
+    fn expected(self, part: Part) -> String {
+        let layout = match self {
+            Self::VoxCeleb => "SPEAKER/VIDEO/CLIP.wav with speakers like id10001",
+            Self::CnCeleb => "data/id00001/GENRE-SESSION-NN.flac, dev/dev.lst or spk.lst, eval/lists",
+            Self::Folder => "one folder per speaker with audio files in it",
+            Self::Csv => "lines below a header with the columns speaker,path",
+            Self::Kaldi => "wav.scp and utt2spk with at least one line",
+        };
+        match part {
+            Part::All => layout.to_owned(),
+            Part::Train => format!("{layout} (training part)"),
+            Part::Test => format!("{layout} (test part)"),
+        }
+    }
+}
+
+/// Builds utterances with shared names.
+#[derive(Default)]
+struct Builder {
+    interner: Interner,
+    utterances: Vec<Utterance>,
+}
+
+impl Builder {
+    fn add(&mut self, id: String, speaker: &str, path: impl Into<std::path::PathBuf>, session: Option<&str>, genre: Option<&str>) {
+        let (speaker, session) = (self.interner.get(speaker), session.map(|text| self.interner.get(text)));
+        let genre = genre.map(|text| self.interner.get(text));
+        self.utterances.push(Utterance { id, speaker, path: path.into(), seconds: None, session, genre });
+    }
+}

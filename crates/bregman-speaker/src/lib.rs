@@ -1,0 +1,64 @@
+//! Speaker-verification corpora, from whatever is on disk to batches of features.
+//!
+//! ```text
+//! tree on disk ─▶ corpus ─▶ prepare ─▶ manifest ─┬─────────────▶ audio source ─▶ cuts ─▶ loader ─▶ batches
+//!                                     synthetic ─┤                    ▲            │        ▲
+//!                                                └─▶ shards (tar) ────┘            └▶ cache ┘
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use bregman_speaker::{CutConfig, Cuts, Loader, LoaderConfig, Position, SynthConfig, SynthCorpus};
+//!
+//! // Any corpus will do: `open_corpus` takes a manifest or a folder of shards; this one is made of synthetic voices in memory.
+//! let config = SynthConfig { speakers: 4, utterances: 4, held_out: 1, ..SynthConfig::default() };
+//! let (train, _test) = SynthCorpus::new(config)?.in_memory();
+//! let speakers = bregman_speaker::AudioSource::manifest(&train).speakers();
+//! let cuts = Cuts::new(Arc::new(train), &speakers, CutConfig::default())?;
+//! let loader = Loader::new(Arc::new(cuts), LoaderConfig { batch: 4, workers: 2, ..LoaderConfig::default() })?;
+//! for batch in loader.batches(Position::default())?.take(3) {
+//!     let batch = batch?;
+//!     assert_eq!(batch.shape, [4, 301, 80]);
+//!     // … a training step; `batch.next` is what to save to resume exactly here.
+//! }
+//! # Ok::<(), bregman_speaker::Error>(())
+//! ```
+#![deny(unsafe_code)] // one exception, with its reason: `mmap`
+
+mod corpus;
+mod error;
+mod extract;
+mod files;
+mod hash;
+mod journal;
+mod loader;
+mod manifest;
+mod mmap;
+mod names;
+mod prepare;
+mod progress;
+mod rng;
+mod shard;
+mod source;
+mod split;
+mod subset;
+mod summary;
+mod synth;
+mod trials;
+
+pub use corpus::{Corpus, Part};
+pub use error::{Error, Result};
+pub use extract::Extractor;
+pub use loader::{Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped};
+pub use manifest::{Manifest, Speakers, Utterance};
+pub use names::{AUDIO_EXTENSIONS, NameIndex};
+pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
+pub use progress::Progress;
+pub use rng::Rng;
+pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
+pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};
+pub use split::split;
+pub use subset::Subset;
+pub use summary::{LengthClass, Summary};
+pub use synth::{SynthConfig, SynthCorpus};
+pub use trials::{Enrollments, ResolvedTrials, Trial, Trials};

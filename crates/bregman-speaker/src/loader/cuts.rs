@@ -1,0 +1,144 @@
+//! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use bregman_audio::Augment;
+
+use super::plan::{CutConfig, Plan};
+use crate::extract::Extractor;
+use crate::hash::Fnv;
+use crate::manifest::{Speakers, Utterance};
+use crate::source::AudioSource;
+use crate::{Error, Result};
+
+/// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.
+pub trait CutSource: Send + Sync {
+    /// The label of each cut as it is, without augmentation.
+    fn labels(&self) -> &[u32];
+
+    /// Number of classes, those that augmentation adds included.
+    fn classes(&self) -> usize;
+
+    /// `[frames, bins]` of every cut.
+    fn shape(&self) -> [usize; 2];
+
+    /// The file or files of a cut, for people.
+    fn name(&self, cut: usize) -> String;
+
+    /// Something that reads cuts; every thread takes its own.
+    fn reader(&self) -> Box<dyn CutReader + '_>;
+}
+
+/// Reads cuts in one thread.
+pub trait CutReader {
+    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which a change of speed changes too.
+    /// What is random about them comes from `seed` alone.
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32>;
+}
+
+/// Cuts of a corpus, computed when asked for.
+pub struct Cuts {
+    source: Arc<dyn AudioSource>,
+    plan: Plan,
+    speakers: usize,
+    augment: Augment,
+    config: CutConfig,
+    shape: [usize; 2],
+}
+
+impl Cuts {
+    /// Plans the cuts of `source`; labels are those of `speakers`, which for validation data are the training set's.
+    pub fn new(source: Arc<dyn AudioSource>, speakers: &Speakers, config: CutConfig) -> Result<Self> {
+        let plan = Plan::new(source.manifest(), speakers, &config)?;
+        let shape = [Extractor::new(&config.features)?.frames(config.samples()), config.features.bins];
+        if shape[0] == 0 {
+            let value = config.seconds.to_string();
+            return Err(Error::Setting { field: "seconds", value, expected: "at least one window of the filterbank" });
+        }
+        let augment = Augment::new(config.augment.clone()).map_err(Error::front_end)?;
+        Ok(Self { source, plan, speakers: speakers.len(), augment, config, shape })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &CutConfig {
+        &self.config
+    }
+
+    /// A number that changes when the content of any cut would: settings, utterances, their lengths and order.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Fnv::default();
+        let settings = serde_json::to_string(&self.config).expect("settings are plain data");
+        let mut write = |text: fmt::Arguments<'_>| hash.write_fmt(text).expect("a hash takes any text");
+        write(format_args!("{settings}"));
+        for Utterance { id, speaker, path, seconds, genre, .. } in &self.source.manifest().utterances {
+            write(format_args!("\n{id}\t{speaker}\t{}\t{seconds:?}\t{genre:?}", path.display()));
+        }
+        hash.finish()
+    }
+}
+
+impl CutSource for Cuts {
+    fn labels(&self) -> &[u32] {
+        &self.plan.labels
+    }
+
+    fn classes(&self) -> usize {
+        self.speakers * self.augment.variants()
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    fn name(&self, cut: usize) -> String {
+        let utterances = &self.source.manifest().utterances;
+        let names: Vec<String> =
+            self.plan.pieces(cut, self.config.samples()).map(|(number, _)| utterances[number].path.display().to_string()).collect();
+        names.join(" + ")
+    }
+
+    fn reader(&self) -> Box<dyn CutReader + '_> {
+        let extractor = Extractor::new(&self.config.features).expect("checked when the cuts were planned");
+        Box::new(Reader { cuts: self, extractor, samples: Vec::new() })
+    }
+}
+
+struct Reader<'a> {
+    cuts: &'a Cuts,
+    extractor: Extractor,
+    samples: Vec<f32>,
+}
+
+impl CutReader for Reader<'_> {
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
+        let Cuts { source, plan, speakers, augment, config, .. } = self.cuts;
+        let variant = augment.pick_variant(seed);
+        let needed = augment.source_length(config.samples(), variant);
+        self.samples.clear();
+        for (utterance, range) in plan.pieces(cut, needed) {
+            source.append(utterance, range, &mut self.samples)?;
+        }
+        let unreadable = |problem: String| Error::Unreadable { utterance: self.cuts.name(cut), problem };
+        repeat_to(&mut self.samples, needed).ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
+        augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
+        self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
+        let features = self.extractor.extract(&mut self.samples, seed);
+        augment.features(features, seed);
+        out.copy_from_slice(&features.data);
+        Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
+    }
+}
+
+/// Repeats what is there up to `length`; `None` if nothing is.
+fn repeat_to(samples: &mut Vec<f32>, length: usize) -> Option<()> {
+    let have = samples.len();
+    if have == 0 {
+        return None;
+    }
+    while samples.len() < length {
+        let more = (length - samples.len()).min(have);
+        samples.extend_from_within(..more);
+    }
+    Some(())
+}

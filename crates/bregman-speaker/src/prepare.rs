@@ -1,0 +1,192 @@
+//! From a tree on disk to a manifest: find, measure in parallel, write.
+//!
+//! Durations come from headers where the container states them. Every measured file goes into a journal beside the output
+//! (`OUT.partial`) at once, so a killed run continues where it was; the journal disappears when the manifest is complete.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use bregman_audio::Decoder;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::corpus::{Corpus, Part};
+use crate::files::{beside, check_free, create_parent, write_whole};
+use crate::journal::{Journal, Measured};
+use crate::manifest::Manifest;
+use crate::names::NameIndex;
+use crate::source::unreadable;
+use crate::split::split;
+use crate::summary::Summary;
+use crate::trials::Trials;
+use crate::{Error, Progress, Result};
+
+/// What to prepare and where to write it.
+#[derive(Debug, Clone)]
+pub struct PrepareConfig {
+    /// Layout of `root`.
+    pub corpus: Corpus,
+    /// Folder of the corpus (for CSV: the file).
+    pub root: PathBuf,
+    /// The manifest to write.
+    pub out: PathBuf,
+    /// Which half, for corpora with a fixed test set.
+    pub part: Part,
+    /// Speakers that occur in these trial lists are left out.
+    pub exclude: Vec<PathBuf>,
+    /// If above 0, `OUT.train.csv` and `OUT.valid.csv` are written too.
+    pub validation: f64,
+    /// Seed of that split.
+    pub seed: u64,
+    /// Decode every file to its end instead of trusting its header: slow, finds damage behind an intact header.
+    pub verify: bool,
+    /// Fail on the first unreadable file instead of listing it.
+    pub strict: bool,
+    /// Replace existing files.
+    pub force: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Prepared {
+    /// Files written.
+    pub written: Vec<PathBuf>,
+    /// Utterances whose length was taken over from a run that was killed.
+    pub resumed: usize,
+    /// Numbers about the manifest.
+    pub summary: Summary,
+    /// Files that could not be read, and why.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A file that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Unreadable {
+    /// The file.
+    pub path: String,
+    /// Why.
+    pub problem: String,
+}
+
+/// Finds, measures and writes; see [`PrepareConfig`].
+pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepared> {
+    let companion = |suffix: &str| config.out.with_extension(suffix);
+    let (summary_path, train_path, valid_path) = (companion("summary.json"), companion("train.csv"), companion("valid.csv"));
+    let with_split = config.validation != 0.0;
+    let mut written = vec![config.out.clone(), summary_path.clone()];
+    if with_split {
+        split(&Manifest::default(), config.validation, 0)?; // a wrong fraction is told before the work, not after
+        written.extend([train_path.clone(), valid_path.clone()]);
+    }
+    written.iter().try_for_each(|path| check_free(path, config.force))?;
+    create_parent(&config.out)?;
+
+    let mut manifest = config.corpus.find(&config.root, config.part)?;
+    exclude_speakers(&mut manifest, &config.exclude)?;
+    if manifest.utterances.is_empty() {
+        return Err(Error::Empty { path: config.root.clone(), expected: "speakers that are not in the excluded trial lists".to_owned() });
+    }
+    let journal_path = beside(&config.out, "partial");
+    let title = format!("{:?} {:?} verify {} {}", config.corpus, config.part, config.verify, config.root.display());
+    let (journal, known) = Journal::open(&journal_path, &title)?;
+    let known = |id: &str| known.get(id).cloned();
+    let resumed = manifest.utterances.iter().filter(|utterance| known(&utterance.id).is_some()).count();
+
+    progress.begin(manifest.utterances.len());
+    let measured: Vec<Measured> = manifest
+        .utterances
+        .par_iter()
+        .map(|utterance| {
+            let measured = match known(&utterance.id) {
+                Some(measured) => measured,
+                None => {
+                    let measured = seconds(&utterance.path, config.verify);
+                    journal.note(&utterance.id, &measured)?;
+                    measured
+                }
+            };
+            progress.step();
+            match measured {
+                Err(problem) if config.strict => Err(Error::Unreadable { utterance: utterance.path.display().to_string(), problem }),
+                measured => Ok(measured),
+            }
+        })
+        .collect::<Result<_>>()?;
+
+    let mut broken = Vec::new();
+    let mut lengths = measured.into_iter();
+    manifest.utterances.retain_mut(|utterance| match lengths.next().expect("one measurement per utterance") {
+        Ok(seconds) => {
+            utterance.seconds = Some(seconds);
+            true
+        }
+        Err(problem) => {
+            broken.push(Unreadable { path: utterance.path.display().to_string(), problem });
+            false
+        }
+    });
+    let prepared = Prepared { written, resumed, summary: Summary::of(&manifest), unreadable: broken };
+    if manifest.utterances.is_empty() {
+        let first = &prepared.unreadable[0];
+        let problem = format!("none of {} files is readable audio; first: {}", prepared.unreadable.len(), first.problem);
+        return Err(Error::format(Path::new(&first.path), problem));
+    }
+    if with_split {
+        let (train, valid) = split(&manifest, config.validation, config.seed)?;
+        train.write(&train_path, config.force)?;
+        valid.write(&valid_path, config.force)?;
+    }
+    write_whole(&summary_path, config.force, |writer| {
+        serde_json::to_writer_pretty(writer, &prepared).map_err(|error| Error::format(&summary_path, error.to_string()))
+    })?;
+    manifest.write(&config.out, config.force)?;
+    let _ = std::fs::remove_file(&journal_path); // complete; a journal that stays is ignored by the next run's --force check
+    Ok(prepared)
+}
+
+/// Length of a file: from its header, or by decoding where the header does not say or is not to be trusted.
+fn seconds(path: &Path, verify: bool) -> Measured {
+    let measure = || -> bregman_audio::Result<f64> {
+        let mut decoder = Decoder::open(path)?;
+        let probe = decoder.probe();
+        let stated = probe.seconds().filter(|seconds| *seconds > 0.0);
+        if let (Some(seconds), false) = (stated, verify) {
+            return Ok(seconds);
+        }
+        let mut samples = 0;
+        while let Some(block) = decoder.next_block()? {
+            samples += block.len();
+        }
+        let decoded = samples as f64 / f64::from(probe.rate);
+        match stated {
+            _ if samples == 0 => Err(bregman_audio::Error::Empty),
+            Some(stated) if decoded + 0.1 < stated => {
+                let reason = format!("only {decoded:.2} s of the {stated:.2} s that its header states can be decoded");
+                Err(bregman_audio::Error::Decode { reason })
+            }
+            _ => Ok(decoded),
+        }
+    };
+    measure().map_err(|error| match unreadable("", error) {
+        Error::Unreadable { problem, .. } => problem,
+        other => other.to_string(),
+    })
+}
+
+/// Drops every speaker that a trial list names, by utterance or, for files that are not here, by the first part of the name.
+fn exclude_speakers(manifest: &mut Manifest, lists: &[PathBuf]) -> Result<()> {
+    if lists.is_empty() {
+        return Ok(());
+    }
+    let index = NameIndex::new(manifest);
+    let mut speakers: HashSet<String> = HashSet::new();
+    for list in lists {
+        for name in Trials::read(list)?.names {
+            let known = index.enrollment(&name).map(|number| manifest.utterances[number].speaker.to_string());
+            let guess = || name.split(['/', '-']).find(|part| !["test", "enroll"].contains(part)).unwrap_or_default().to_owned();
+            speakers.insert(known.unwrap_or_else(guess));
+        }
+    }
+    manifest.utterances.retain(|utterance| !speakers.contains(&*utterance.speaker));
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Packing a corpus into shards, in parallel, one shard per task. A shard that is complete is kept when a killed run starts again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bregman_audio::{Audio, RATE, wav_bytes};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::index::{self, Entry, INDEX};
+use super::tar::{header, members};
+use crate::files::{check_free, write_whole};
+use crate::manifest::Utterance;
+use crate::mmap::map;
+use crate::names::stem;
+use crate::prepare::Unreadable;
+use crate::rng::Rng;
+use crate::source::AudioSource;
+use crate::{Error, Progress, Result};
+
+/// How audio is kept in a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShardFormat {
+    /// Decoded, 16 kHz mono 16-bit WAV: larger, read without decoding, any 3 s cut directly.
+    #[default]
+    Pcm,
+    /// The bytes of the file as they are.
+    Original,
+}
+
+/// How to pack.
+#[derive(Debug, Clone)]
+pub struct ShardConfig {
+    /// Folder for the shards.
+    pub out: PathBuf,
+    /// Utterances per shard, 1 or more.
+    pub per_shard: usize,
+    /// Decoded or original.
+    pub format: ShardFormat,
+    /// Order of the utterances.
+    pub seed: u64,
+    /// Fail on the first unreadable file instead of leaving it out.
+    pub strict: bool,
+    /// Replace existing shards.
+    pub force: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Sharded {
+    /// Number of shards.
+    pub shards: usize,
+    /// Shards found complete from a run that was killed.
+    pub resumed: usize,
+    /// Utterances in them.
+    pub utterances: usize,
+    /// Their size.
+    pub bytes: u64,
+    /// Utterances left out, and why.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Packs `source` into tar shards and writes `index.csv` last.
+pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Progress) -> Result<Sharded> {
+    if config.per_shard == 0 {
+        return Err(Error::Setting { field: "per_shard", value: "0".to_owned(), expected: "1 or more" });
+    }
+    check_free(&config.out.join(INDEX), config.force)?;
+    std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
+    let mut order: Vec<usize> = (0..source.manifest().utterances.len()).collect();
+    Rng::keyed(&[config.seed, 6]).shuffle(&mut order);
+    progress.begin(order.len());
+
+    let packed: Vec<Packed> = order
+        .par_chunks(config.per_shard)
+        .enumerate()
+        .map(|(number, utterances)| Packer { source, config, progress, name: format!("shard-{number:06}.tar").into() }.pack(utterances))
+        .collect::<Result<_>>()?;
+
+    let mut total = Sharded { shards: packed.len(), resumed: 0, utterances: 0, bytes: 0, unreadable: Vec::new() };
+    let mut entries = Vec::new();
+    for shard in packed {
+        total.resumed += usize::from(shard.resumed);
+        total.bytes += shard.bytes;
+        total.unreadable.extend(shard.unreadable);
+        entries.extend(shard.entries);
+    }
+    total.utterances = entries.len();
+    total.unreadable.sort();
+    index::write(&config.out, &entries, config.force)?;
+    Ok(total)
+}
+
+/// One finished shard.
+#[derive(Default)]
+struct Packed {
+    entries: Vec<Entry>,
+    unreadable: Vec<Unreadable>,
+    bytes: u64,
+    resumed: bool,
+}
+
+struct Packer<'a> {
+    source: &'a dyn AudioSource,
+    config: &'a ShardConfig,
+    progress: &'a dyn Progress,
+    name: Arc<str>,
+}
+
+impl Packer<'_> {
+    fn pack(&self, utterances: &[usize]) -> Result<Packed> {
+        let path = self.config.out.join(&*self.name);
+        if !self.config.force
+            && path.exists()
+            && let Some(entries) = self.complete(&path, utterances)?
+        {
+            utterances.iter().for_each(|_| self.progress.step());
+            return Ok(Packed { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
+        }
+        let mut packed = Packed::default();
+        write_whole(&path, true, |writer| {
+            let mut builder = tar::Builder::new(writer);
+            let mut offset = 0;
+            for &number in utterances {
+                let utterance = &self.source.manifest().utterances[number];
+                match self.audio(number) {
+                    Ok((extension, audio, seconds)) => {
+                        let key = key(utterance);
+                        offset =
+                            append(&mut builder, &format!("{key}.spk"), utterance.speaker.as_bytes(), offset).map_err(Error::io(&path))?.1;
+                        let (at, end) = append(&mut builder, &format!("{key}.{extension}"), &audio, offset).map_err(Error::io(&path))?;
+                        offset = end;
+                        packed.entries.push(self.entry(utterance, &extension, seconds, at, audio.len() as u64));
+                    }
+                    Err(error @ Error::Unreadable { .. }) if self.config.strict => return Err(error),
+                    Err(Error::Unreadable { utterance: path, problem }) => packed.unreadable.push(Unreadable { path, problem }),
+                    Err(other) => return Err(other),
+                }
+                self.progress.step();
+            }
+            builder.finish().map_err(Error::io(&path))
+        })?;
+        packed.bytes = size(&path)?;
+        Ok(packed)
+    }
+
+    /// The entries of a shard that exists already, if it holds exactly these utterances in this format.
+    fn complete(&self, path: &Path, utterances: &[usize]) -> Result<Option<Vec<Entry>>> {
+        let bytes = map(path)?;
+        let Ok(members) = members(&bytes, path) else { return Ok(None) };
+        let audio: Vec<_> = members.into_iter().filter(|(name, _)| !name.ends_with(".spk")).collect();
+        if audio.len() != utterances.len() {
+            return Ok(None);
+        }
+        let mut entries = Vec::new();
+        for (&number, (name, range)) in utterances.iter().zip(&audio) {
+            let utterance = &self.source.manifest().utterances[number];
+            let pcm = self.config.format == ShardFormat::Pcm;
+            let seconds = if pcm { Some((range.len().saturating_sub(44) / 2) as f64 / f64::from(RATE)) } else { utterance.seconds };
+            let extension = if pcm { "wav".into() } else { extension(utterance) };
+            let (Some(seconds), true) = (seconds, *name == format!("{}.{extension}", key(utterance))) else { return Ok(None) };
+            entries.push(self.entry(utterance, &extension, seconds, range.start as u64, range.len() as u64));
+        }
+        Ok(Some(entries))
+    }
+
+    /// Extension, bytes and length of the audio as it goes into the shard.
+    fn audio(&self, number: usize) -> Result<(Arc<str>, Vec<u8>, f64)> {
+        let utterance = &self.source.manifest().utterances[number];
+        let original = self.config.format == ShardFormat::Original;
+        if let (true, Some(seconds)) = (original, utterance.seconds) {
+            return Ok((extension(utterance), self.read(utterance)?, seconds));
+        }
+        let samples = self.source.whole(number)?;
+        let seconds = samples.len() as f64 / f64::from(RATE);
+        if samples.is_empty() {
+            return Err(Error::Unreadable {
+                utterance: utterance.path.display().to_string(),
+                problem: "holds no audio samples".to_owned(),
+            });
+        }
+        match original {
+            true => Ok((extension(utterance), self.read(utterance)?, seconds)),
+            false => Ok(("wav".into(), wav_bytes(&Audio { samples, rate: RATE }), seconds)),
+        }
+    }
+
+    fn read(&self, utterance: &Utterance) -> Result<Vec<u8>> {
+        let name = utterance.path.display().to_string();
+        std::fs::read(&utterance.path).map_err(|error| Error::Unreadable { utterance: name, problem: error.to_string() })
+    }
+
+    fn entry(&self, utterance: &Utterance, extension: &Arc<str>, seconds: f64, offset: u64, bytes: u64) -> Entry {
+        Entry {
+            utterance: utterance.id.clone(),
+            speaker: utterance.speaker.clone(),
+            seconds,
+            session: utterance.session.clone(),
+            genre: utterance.genre.clone(),
+            shard: self.name.clone(),
+            extension: extension.clone(),
+            offset,
+            bytes,
+        }
+    }
+}
+
+/// WebDataset ends a key at its first dot, so the id loses its extension and other dots.
+fn key(utterance: &Utterance) -> String {
+    stem(&utterance.id).trim_start_matches('/').replace('.', "_")
+}
+
+fn extension(utterance: &Utterance) -> Arc<str> {
+    utterance.path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).unwrap_or_default().into()
+}
+
+/// Appends a member; returns where its content starts and where the next header will.
+fn append<W: std::io::Write>(builder: &mut tar::Builder<W>, name: &str, content: &[u8], at: u64) -> std::io::Result<(u64, u64)> {
+    builder.append_data(&mut header(content.len()), name, content)?;
+    // Names over 100 bytes take a long-name member first: its header and the name with a final zero, padded to blocks.
+    let long = if name.len() > 100 { 512 + (name.len() as u64 + 1).next_multiple_of(512) } else { 0 };
+    let start = at + long + 512;
+    Ok((start, start + (content.len() as u64).next_multiple_of(512)))
+}
+
+fn size(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path).map_err(Error::io(path))?.len())
+}
