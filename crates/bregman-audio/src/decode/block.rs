@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// Packets to interleaved samples.
 pub(super) enum Codec {
-    /// 16-bit PCM, the format of most corpora and of our shards: done here, several times as fast.
+    /// 16-bit PCM, the format of most corpora and of our shards: done here, because symphonia's way through it took two thirds of the time.
     Pcm16 {
         rate: u32,
         channels: usize,
