@@ -43,9 +43,9 @@ const SPARSE: [f32; 2] = [2.1, 0.03];
 
 fn dense_cost(precision: Precision) -> f32 {
     match (precision, Kernel::best()) {
-        (Precision::F32, _) | (_, Kernel::Portable) => 1.0,
-        (_, Kernel::Avx512) => 0.6,
-        (_, Kernel::Amx) => 0.17,
+        (Precision::Bf16, Kernel::Amx) => 0.17,
+        (Precision::Bf16, Kernel::Avx512) => 0.6,
+        _ => 1.0,
     }
 }
 
@@ -130,15 +130,7 @@ impl Route<'_> {
 }
 
 /// `dw = dy ∗ x` in bf16.
-pub(super) fn gradient(
-    packed: &mut Packed,
-    conv: &Conv,
-    [input, output]: [Shape; 2],
-    x: &[f32],
-    dy: &[f32],
-    block: Block,
-    dw: &mut [f32],
-) {
+pub(super) fn gradient(packed: &mut Packed, conv: &Conv, [input, output]: [Shape; 2], x: &[f32], dy: &[f32], block: Block, dw: &mut [f32]) {
     packed.pack_batch(&operand(conv, output, dy));
     let x = operand(conv, input, x);
     let Block { rows, stride, first, columns, .. } = block;
