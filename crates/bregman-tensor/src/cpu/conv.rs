@@ -160,17 +160,13 @@ pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu
 
 /// `db[c] = Σ dy[c, …]`
 pub(super) fn backward_bias(dy: &[f32], db: &mut [f32]) {
-    let plane = dy.len() / db.len();
+    let (channels, plane) = (db.len(), dy.len() / db.len());
     let target = Target::rows(db, 1);
-    each(target_rows(dy, plane), dy.len(), |channel| {
+    each(channels, dy.len(), |channel| {
         let row = &dy[channel * plane..][..plane];
         // SAFETY: each task has its own element.
         unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
     });
-}
-
-fn target_rows(values: &[f32], row: usize) -> usize {
-    if row == 0 { 0 } else { values.len() / row }
 }
 
 /// Into how many groups the input channels are cut so that every thread has work, given `items` tasks already.

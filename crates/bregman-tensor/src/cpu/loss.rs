@@ -21,9 +21,9 @@ pub(super) fn unit(batch: usize, x: &[f32], unit: &mut [f32], lengths: &mut [f32
 
 /// d ← (d − (d·u) u) / ‖x‖
 pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut [f32]) {
-    for item in 0..batch {
+    for (item, &length) in lengths.iter().enumerate().take(batch) {
         let along: f64 = unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
-        let (along, length) = (along as f32, lengths[item]);
+        let along = along as f32;
         d.iter_mut().zip(unit).skip(item).step_by(batch).for_each(|(d, &u)| *d = (*d - along * u) / length);
     }
 }
