@@ -48,13 +48,19 @@ impl Packed {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn pack(&mut self, weights: &[f32], rows: usize, columns: usize, stride: usize) {
-        self.pack_tiles(rows, columns, columns.div_ceil(DEPTH), |tile, first, block| {
-            tile.pack_lines(SIDE.min(rows - first), |row, out| {
-                let from = block * DEPTH;
-                let values = &weights[(first + row) * stride..][from..columns.min(from + DEPTH)];
-                out[..values.len()].copy_from_slice(values);
-            });
-        });
+        self.pack_tiles(
+            rows,
+            columns,
+            columns.div_ceil(DEPTH),
+            #[inline(always)]
+            |tile, first, block| {
+                tile.pack_lines(SIDE.min(rows - first), |row, out| {
+                    let from = block * DEPTH;
+                    let values = &weights[(first + row) * stride..][from..columns.min(from + DEPTH)];
+                    out[..values.len()].copy_from_slice(values);
+                });
+            },
+        );
     }
 
     /// A = Wᵀ for dX = Wᵀ·dY: W is `[rows, channels, taps]`, A is `[channels, rows·taps]`.
@@ -63,28 +69,40 @@ impl Packed {
     /// If the last row is outside `weights`.
     pub fn pack_transposed(&mut self, weights: &[f32], rows: usize, channels: usize, taps: usize, stride: usize) {
         let inner = rows * taps;
-        self.pack_tiles(channels, inner, inner.div_ceil(DEPTH), |tile, first, block| {
-            let count = SIDE.min(channels - first);
-            let line = |k: usize| {
-                let mut values = [0.0; SIDE];
-                if k < inner {
-                    let row = &weights[k / taps * stride + first * taps + k % taps..];
-                    values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
+        self.pack_tiles(
+            channels,
+            inner,
+            inner.div_ceil(DEPTH),
+            #[inline(always)]
+            |tile, first, block| {
+                let count = SIDE.min(channels - first);
+                let line = |k: usize| {
+                    let mut values = [0.0; SIDE];
+                    if k < inner {
+                        let row = &weights[k / taps * stride + first * taps + k % taps..];
+                        values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
+                    }
+                    values
+                };
+                for (pair, words) in tile.0.iter_mut().enumerate() {
+                    let k = block * DEPTH + 2 * pair;
+                    interleave(&line(k), &line(k + 1), std::iter::once(words));
                 }
-                values
-            };
-            for (pair, words) in tile.0.iter_mut().enumerate() {
-                let k = block * DEPTH + 2 * pair;
-                interleave(&line(k), &line(k + 1), std::iter::once(words));
-            }
-            tile.transpose();
-        });
+                tile.transpose();
+            },
+        );
     }
 
     /// A = dY for dW = dY·Xᵀ: the inner dimension runs over the columns of all items.
     pub fn pack_batch(&mut self, y: &impl Columns) {
         let blocks = y.len().div_ceil(DEPTH);
-        self.pack_tiles(y.rows(), y.items() * y.len(), y.items() * blocks, |tile, first, block| pack_lines_of(y, tile, first, block));
+        self.pack_tiles(
+            y.rows(),
+            y.items() * y.len(),
+            y.items() * blocks,
+            #[inline(always)]
+            |tile, first, block| pack_lines_of(y, tile, first, block),
+        );
     }
 
     /// Resizes, and calls `pack(tile, first row, inner block)` for every tile.
@@ -139,19 +157,20 @@ impl<X: Columns> Right for Straight<'_, X> {
     fn pack(&self, item: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]) {
         let from = columns.start * SIDE;
         let width = (columns.len() * SIDE).min(self.0.len() - from);
-        // zero past the width of the strip and past the last row
-        let mut lines = [[0.0; STRIP * SIDE]; 2];
+        // Zero past the width of the strip and past the last row. All rows of a block are copied before any is converted:
+        // they lie far apart in memory, and so the loads wait for each other as little as possible.
+        let mut lines = [[0.0; STRIP * SIDE]; DEPTH];
         for (at, block) in blocks.clone().enumerate() {
-            for pair in 0..DEPTH / 2 {
-                for (line, row) in lines.iter_mut().zip(block * DEPTH + 2 * pair..) {
-                    if row >= self.0.rows() {
-                        *line = [0.0; STRIP * SIDE];
-                    } else if width == line.len() {
-                        self.0.fill(item, row, from, line);
-                    } else {
-                        self.0.fill(item, row, from, &mut line[..width]);
-                    }
+            for (line, row) in lines.iter_mut().zip(block * DEPTH..) {
+                if row >= self.0.rows() {
+                    *line = [0.0; STRIP * SIDE];
+                } else if width == line.len() {
+                    self.0.fill(item, row, from, line);
+                } else {
+                    self.0.fill(item, row, from, &mut line[..width]);
                 }
+            }
+            for (pair, lines) in lines.chunks_exact(2).enumerate() {
                 interleave(&lines[0], &lines[1], tiles.iter_mut().skip(at).step_by(blocks.len()).map(|tile| &mut tile.0[pair]));
             }
         }
