@@ -149,6 +149,26 @@ fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
     }
 }
 
+/// `out[i] = source[at + i·step]`, zero outside.
+fn gather(source: &[f32], at: isize, step: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs().div_ceil(step).min(out.len()) } else { 0 };
+    let first = (at + (before * step) as isize) as usize;
+    out.fill(0.0);
+    if let Some(source) = source.get(first..) {
+        out[before..].iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
+    }
+}
+
+/// `out[i] = source[(at + i) / over]` where that is a whole number inside the source, zero elsewhere.
+fn spread(source: &[f32], at: isize, over: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs() } else { (over - at as usize % over) % over };
+    let first = (at + before as isize) as usize / over;
+    out.fill(0.0);
+    if let (Some(source), Some(out)) = (source.get(first..), out.get_mut(before..)) {
+        out.iter_mut().step_by(over).zip(source).for_each(|(to, &from)| *to = from);
+    }
+}
+
 /// Geometry of a two-dimensional convolution, `[height, width]` each.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
@@ -259,12 +279,13 @@ impl Columns for Window<'_> {
                 None => run.fill(0.0),
                 Some(y) => {
                     let line = &map[y * self.source_width..][..self.source_width];
+                    let at = x as isize * horizontal.times + horizontal.start + along as isize * horizontal.step;
                     if horizontal.times == 1 && horizontal.over == 1 {
-                        copy_shifted(line, x as isize + horizontal.start + along as isize * horizontal.step, run);
+                        copy_shifted(line, at, run);
+                    } else if horizontal.over == 1 {
+                        gather(line, at, horizontal.times as usize, run);
                     } else {
-                        for (i, value) in run.iter_mut().enumerate() {
-                            *value = horizontal.source(x + i, along).map_or(0.0, |x| line[x]);
-                        }
+                        spread(line, at, horizontal.over as usize, run);
                     }
                 }
             }

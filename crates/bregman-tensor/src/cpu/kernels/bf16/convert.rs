@@ -18,6 +18,12 @@ pub(super) fn pair(first: f32, second: f32) -> u32 {
     round_word(first) >> 16 | round_word(second)
 }
 
+/// 32 neighbouring values.
+#[inline(always)]
+pub(super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
+    bytemuck::cast::<[u16; 32], [u32; 16]>(values.map(|value| (round_word(value) >> 16) as u16)).map(u32::from_le)
+}
+
 /// The bf16 nearest to each value.
 ///
 /// # Panics
@@ -59,6 +65,12 @@ mod tests {
             std::cmp::Ordering::Greater => below + 1,
             std::cmp::Ordering::Equal => below + (below & 1),
         }
+    }
+
+    #[test]
+    fn pairs_are_packed_with_the_first_value_below() {
+        let values = std::array::from_fn(|i| i as f32);
+        assert_eq!(pairs(&values), std::array::from_fn(|i| pair(values[2 * i], values[2 * i + 1])));
     }
 
     #[test]

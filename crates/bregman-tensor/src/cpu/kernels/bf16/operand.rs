@@ -5,7 +5,8 @@ use std::ops::Range;
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::super::columns::Columns;
+use super::super::columns::{Columns, Plain};
+use super::convert::pairs;
 use super::tile::{DEPTH, SIDE, Tile, interleave};
 
 /// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates nothing.
@@ -48,18 +49,16 @@ impl Packed {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn pack(&mut self, weights: &[f32], rows: usize, columns: usize, stride: usize) {
-        self.pack_tiles(
-            rows,
-            columns,
-            columns.div_ceil(DEPTH),
+        self.pack_batch(&Plain::strided(weights, [1, rows, columns], stride, 0));
+    }
+
+    /// A = dY for dW = dY·Xᵀ: the inner dimension runs over the columns of all items.
+    pub fn pack_batch(&mut self, y: &impl Columns) {
+        let depth = y.items() * y.len().div_ceil(DEPTH);
+        self.pack_rows(
+            [y.rows(), y.items() * y.len(), depth],
             #[inline(always)]
-            |tile, first, block| {
-                tile.pack_lines(SIDE.min(rows - first), |row, out| {
-                    let from = block * DEPTH;
-                    let values = &weights[(first + row) * stride..][from..columns.min(from + DEPTH)];
-                    out[..values.len()].copy_from_slice(values);
-                });
-            },
+            |tiles, first| pack_lines_of(y, tiles, first, 0),
         );
     }
 
@@ -69,12 +68,10 @@ impl Packed {
     /// If the last row is outside `weights`.
     pub fn pack_transposed(&mut self, weights: &[f32], rows: usize, channels: usize, taps: usize, stride: usize) {
         let inner = rows * taps;
-        self.pack_tiles(
-            channels,
-            inner,
-            inner.div_ceil(DEPTH),
+        self.pack_rows(
+            [channels, inner, inner.div_ceil(DEPTH)],
             #[inline(always)]
-            |tile, first, block| {
+            |tiles, first| {
                 let count = SIDE.min(channels - first);
                 let line = |k: usize| {
                     let mut values = [0.0; SIDE];
@@ -84,48 +81,51 @@ impl Packed {
                     }
                     values
                 };
-                for (pair, words) in tile.0.iter_mut().enumerate() {
-                    let k = block * DEPTH + 2 * pair;
-                    interleave(&line(k), &line(k + 1), std::iter::once(words));
+                for (tile, block) in tiles.iter_mut().zip(0..) {
+                    for (words, k) in tile.0.iter_mut().zip((block * DEPTH..).step_by(2)) {
+                        interleave(&line(k), &line(k + 1), std::iter::once(words));
+                    }
+                    tile.transpose();
                 }
-                tile.transpose();
             },
         );
     }
 
-    /// A = dY for dW = dY·Xᵀ: the inner dimension runs over the columns of all items.
-    pub fn pack_batch(&mut self, y: &impl Columns) {
-        let blocks = y.len().div_ceil(DEPTH);
-        self.pack_tiles(
-            y.rows(),
-            y.items() * y.len(),
-            y.items() * blocks,
-            #[inline(always)]
-            |tile, first, block| pack_lines_of(y, tile, first, block),
-        );
-    }
-
-    /// Resizes, and calls `pack(tile, first row, inner block)` for every tile.
-    fn pack_tiles(&mut self, rows: usize, inner: usize, depth: usize, pack: impl Fn(&mut Tile, usize, usize) + Sync) {
+    /// Resizes, and calls `pack(tiles, first row)` for every tile row.
+    fn pack_rows(&mut self, [rows, inner, depth]: [usize; 3], pack: impl Fn(&mut [Tile], usize) + Sync) {
         (self.rows, self.inner, self.depth) = (rows, inner, depth);
         self.tiles.resize(rows.div_ceil(SIDE) * depth, Tile::ZERO);
         let arch = Arch::new();
         self.tiles.par_chunks_mut(depth.max(1)).enumerate().for_each(|(tile_row, tiles)| {
             arch.dispatch(
                 #[inline(always)]
-                || tiles.iter_mut().enumerate().for_each(|(block, tile)| pack(tile, tile_row * SIDE, block)),
+                || pack(tiles, tile_row * SIDE),
             );
         });
     }
 }
 
-/// Packs 16 rows of `x` from row `first`, 32 columns: those of the given block, counted item by item.
+/// Blocks whose lines are fetched in one piece.
+const RUN: usize = 16;
+
+/// Packs 16 rows of `x` from row `first` as lines of left tiles; blocks of 32 columns are counted item by item from `block`.
 #[inline(always)]
-fn pack_lines_of(x: &impl Columns, tile: &mut Tile, first: usize, block: usize) {
-    let blocks = x.len().div_ceil(DEPTH);
-    let (item, from) = (block / blocks, block % blocks * DEPTH);
-    let count = DEPTH.min(x.len() - from);
-    tile.pack_lines(SIDE.min(x.rows() - first), |row, out| x.fill(item, first + row, from, &mut out[..count]));
+fn pack_lines_of(x: &impl Columns, mut tiles: &mut [Tile], first: usize, mut block: usize) {
+    let (blocks, rows) = (x.len().div_ceil(DEPTH), SIDE.min(x.rows() - first));
+    let mut line = [[0.0; DEPTH]; RUN];
+    while !tiles.is_empty() {
+        let (item, at) = (block / blocks, block % blocks);
+        let (run, rest) = tiles.split_at_mut(tiles.len().min(RUN).min(blocks - at));
+        let count = (run.len() * DEPTH).min(x.len() - at * DEPTH);
+        for row in 0..rows {
+            // zero past the end of the item, as left by the previous run or cleared here
+            line[run.len() - 1] = [0.0; DEPTH];
+            x.fill(item, first + row, at * DEPTH, &mut line.as_flattened_mut()[..count]);
+            run.iter_mut().zip(&line).for_each(|(tile, values)| tile.0[row] = pairs(values));
+        }
+        run.iter_mut().for_each(|tile| tile.0[rows..].fill([0; 16]));
+        (block, tiles) = (block + run.len(), rest);
+    }
 }
 
 /// A right operand B[inner × columns], `items` times, that can be packed piece by piece.
@@ -193,10 +193,8 @@ impl<X: Columns> Right for Transposed<'_, X> {
     #[inline(always)]
     fn pack(&self, _: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]) {
         for (tiles, column) in tiles.chunks_exact_mut(blocks.len()).zip(columns) {
-            for (tile, block) in tiles.iter_mut().zip(blocks.clone()) {
-                pack_lines_of(self.0, tile, column * SIDE, block);
-                tile.transpose();
-            }
+            pack_lines_of(self.0, tiles, column * SIDE, blocks.start);
+            tiles.iter_mut().for_each(Tile::transpose);
         }
     }
 }
