@@ -36,7 +36,7 @@ fn main() {
     let threads = std::env::args().nth(1).map_or(2, |text| text.parse().expect("THREADS is a number"));
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().expect("a thread pool");
     let shape = |Layer { out, channels, kernel, dilation, map, .. }: &Layer| {
-        let [numbers @ ..] = [*out, *channels, kernel[0], kernel[1], *dilation, map[0], map[1]];
+        let numbers = [*out, *channels, kernel[0], kernel[1], *dilation, map[0], map[1]];
         numbers.map(|number| number.to_string()).join("x")
     };
     let label = |layer: &Layer| format!("{} {}×{}", layer.name, layer.out, layer.columns());

@@ -21,7 +21,11 @@ pub(super) fn pair(first: f32, second: f32) -> u32 {
 /// 32 neighbouring values.
 #[inline(always)]
 pub(super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
-    bytemuck::cast::<[u16; 32], [u32; 16]>(values.map(|value| (round_word(value) >> 16) as u16)).map(u32::from_le)
+    let mut narrow = [0u16; 32];
+    for (to, &from) in narrow.iter_mut().zip(values) {
+        *to = ((round_word(from) >> 16) as u16).to_le();
+    }
+    bytemuck::cast(narrow)
 }
 
 /// The bf16 nearest to each value.

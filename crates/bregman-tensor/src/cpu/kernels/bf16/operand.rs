@@ -161,14 +161,12 @@ impl<X: Columns> Right for Straight<'_, X> {
         // they lie far apart in memory, and so the loads wait for each other as little as possible.
         let mut lines = [[0.0; STRIP * SIDE]; DEPTH];
         for (at, block) in blocks.clone().enumerate() {
-            for (line, row) in lines.iter_mut().zip(block * DEPTH..) {
-                if row >= self.0.rows() {
-                    *line = [0.0; STRIP * SIDE];
-                } else if width == line.len() {
-                    self.0.fill(item, row, from, line);
-                } else {
-                    self.0.fill(item, row, from, &mut line[..width]);
-                }
+            let rows = block * DEPTH..self.0.rows().min((block + 1) * DEPTH);
+            lines[rows.len()..].fill([0.0; STRIP * SIDE]);
+            if width == STRIP * SIDE {
+                self.0.fill_rows(item, rows, from, STRIP * SIDE, lines.as_flattened_mut(), STRIP * SIDE);
+            } else {
+                self.0.fill_rows(item, rows, from, width, lines.as_flattened_mut(), STRIP * SIDE);
             }
             for (pair, lines) in lines.chunks_exact(2).enumerate() {
                 interleave(&lines[0], &lines[1], tiles.iter_mut().skip(at).step_by(blocks.len()).map(|tile| &mut tile.0[pair]));

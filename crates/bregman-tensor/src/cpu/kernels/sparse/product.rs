@@ -136,14 +136,11 @@ impl<X: Columns> Job<'_, X> {
     /// Copies the strip of X, each row padded with zeros to whole vectors.
     #[inline(always)]
     fn copy_strip(&mut self, padded: usize) {
-        for (row, out) in self.columns.clone().zip(self.strip.chunks_exact_mut(padded)) {
-            if self.width == padded {
-                self.x.fill(self.item, row, self.from, out);
-            } else {
-                let (inside, outside) = out.split_at_mut(self.width);
-                self.x.fill(self.item, row, self.from, inside);
-                outside.fill(0.0);
-            }
+        if self.width < padded {
+            self.strip.chunks_exact_mut(padded).take(self.columns.len()).for_each(|line| line[self.width..].fill(0.0));
+            self.x.fill_rows(self.item, self.columns.clone(), self.from, self.width, self.strip, padded);
+        } else {
+            self.x.fill_rows(self.item, self.columns.clone(), self.from, padded, self.strip, padded);
         }
     }
 
