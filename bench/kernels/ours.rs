@@ -52,20 +52,21 @@ fn main() {
     for layer in &LAYERS {
         let dense = layer.dense_f32();
         for zeros in ZEROS {
-            let [refresh, y, dx] = layer.sparse(zeros);
+            let [refresh, y, dx, rounded] = layer.sparse(zeros);
             let (torch_y, torch_dx) = (torch(layer, "f32-y"), torch(layer, "f32-dx"));
             let percent = (zeros * 100.0).round();
             let mut row = vec![label(layer), format!("{percent} %")];
-            row.extend([refresh, y, dx, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
+            row.extend([refresh, y, dx, rounded, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
             row.push(format!("{:.1}×", dense / y));
             row.push(
                 if (layer.product(zeros).prefers_sparse(Dense::F32)) == (y + dx < 2.0 * dense) { "right" } else { "wrong" }.to_string(),
             );
             rows.push(row);
             ratios.push((format!("sparse-{}-{percent}", layer.name), y + dx, torch_y + torch_dx));
+            ratios.push((format!("sparse-bf16-{}-{percent}", layer.name), rounded, torch(layer, "bf16-y")));
         }
     }
-    table(&["sparse f32", "zeros", "refresh", "Y", "dX", "gemm Y", "torch Y", "torch dX", "gemm/ours", "choice"], &rows);
+    table(&["sparse f32", "zeros", "refresh", "Y", "dX", "bf16 Y", "gemm Y", "torch Y", "torch dX", "gemm/ours", "choice"], &rows);
     println!();
 
     let mut rows = Vec::new();
@@ -140,8 +141,8 @@ impl Layer {
         Output::strided(data, size, stride, item_stride)
     }
 
-    /// Refresh, Y and dX.
-    fn sparse(&self, zeros: f32) -> [f64; 3] {
+    /// Refresh, Y, dX, and Y with X rounded to bf16.
+    fn sparse(&self, zeros: f32) -> [f64; 4] {
         let [weights, mut x, mut dy] = self.data(zeros);
         let mut w = SparseMatrix::new(self.out, self.channels, self.taps());
         let refresh = median_ms(1, REPEATS, || w.refresh(&weights, self.columns()));
@@ -159,7 +160,14 @@ impl Layer {
                 _ => w.multiply_transposed(&Window::backward(dy, &self.geometry()), Start::Zero, &dx),
             }
         });
-        [refresh, y, dx]
+        let rounded = median_ms(1, REPEATS, || {
+            let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
+            match self.taps() {
+                1 => w.multiply_rounded(&x, Start::Zero, &y),
+                _ => w.multiply_rounded(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+            }
+        });
+        [refresh, y, dx, rounded]
     }
 
     /// Y, dX and dW, each with the packing of both operands.

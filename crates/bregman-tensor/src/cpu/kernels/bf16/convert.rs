@@ -14,7 +14,7 @@ pub(super) fn round_word(value: f32) -> u32 {
 
 /// Two values as neighbouring bf16, the first at the lower address.
 #[inline(always)]
-pub(super) fn pair(first: f32, second: f32) -> u32 {
+pub(in super::super) fn pair(first: f32, second: f32) -> u32 {
     round_word(first) >> 16 | round_word(second)
 }
 
