@@ -11,6 +11,8 @@
 //! conv2d, both          Window                   the same along both axes, with strides
 //! ```
 
+use std::ops::Range;
+
 /// A batch of virtual matrices, all of the same shape, that can produce any piece of any row.
 pub trait Columns: Sync {
     /// Batch items.
@@ -21,6 +23,13 @@ pub trait Columns: Sync {
     fn len(&self) -> usize;
     /// Writes `X[item][row, from .. from + out.len()]`; the range is inside `0 .. len`.
     fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]);
+    /// Writes the same piece of several rows, to lines `stride` apart in `out`.
+    #[inline(always)]
+    fn fill_rows(&self, item: usize, rows: Range<usize>, from: usize, width: usize, out: &mut [f32], stride: usize) {
+        for (row, line) in rows.zip(out.chunks_exact_mut(stride)) {
+            self.fill(item, row, from, &mut line[..width]);
+        }
+    }
     /// Whether there is nothing to multiply.
     fn is_empty(&self) -> bool {
         self.items() * self.rows() * self.len() == 0
@@ -141,11 +150,35 @@ fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
-    for (i, value) in out.iter_mut().enumerate() {
-        let position = at + i as isize;
-        *value = if position >= 0 { source.get(position as usize).copied().unwrap_or(0.0) } else { 0.0 };
+    let before = (-at).clamp(0, out.len() as isize) as usize;
+    let until = (source.len() as isize - at).clamp(before as isize, out.len() as isize) as usize;
+    out[..before].fill(0.0);
+    out[until..].fill(0.0);
+    if before < until {
+        let first = (at + before as isize) as usize;
+        out[before..until].copy_from_slice(&source[first..first + until - before]);
+    }
+}
+
+/// `out[i] = source[at + i·step]`, zero outside.
+fn gather(source: &[f32], at: isize, step: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs().div_ceil(step).min(out.len()) } else { 0 };
+    let first = (at + (before * step) as isize) as usize;
+    out.fill(0.0);
+    if let Some(source) = source.get(first..) {
+        out[before..].iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
+    }
+}
+
+/// `out[i] = source[(at + i) / over]` where that is a whole number inside the source, zero elsewhere.
+fn spread(source: &[f32], at: isize, over: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs() } else { (over - at as usize % over) % over };
+    let first = (at + before as isize) as usize / over;
+    out.fill(0.0);
+    if let (Some(source), Some(out)) = (source.get(first..), out.get_mut(before..)) {
+        out.iter_mut().step_by(over).zip(source).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -199,8 +232,8 @@ impl Axis {
     #[inline(always)]
     fn source(&self, position: usize, tap: usize) -> Option<usize> {
         let scaled = position as isize * self.times + self.start + tap as isize * self.step;
-        let inside = scaled >= 0 && scaled % self.over == 0 && ((scaled / self.over) as usize) < self.size;
-        inside.then_some((scaled / self.over) as usize)
+        let (source, rest) = if self.over == 1 { (scaled, 0) } else { (scaled / self.over, scaled % self.over) };
+        (scaled >= 0 && rest == 0 && (source as usize) < self.size).then_some(source as usize)
     }
 }
 
@@ -247,24 +280,47 @@ impl Columns for Window<'_> {
         self.target_len
     }
     #[inline(always)]
-    fn fill(&self, item: usize, row: usize, from: usize, mut out: &mut [f32]) {
-        let (channel, tap) = (row / (self.kernel[0] * self.kernel[1]), row % (self.kernel[0] * self.kernel[1]));
-        let [down, along] = [tap / self.kernel[1], tap % self.kernel[1]];
-        let map = self.source.row(item, channel);
+    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
+        self.fill_rows(item, row..row + 1, from, out.len(), out, out.len().max(1));
+    }
+
+    /// Divides once for all rows: they are short, and divisions would take longer than the copies.
+    #[inline(always)]
+    fn fill_rows(&self, item: usize, rows: Range<usize>, from: usize, width: usize, out: &mut [f32], stride: usize) {
+        let taps = self.kernel[0] * self.kernel[1];
+        let (mut channel, tap) = (rows.start / taps, rows.start % taps);
+        let [mut down, mut along] = [tap / self.kernel[1], tap % self.kernel[1]];
+        let position = [from / self.target_width, from % self.target_width];
+        for line in out.chunks_exact_mut(stride).take(rows.len()) {
+            self.fill_line(self.source.row(item, channel), [down, along], position, &mut line[..width]);
+            along += 1;
+            if along == self.kernel[1] {
+                (along, down) = (0, down + 1);
+            }
+            if down == self.kernel[0] {
+                (down, channel) = (0, channel + 1);
+            }
+        }
+    }
+}
+
+impl Window<'_> {
+    /// The values under one tap from a target position on.
+    #[inline(always)]
+    fn fill_line(&self, map: &[f32], [down, along]: [usize; 2], [mut y, mut x]: [usize; 2], mut out: &mut [f32]) {
         let [vertical, horizontal] = self.axes;
-        let (mut y, mut x) = (from / self.target_width, from % self.target_width);
+        let offset = horizontal.start + along as isize * horizontal.step;
         while !out.is_empty() {
             let (run, rest) = out.split_at_mut(out.len().min(self.target_width - x));
             match vertical.source(y, down) {
                 None => run.fill(0.0),
                 Some(y) => {
                     let line = &map[y * self.source_width..][..self.source_width];
-                    if horizontal.times == 1 && horizontal.over == 1 {
-                        copy_shifted(line, x as isize + horizontal.start + along as isize * horizontal.step, run);
-                    } else {
-                        for (i, value) in run.iter_mut().enumerate() {
-                            *value = horizontal.source(x + i, along).map_or(0.0, |x| line[x]);
-                        }
+                    let at = x as isize * horizontal.times + offset;
+                    match (horizontal.times, horizontal.over) {
+                        (1, 1) => copy_shifted(line, at, run),
+                        (step, 1) => gather(line, at, step as usize, run),
+                        (_, over) => spread(line, at, over as usize, run),
                     }
                 }
             }
