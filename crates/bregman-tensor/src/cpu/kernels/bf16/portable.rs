@@ -86,7 +86,7 @@ mod tests {
         let mut tiles: Vec<Tile> = vec![Tile::ZERO; 5];
         tiles.iter_mut().flat_map(|tile| tile.0.as_flattened_mut()).for_each(|word| *word = pair(quarter(), quarter()));
         let (left, right) = (Lines::new(&tiles, 2, 1, 2), Lines::new(&tiles[1..], 2, 2, 2));
-        let value = |word: u32, k: usize| f32::from_bits(if k % 2 == 0 { word << 16 } else { word & 0xFFFF_0000 });
+        let value = |word: u32, k: usize| f32::from_bits(if k.is_multiple_of(2) { word << 16 } else { word & 0xFFFF_0000 });
         for arch in sets {
             let mut sums = Sums::ZERO;
             multiply_with(arch, left, right, &mut sums);
