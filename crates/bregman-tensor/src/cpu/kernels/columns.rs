@@ -5,10 +5,9 @@
 //! strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no im2col buffer exists.
 //!
 //! ```text
-//! linear, conv k=1      Plain                    x̃[c, t]         = x[c, t]
-//! conv1d, forward       Shifted::forward         x̃[(c, τ), t]    = x[c, t + τ·dilation − padding]
-//! conv1d, input grad    Shifted::backward        ỹ[(o, τ), t]    = dy[o, t − τ·dilation + padding]
-//! conv2d, both          Window                   the same along both axes, with strides
+//! pointwise                Plain               x̃[c, t]        = x[c, t]
+//! convolution              Window::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
+//! its input gradient       Window::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride] where that is whole
 //! ```
 
 use std::ops::Range;
@@ -94,52 +93,6 @@ impl Columns for Plain<'_> {
     }
 }
 
-/// Rows `(channel, tap)`: the channel moved by `start + tap·step` in time, zeros where that leaves the input.
-#[derive(Clone, Copy, Debug)]
-pub struct Shifted<'a> {
-    source: Plain<'a>,
-    taps: usize,
-    start: isize,
-    step: isize,
-    len: usize,
-}
-
-impl<'a> Shifted<'a> {
-    /// Operand of the forward convolution (cross-correlation) with `taps` weights per channel: output length
-    /// `len + 2·padding − dilation·(taps − 1)`.
-    ///
-    /// # Panics
-    /// If the padded input is shorter than the kernel.
-    pub fn forward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
-        let (padded, reach) = (source.len + 2 * padding, dilation * (taps - 1));
-        assert!(padded > reach, "an input of {} frames is too short for {taps} taps with dilation {dilation}", source.len);
-        Self { source, taps, start: -(padding as isize), step: dilation as isize, len: padded - reach }
-    }
-
-    /// Operand of the input gradient of that convolution: `source` is dY, the result has the length of the input.
-    pub fn backward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
-        let len = source.len + dilation * (taps - 1) - 2 * padding;
-        Self { source, taps, start: padding as isize, step: -(dilation as isize), len }
-    }
-}
-
-impl Columns for Shifted<'_> {
-    fn items(&self) -> usize {
-        self.source.items
-    }
-    fn rows(&self) -> usize {
-        self.source.rows * self.taps
-    }
-    fn len(&self) -> usize {
-        self.len
-    }
-    #[inline(always)]
-    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
-        let shift = self.start + (row % self.taps) as isize * self.step;
-        copy_shifted(self.source.row(item, row / self.taps), from as isize + shift, out);
-    }
-}
-
 /// `out[i] = source[at + i]`, zero outside.
 #[inline(always)]
 fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
@@ -198,6 +151,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Over time, stride 1.
+    #[cfg(test)]
+    pub(super) fn signal(frames: usize, taps: usize, dilation: usize, padding: usize) -> Self {
+        Self { input: [1, frames], kernel: [1, taps], stride: [1, 1], padding: [0, padding], dilation: [1, dilation] }
+    }
+
     /// Size of the output map.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|axis| {
@@ -347,15 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_height_one_is_a_shifted_signal() {
-        let x = Random::new(1).values(2 * 3 * 20, 0.0);
-        for (taps, dilation, padding) in [(3, 1, 1), (5, 2, 4), (3, 4, 0)] {
-            let geometry = Geometry { input: [1, 20], kernel: [1, taps], stride: [1, 1], padding: [0, padding], dilation: [1, dilation] };
-            let source = Plain::new(&x, 2, 3, 20);
-            let shifted = Shifted::forward(source, taps, dilation, padding);
-            assert_eq!(all(&Window::forward(source, &geometry)), all(&shifted));
-            let source = Plain::new(&x[..2 * 3 * shifted.len()], 2, 3, shifted.len());
-            assert_eq!(all(&Window::backward(source, &geometry)), all(&Shifted::backward(source, taps, dilation, padding)));
+    fn a_window_shows_the_input_under_each_tap() {
+        let geometry = Geometry { input: [5, 7], kernel: [3, 2], stride: [2, 1], padding: [1, 2], dilation: [1, 3] };
+        let x = Random::new(1).values(2 * 3 * 35, 0.0);
+        let [high, wide] = geometry.output();
+        let values = all(&Window::forward(Plain::new(&x, 2, 3, 35), &geometry));
+        assert_eq!(values.len(), 2 * 3 * 6 * high * wide);
+        for (at, value) in values.into_iter().enumerate() {
+            let (map, tap, position) = (at / (high * wide) / 6, at / (high * wide) % 6, at % (high * wide));
+            let source = |axis: usize, position: usize, tap: usize| {
+                let at = position * geometry.stride[axis] + tap * geometry.dilation[axis];
+                at.checked_sub(geometry.padding[axis]).filter(|&at| at < geometry.input[axis])
+            };
+            let (y, x_at) = (source(0, position / wide, tap / 2), source(1, position % wide, tap % 2));
+            let expected = y.zip(x_at).map_or(0.0, |(y, x_at)| x[map * 35 + y * 7 + x_at]);
+            assert_eq!(value, expected, "entry {at}");
         }
     }
 
