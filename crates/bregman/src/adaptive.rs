@@ -41,6 +41,9 @@ impl AdaptiveOptimizer {
         let lambda = rule.default_lambda().ok_or(needs_threshold)?;
         let controller = Controller::new(config, &groups, lambda)?;
         let optimizer = Optimizer::new(rule, groups, controller.state()[0].lambda, theta)?;
+        if controller.config().law.needs_duals() && optimizer.duals().is_none() {
+            return Err(Error::NoDuals);
+        }
         Ok(Self { optimizer, controller })
     }
 
@@ -58,8 +61,8 @@ impl AdaptiveOptimizer {
         let step = self.optimizer.state().step;
         if self.controller.update(step, self.optimizer.stats(), self.optimizer.duals())? {
             self.optimizer.set_lambda(self.controller.lambda(), theta)?;
-            if self.controller.config().law.reprojects() {
-                self.optimizer.reproject(theta)?;
+            if self.controller.config().law.needs_duals() {
+                self.optimizer.reproject(theta)?; // λ was computed for the duals as they are: so are the weights
             }
         }
         Ok(StepReport {

@@ -118,16 +118,17 @@ impl Groups {
         let matchers = rules.iter().map(GroupRule::matcher).collect::<Result<Vec<_>>>()?;
         let rule_of: Vec<usize> = params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(own)).collect();
 
-        for (index, rule) in rules[..own].iter().enumerate().filter(|(index, _)| !rule_of.contains(index)) {
+        let empty = (0..own).find(|index| !rule_of.contains(index));
+        if let Some(index) = empty {
             let taken = params.iter().filter(|param| matchers[index](param)).count();
-            let (reason, near) = match taken {
-                0 => {
-                    let near = |source: &String| Ok(Pattern::parse(source)?.near_misses(params.iter().map(|p| p.name.as_str())));
-                    ("no parameter matches".into(), rule.pattern.as_ref().map(near).transpose()?.unwrap_or_default())
+            let (reason, near) = match (taken, &rules[index].pattern) {
+                (0, Some(pattern)) => {
+                    ("no parameter matches".into(), Pattern::parse(pattern)?.near_misses(params.iter().map(|param| param.name.as_str())))
                 }
+                (0, None) => ("no parameter matches".into(), vec![]),
                 _ => (format!("earlier rules already took all {taken} matching parameters"), vec![]),
             };
-            return Err(Error::EmptyGroup { group: rule.label(), reason, near });
+            return Err(Error::EmptyGroup { group: rules[index].label(), reason, near });
         }
         drop(matchers);
         Ok(Self { params, rules, rule_of })

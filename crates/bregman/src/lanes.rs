@@ -40,10 +40,18 @@ pub(crate) fn zeros(values: &[f32]) -> u64 {
     u64::from(count)
 }
 
-/// Whether every element is finite: an all-ones exponent marks NaN and infinity.
+/// An all-ones exponent marks NaN and infinity.
+const EXPONENT: u32 = 0x7f80_0000;
+
+/// x, or 0 in the place of NaN and infinity.
+#[inline(always)]
+pub(crate) fn finite_or_zero(x: f32) -> f32 {
+    if x.to_bits() & EXPONENT == EXPONENT { 0.0 } else { x }
+}
+
+/// Whether every element is finite.
 #[inline(always)]
 pub(crate) fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
     let mut bad = 0;
     for &x in values {
         bad |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
@@ -72,8 +80,10 @@ mod tests {
     #[test]
     fn all_finite_refuses_nan_and_both_infinities() {
         assert!(all_finite(&[0.0, f32::MAX, -1.0]));
+        assert_eq!(finite_or_zero(-f32::MAX), -f32::MAX);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(!all_finite(&[1.0, bad, 2.0]));
+            assert_eq!(finite_or_zero(bad), 0.0);
         }
     }
 }

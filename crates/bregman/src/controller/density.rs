@@ -3,9 +3,15 @@
 //! The paper's ε is a share of *all* weights, so at a target of 99 % an error of half a point, which its band calls
 //! "arrived", is half of the weights that may live. Here the error is a ratio of live weights: as precise at 99 % as at 75 %.
 //!
-//! How strongly a responds to λ, the elasticity −∂ln a/∂ln λ, depends on the tail of the duals and is not known: κ adapts to
-//! it. It is halved when a/a* crosses 1 (the last move went too far) and grows by a quarter, up to its setting, while a
-//! stays on one side (the last moves did not go far enough). One update moves λ by a factor of two at most.
+//! Two things about a network are not known, and adapt:
+//!
+//! - How strongly a responds to λ, the elasticity −∂ln a/∂ln λ. So κ is halved when a/a* crosses 1 (the last move went too far) and
+//!   grows by a quarter, up to its setting, while a stays on one side (the last moves did not go far enough).
+//! - How fast training spreads the duals. λ has to grow with them to stay where it is, and a law that only reacts stays behind
+//!   by that much. So a drift d of ln λ per update is learnt from the error that remains: ln λ ← ln λ + κ·e + d, d ← d + κ·e/8, with
+//!   e = ln(a/a*), while the error is small.
+//!
+//! One update moves λ by a factor of two at most.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +38,12 @@ impl Default for Density {
 
 /// κ never falls below this share of its setting, so that it can follow a drift again.
 const LEAST_DAMPING: f64 = 1.0 / 64.0;
-/// One update multiplies or divides λ by this at most.
-const LARGEST_MOVE: f64 = 2.0;
+/// ln λ moves by this at most in one update: a factor of two.
+const LARGEST_MOVE: f64 = std::f64::consts::LN_2;
+/// Share of the reaction that goes into the drift.
+const LEARNING: f64 = 1.0 / 8.0;
+/// The drift is learnt while the error is smaller than this: on the way to the target it would learn the way.
+const NEAR: f64 = 0.5;
 
 impl ControlLaw for Density {
     fn check(&self) -> Result<()> {
@@ -41,12 +51,16 @@ impl ControlLaw for Density {
     }
 
     fn next(&self, lambda: f64, reading: &Reading<'_>, memory: &mut Memory) -> Result<f64> {
-        let ratio = reading.live.max(1) as f64 / reading.target_live().max(1) as f64;
+        let error = (reading.live.max(1) as f64 / reading.target_live().max(1) as f64).ln();
         let before = memory.damping.unwrap_or(1.0);
-        let damping = if memory.crossed(ratio.ln()) { (0.5 * before).max(LEAST_DAMPING) } else { (1.25 * before).min(1.0) };
+        let damping = if memory.crossed(error) { (0.5 * before).max(LEAST_DAMPING) } else { (1.25 * before).min(1.0) };
         memory.damping = Some(damping);
-        let factor = ratio.powf(self.kappa * damping).clamp(1.0 / LARGEST_MOVE, LARGEST_MOVE);
-        Ok((lambda * factor).clamp(LAMBDA_RANGE.0, LAMBDA_RANGE.1))
+        let reaction = self.kappa * damping * error;
+        if error.abs() < NEAR {
+            memory.drift += LEARNING * reaction;
+        }
+        let moved = lambda * (reaction + memory.drift).clamp(-LARGEST_MOVE, LARGEST_MOVE).exp();
+        Ok(moved.clamp(LAMBDA_RANGE.0, LAMBDA_RANGE.1))
     }
 }
 
@@ -61,10 +75,27 @@ mod tests {
     #[test]
     fn the_exponent_halves_at_a_crossing_and_recovers_on_one_side() {
         let (law, mut memory) = (Density { kappa: 0.5 }, Memory::default());
-        let mut factor = |live| law.next(1.0, &reading(live), &mut memory).unwrap();
-        assert!((factor(1210) - 1.1).abs() < 1e-9);
-        assert!((factor(810) - 0.9f64.sqrt()).abs() < 1e-9, "crossed: κ = 1/4");
-        assert!((factor(810) - 0.81f64.powf(0.3125)).abs() < 1e-9, "same side: κ = 5/16");
+        let mut kappa = |live: u64| {
+            memory.drift = 0.0;
+            let moved = law.next(1.0, &reading(live), &mut memory).unwrap().ln();
+            moved / (live as f64 / 1000.0).ln() / (1.0 + LEARNING)
+        };
+        assert!((kappa(1210) - 0.5).abs() < 1e-9);
+        assert!((kappa(810) - 0.25).abs() < 1e-9, "crossed: κ = 1/4");
+        assert!((kappa(810) - 0.3125).abs() < 1e-9, "same side: κ = 5/16");
+    }
+
+    #[test]
+    fn a_steady_spread_of_the_duals_is_learnt_and_leaves_no_error() {
+        // ln a = −4·(ln λ − 0.01·t): the duals spread by 1 % per update, elasticity 4
+        let (law, mut memory, mut ln_lambda) = (Density::default(), Memory::default(), 0.0f64);
+        let mut error = 0.0;
+        for t in 0..300 {
+            error = -4.0 * (ln_lambda - 0.01 * f64::from(t));
+            let live = (1000.0 * f64::exp(error)).round() as u64;
+            ln_lambda = law.next(ln_lambda.exp(), &reading(live), &mut memory).unwrap().ln();
+        }
+        assert!(error.abs() < 0.01, "{error}");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Memory {
     pub crossings: u32,
     /// Present damping, 1 at the start.
     pub damping: Option<f64>,
+    /// What ln λ has to move by per update for the error to stay where it is.
+    pub drift: f64,
 }
 
 impl Memory {
@@ -111,8 +113,8 @@ impl Law {
         }
     }
 
-    /// Whether θ is thresholded anew as soon as λ moved: a law that computed λ for the present duals means those.
-    pub fn reprojects(&self) -> bool {
+    /// Whether the law computes λ from the present duals.
+    pub fn needs_duals(&self) -> bool {
         matches!(self, Law::Quantile(_))
     }
 }

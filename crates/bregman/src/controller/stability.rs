@@ -41,7 +41,7 @@ impl LoopGain {
 }
 
 /// λ is moved by this share up and down to measure the sensitivity.
-const PROBE: f64 = 0.02;
+const PROBE: f64 = 0.01;
 
 /// Measures the loop gain of `law` at `lambda` by counting who would live a little above and below.
 ///

@@ -68,7 +68,10 @@ pub(super) struct AdaBregUpdate(AdamStep);
 
 impl Update for AdaBregUpdate {
     #[inline(always)]
-    fn advance(self, Block { g, p, m, v, .. }: Block<'_>) {
-        self.0.advance(g, p, m, v);
+    fn advance(self, Block { g, theta, p, m, v }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
+        for ((((p, x), m), v), g) in p.iter_mut().zip(theta).zip(m).zip(v).zip(g.iter()) {
+            *p = self.0.next(*p, m, v, g);
+            *x = shrink(*p);
+        }
     }
 }

@@ -50,8 +50,10 @@ pub(super) struct AdamWUpdate(AdamStep);
 
 impl Update for AdamWUpdate {
     #[inline(always)]
-    fn advance(self, Block { g, theta, m, v, .. }: Block<'_>) {
-        self.0.advance(g, theta, m, v);
+    fn advance(self, Block { g, theta, m, v, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
+        for (((x, m), v), g) in theta.iter_mut().zip(m).zip(v).zip(g.iter()) {
+            *x = shrink(self.0.next(*x, m, v, g));
+        }
     }
 }
 
@@ -105,12 +107,11 @@ pub(super) struct AdamStep {
 }
 
 impl AdamStep {
+    /// Updates the moments and returns the next x.
     #[inline(always)]
-    pub(super) fn advance(self, g: &[f32], x: &mut [f32], m: &mut [f32], v: &mut [f32]) {
-        for (((x, m), v), &g) in x.iter_mut().zip(m).zip(v).zip(g) {
-            *m = self.beta1 * *m + self.fresh1 * g;
-            *v = self.beta2 * *v + self.fresh2 * (g * g);
-            *x = self.keep * *x - self.rate * (*m / (v.sqrt() * self.per_root + self.eps));
-        }
+    pub(super) fn next(self, x: f32, m: &mut f32, v: &mut f32, g: f32) -> f32 {
+        *m = self.beta1 * *m + self.fresh1 * g;
+        *v = self.beta2 * *v + self.fresh2 * (g * g);
+        self.keep * x - self.rate * (*m / (v.sqrt() * self.per_root + self.eps))
     }
 }

@@ -59,15 +59,17 @@ pub(super) struct LinBregUpdate {
 
 impl Update for LinBregUpdate {
     #[inline(always)]
-    fn advance(self, Block { g, p, m, .. }: Block<'_>) {
+    fn advance(self, Block { g, theta, p, m, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
         if m.is_empty() {
-            for (p, &g) in p.iter_mut().zip(g) {
+            for ((p, x), g) in p.iter_mut().zip(theta).zip(g.iter()) {
                 *p -= self.tau * g;
+                *x = shrink(*p);
             }
         } else {
-            for ((p, m), &g) in p.iter_mut().zip(m).zip(g) {
+            for (((p, x), m), g) in p.iter_mut().zip(theta).zip(m).zip(g.iter()) {
                 *m = self.mu * *m + self.fresh * g;
                 *p -= *m;
+                *x = shrink(*p);
             }
         }
     }

@@ -23,7 +23,7 @@ pub use sgd::Sgd;
 pub use state::{OptimizerState, TensorState};
 
 use duals::threshold;
-use pass::{After, Block, Job, Prox, Tally, Update};
+use pass::{After, Block, Gradient, Job, Prox, Tally, Update};
 
 use crate::error::{Error, Result, require};
 use crate::groups::Groups;
@@ -89,9 +89,9 @@ impl Optimizer {
     /// One step with learning rate `tau`: gradients in, weights out, zeros counted.
     ///
     /// # Errors
-    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the step is not counted, the
-    /// error names the first offender, and neither weights nor state took in anything of the blocks (about a thousand
-    /// elements) where such a gradient stood; other blocks have advanced, so go back to a checkpoint to repeat the step.
+    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the error names the first offender,
+    /// the step is not counted, and elements with such a gradient were treated as if theirs was 0: state and weights stay
+    /// finite, but the others have advanced, so go back to a checkpoint to repeat the step.
     pub fn step(&mut self, theta: &mut [impl AsMut<[f32]>], grads: &[impl AsRef<[f32]>], tau: f64) -> Result<()> {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
         check_count("gradients", self.groups.params().len(), grads.len())?;
@@ -214,20 +214,15 @@ impl Optimizer {
         let mut theta: Vec<&mut [f32]> = theta.iter_mut().map(AsMut::as_mut).collect();
         self.check_weights(theta.iter().map(|theta| theta.len()))?;
         let rates: Vec<f64> = (0..theta.len()).map(|tensor| tau * self.groups.rule(tensor).lr_scale).collect();
-        let proxes: Vec<Option<(Prox, bool)>> = (0..theta.len()).map(|tensor| self.prox(tensor, rates[tensor])).collect();
+        let proxes: Vec<Prox> = (0..theta.len()).map(|tensor| self.prox(tensor, rates[tensor])).collect();
         let jobs = theta
             .iter_mut()
             .zip(&mut self.state.tensors)
             .enumerate()
             .map(|(tensor, (theta, state))| Job {
                 update: update(rates[tensor]),
-                after: match proxes[tensor] {
-                    Some((prox, true)) => After::ProxOfDual(prox),
-                    Some((prox, false)) => After::ProxOfWeights(prox),
-                    None if state.mask.is_empty() => After::Nothing,
-                    None => After::Mask(&state.mask),
-                },
-                slices: Block { g: grads(tensor), theta, p: &mut state.p, m: &mut state.m, v: &mut state.v },
+                after: if state.mask.is_empty() { After::Prox(proxes[tensor]) } else { After::Mask(&state.mask) },
+                slices: Block { g: Gradient(grads(tensor)), theta, p: &mut state.p, m: &mut state.m, v: &mut state.v },
             })
             .collect();
         let tallies = pass::run(jobs);
@@ -235,19 +230,18 @@ impl Optimizer {
         Ok(tallies)
     }
 
-    /// The prox that follows a tensor's update, and whether it is taken of the dual.
-    fn prox(&self, tensor: usize, tau: f64) -> Option<(Prox, bool)> {
+    /// The prox between the variable a tensor's update steps in and its weights: prox_{δλR}(δ·p) = δ·prox_{λR}(p) of the
+    /// dual, prox_{τλR} of the weights for ProxSGD, the identity for dense rules.
+    fn prox(&self, tensor: usize, tau: f64) -> Prox {
         let (shrinkage, lambda) = (self.shrinkage[tensor], self.state.lambda[tensor]);
-        match self.rule.mirror() {
-            Some((delta, variant)) => {
-                let beta = lambda * self.groups.rule(tensor).lambda_scale;
-                let rescaled = variant == Variant::ProxRescaling && shrinkage != Shrinkage::Identity;
-                let scale = if rescaled { delta / beta } else { delta };
-                Some((Prox { shrinkage, threshold: threshold(lambda, self.weight(tensor)), scale: scale as f32 }, true))
+        let (lambda, scale) = match self.rule.mirror() {
+            Some((delta, Variant::ProxRescaling)) if shrinkage != Shrinkage::Identity => {
+                (lambda, delta / (lambda * self.groups.rule(tensor).lambda_scale))
             }
-            None if self.rule.is_dense() => None,
-            None => Some((Prox { shrinkage, threshold: threshold(lambda * tau, self.weight(tensor)), scale: 1.0 }, false)),
-        }
+            Some((delta, _)) => (lambda, delta),
+            None => (lambda * tau, 1.0),
+        };
+        Prox { shrinkage, threshold: threshold(lambda, self.weight(tensor)), scale: scale as f32 }
     }
 
     /// a·√n: what λ is multiplied with for this tensor.
@@ -271,13 +265,17 @@ impl Optimizer {
     }
 }
 
-/// An update that changes nothing: a pass with it is the prox alone.
+/// An update that leaves the dual where it is: a pass with it is the prox alone.
 #[derive(Clone, Copy)]
 struct Rest;
 
 impl Update for Rest {
     #[inline(always)]
-    fn advance(self, _: Block<'_>) {}
+    fn advance(self, Block { theta, p, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
+        for (x, p) in theta.iter_mut().zip(p) {
+            *x = shrink(*p);
+        }
+    }
 }
 
 fn stats(len: usize, tally: Tally) -> TensorStats {

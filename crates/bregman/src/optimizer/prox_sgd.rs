@@ -22,9 +22,9 @@ pub(super) struct ProxSgdUpdate(f32);
 
 impl Update for ProxSgdUpdate {
     #[inline(always)]
-    fn advance(self, Block { g, theta, .. }: Block<'_>) {
-        for (x, &g) in theta.iter_mut().zip(g) {
-            *x -= self.0 * g;
+    fn advance(self, Block { g, theta, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
+        for (x, g) in theta.iter_mut().zip(g.iter()) {
+            *x = shrink(*x - self.0 * g);
         }
     }
 }

@@ -59,16 +59,16 @@ pub(super) struct SgdUpdate {
 
 impl Update for SgdUpdate {
     #[inline(always)]
-    fn advance(self, Block { g, theta, m, .. }: Block<'_>) {
+    fn advance(self, Block { g, theta, m, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
         if m.is_empty() {
-            for (x, &g) in theta.iter_mut().zip(g) {
-                *x -= self.tau * (g + self.decay * *x);
+            for (x, g) in theta.iter_mut().zip(g.iter()) {
+                *x = shrink(*x - self.tau * (g + self.decay * *x));
             }
         } else {
-            for ((x, m), &g) in theta.iter_mut().zip(m).zip(g) {
+            for ((x, m), g) in theta.iter_mut().zip(m).zip(g.iter()) {
                 let g = g + self.decay * *x;
                 *m = self.mu * *m + g;
-                *x -= self.tau * (self.of_g * g + self.of_m * *m);
+                *x = shrink(*x - self.tau * (self.of_g * g + self.of_m * *m));
             }
         }
     }

@@ -1,0 +1,339 @@
+//! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
+
+use bregman::{
+    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law, LinBreg, Multiplicative,
+    Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
+};
+use proptest::prelude::*;
+
+const PENALTIES: [Penalty; 5] = [Penalty::None, Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
+
+fn bregman_rules(delta: f64) -> [Rule; 3] {
+    [
+        Rule::LinBreg(LinBreg { delta, ..LinBreg::default() }),
+        Rule::LinBreg(LinBreg { momentum: 0.9, delta, ..LinBreg::default() }),
+        Rule::AdaBreg(AdaBreg { delta, weight_decay: 0.1, ..AdaBreg::default() }),
+    ]
+}
+
+fn all_rules() -> Vec<Rule> {
+    let dense = [Rule::ProxSgd(ProxSgd {}), Rule::Sgd(Sgd::default()), Rule::AdamW(AdamW::default())];
+    bregman_rules(1.0).into_iter().chain(dense).collect()
+}
+
+/// Three tensors of odd sizes, one of them a bias, under one penalty.
+fn groups(penalty: Penalty) -> Groups {
+    let params = vec![
+        Param::new("conv", [7, 5, 3], Role::ConvWeight),
+        Param::new("bias", [7], Role::Bias),
+        Param::new("head", [11, 13], Role::Classifier),
+    ];
+    let head = GroupRule { penalty, lambda_scale: 2.0, lr_scale: 0.5, ..GroupRule::for_names("head") };
+    Groups::resolve(params, vec![head, GroupRule { penalty, ..GroupRule::default() }]).unwrap()
+}
+
+/// Numbers in (−1, 1) that look random: enough for gradients.
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let hash =
+        |i: u64| (i.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (0..len as u64).map(|i| (hash(i + 1) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+}
+
+fn noises(groups: &Groups, seed: u64) -> Vec<Vec<f32>> {
+    groups.params().iter().enumerate().map(|(tensor, param)| noise(param.len(), seed * 100 + tensor as u64)).collect()
+}
+
+/// Weights that a penalty allows, about half of them zero.
+fn start(groups: &Groups, seed: u64) -> Vec<Vec<f32>> {
+    let mut theta = noises(groups, seed);
+    theta.iter_mut().enumerate().for_each(|(tensor, theta)| groups.shrinkage(tensor).prox(theta, 0.5));
+    theta
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn the_dual_stays_a_subgradient_at_the_weights(seed in 0u64..1000, lambda in 0.05f64..2.0, delta in 0.3f64..3.0) {
+        for (rule, penalty) in bregman_rules(delta).into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
+            let groups = groups(penalty);
+            let mut theta = start(&groups, seed);
+            let mut optimizer = Optimizer::new(rule, groups.clone(), lambda, &theta).unwrap();
+            for step in 0..5 {
+                // p ∈ θ/δ + λ∂R(θ) is the same statement as θ = δ·prox_{λR}(p)
+                for (tensor, theta) in theta.iter().enumerate() {
+                    let mut from_dual = optimizer.state().tensors[tensor].p.clone();
+                    groups.shrinkage(tensor).prox(&mut from_dual, lambda * groups.rule(tensor).lambda_scale);
+                    let worst = from_dual.iter().zip(theta).map(|(d, x)| (d * delta as f32 - x).abs()).fold(0.0, f32::max);
+                    prop_assert!(worst < 2e-5, "{} {penalty:?} step {step}: {worst}", rule.name());
+                }
+                optimizer.step(&mut theta, &noises(&groups, seed + step), 0.1).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_loss_of_a_quadratic_obeys_the_bound_of_lemma_1(seed in 0u64..1000, tau in 0.01f64..1.5) {
+        // L(θ) = ½Σ cᵢ(θᵢ − tᵢ)², cᵢ ≤ 1, so L = 1; λ moves at random from step to step
+        let groups = Groups::resolve(vec![Param::new("w", [10, 10], Role::LinearWeight)], vec![]).unwrap();
+        let (curvature, goal): (Vec<f32>, Vec<f32>) = (noise(100, seed).iter().map(|c| c.abs()).collect(), noise(100, seed + 1).iter().map(|t| 3.0 * t).collect());
+        let loss = |theta: &[f32]| -> f64 { theta.iter().zip(&goal).zip(&curvature).map(|((x, t), c)| 0.5 * f64::from(*c) * f64::from(x - t).powi(2)).sum() };
+        let l1 = |theta: &[f32]| -> f64 { theta.iter().map(|x| f64::from(x.abs())).sum() };
+        let mut theta = start(&groups, seed);
+        let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &theta).unwrap();
+        let mut before = 0.5; // λ⁽ᵏ⁻¹⁾, with which the present θ was made
+        for step in 0..30 {
+            let lambda = 0.1 + f64::from(noise(1, seed + 50 + step)[0].abs());
+            optimizer.set_lambda(&[lambda], &theta).unwrap();
+            let grads: Vec<f32> = theta[0].iter().zip(&goal).zip(&curvature).map(|((x, t), c)| c * (x - t)).collect();
+            let old = theta[0].clone();
+            optimizer.step(&mut theta, &[grads], tau).unwrap();
+            let moved: f64 = theta[0].iter().zip(&old).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            let bound = loss(&theta[0]) + (1.0 / tau - 0.5) * moved + (lambda - before) / tau * (l1(&theta[0]) - l1(&old));
+            prop_assert!(bound <= loss(&old) + 1e-4 * loss(&old).max(1.0) / tau.min(1.0), "step {step}: {bound} > {}", loss(&old));
+            before = lambda;
+        }
+    }
+
+    #[test]
+    fn a_larger_lambda_never_wakes_a_weight(seed in 0u64..1000, lambda in 0.05f64..1.0, factor in 1.0f64..3.0) {
+        for penalty in PENALTIES {
+            let groups = groups(penalty);
+            let mut theta = start(&groups, seed);
+            let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups.clone(), lambda, &theta).unwrap();
+            optimizer.step(&mut theta, &noises(&groups, seed + 9), 1.0).unwrap();
+            let before: Vec<u64> = optimizer.stats().iter().map(|stats| stats.zeros).collect();
+            optimizer.set_lambda(&[lambda * factor; 3], &theta).unwrap();
+            optimizer.reproject(&mut theta).unwrap();
+            prop_assert!(optimizer.stats().iter().zip(before).all(|(now, before)| now.zeros >= before), "{penalty:?}");
+        }
+    }
+}
+
+#[test]
+fn the_step_counts_what_is_there() {
+    for (rule, penalty) in all_rules().into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
+        let groups = groups(penalty);
+        let mut theta = start(&groups, 3);
+        let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
+        for step in 0..4 {
+            for (stats, theta) in optimizer.stats().iter().zip(&theta) {
+                assert_eq!(stats.zeros, theta.iter().filter(|x| **x == 0.0).count() as u64);
+                let squares: f64 = theta.iter().map(|&x| f64::from(x).powi(2)).sum();
+                assert!((stats.sum_squares - squares).abs() <= 1e-5 * squares);
+            }
+            optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn without_a_penalty_linbreg_is_sgd_and_adabreg_is_adamw() {
+    let plain_sgd = Rule::Sgd(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 });
+    let pairs = [
+        (Rule::LinBreg(LinBreg::default()), plain_sgd),
+        (
+            Rule::AdaBreg(AdaBreg { weight_decay: 0.01, ..AdaBreg::default() }),
+            Rule::AdamW(AdamW { weight_decay: 0.01, ..AdamW::default() }),
+        ),
+    ];
+    for (bregman, dense) in pairs {
+        let run = |rule| {
+            let groups = groups(Penalty::None);
+            let mut theta = noises(&groups, 5);
+            let mut optimizer = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();
+            (0..10).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
+            theta
+        };
+        assert_eq!(run(bregman), run(dense), "{}", bregman.name());
+    }
+}
+
+#[test]
+fn sgd_with_nesterov_follows_its_definition() {
+    let groups = Groups::resolve(vec![Param::new("w", [1, 1], Role::LinearWeight)], vec![GroupRule::dense()]).unwrap();
+    let rule = Rule::Sgd(Sgd { momentum: 0.9, nesterov: true, weight_decay: 0.01 });
+    let (mut theta, mut x, mut m) = (vec![vec![1.0f32]], 1.0f64, 0.0f64);
+    let mut optimizer = Optimizer::new(rule, groups, 1.0, &theta).unwrap();
+    for step in 0..20 {
+        let g = f64::from(noise(1, step)[0]);
+        optimizer.step(&mut theta, &[vec![g as f32]], 0.1).unwrap();
+        let decayed = g + 0.01 * x;
+        m = 0.9 * m + decayed;
+        x -= 0.1 * (decayed + 0.9 * m);
+        assert!((f64::from(theta[0][0]) - x).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let params = vec![Param::new("a", [301, 700], Role::LinearWeight), Param::new("b", [64, 32, 9], Role::ConvWeight)];
+    for (rule, penalty) in
+        all_rules().into_iter().flat_map(|rule| [Penalty::L1, Penalty::GroupKernel, Penalty::GroupRow].map(|p| (rule, p)))
+    {
+        let run = |threads| {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+                let groups = Groups::resolve(params.clone(), vec![GroupRule { penalty, ..GroupRule::default() }]).unwrap();
+                let mut theta = start(&groups, 1);
+                let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
+                (0..3).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
+                let bits: Vec<u32> = theta.concat().iter().map(|x| x.to_bits()).collect();
+                (bits, optimizer.stats().to_vec())
+            })
+        };
+        let one = run(1);
+        assert!([2, 3, 5].into_iter().all(|threads| run(threads) == one), "{} {penalty:?}", rule.name());
+    }
+}
+
+/// Saves through JSON half-way, continues in a fresh optimizer, and compares every bit with the unbroken run.
+fn assert_resumes_exactly(rule: Rule, penalty: Penalty, config: ControllerConfig) {
+    let groups = groups(penalty);
+    let fresh = || AdaptiveOptimizer::new(rule, groups.clone(), config.clone(), &start(&groups, 2)).unwrap();
+    let go = |optimizer: &mut AdaptiveOptimizer, theta: &mut Vec<Vec<f32>>, steps: std::ops::Range<u64>| {
+        steps.map(|step| optimizer.step(theta, &noises(&groups, step), 0.1).unwrap()).collect::<Vec<_>>()
+    };
+    let (mut unbroken, mut theta) = (fresh(), start(&groups, 2));
+    go(&mut unbroken, &mut theta, 0..11);
+    let saved = serde_json::to_string(&(unbroken.optimizer().state(), unbroken.controller().state(), &theta)).unwrap();
+    let expected = go(&mut unbroken, &mut theta, 11..24);
+
+    let (optimizer, controller, mut resumed_theta): (_, _, Vec<Vec<f32>>) = serde_json::from_str(&saved).unwrap();
+    let mut resumed = fresh();
+    resumed.restore(optimizer, controller, &resumed_theta).unwrap();
+    let found = go(&mut resumed, &mut resumed_theta, 11..24);
+    assert_eq!(found, expected, "{} {penalty:?} {config:?}", rule.name());
+    assert_eq!(resumed_theta, theta);
+    assert_eq!(resumed.optimizer().state(), unbroken.optimizer().state());
+    assert_eq!(resumed.controller().state(), unbroken.controller().state());
+}
+
+#[test]
+fn every_optimizer_controller_and_variant_resumes_exactly() {
+    let multiplicative = |damping| Law::Multiplicative(Multiplicative { alpha: 1.0, damping });
+    let laws = [
+        Law::Fixed,
+        multiplicative(Damping::Off),
+        multiplicative(Damping::default()),
+        multiplicative(Damping::Crossings { gamma: 0.5 }),
+        Law::Density(Density::default()),
+        Law::Quantile(Quantile {}),
+    ];
+    let variants = [Variant::Plain, Variant::SubgradientCorrection, Variant::ProxRescaling];
+    let rules = variants.into_iter().flat_map(|variant| {
+        [Rule::LinBreg(LinBreg { momentum: 0.9, variant, ..LinBreg::default() }), Rule::AdaBreg(AdaBreg { variant, ..AdaBreg::default() })]
+    });
+    for rule in rules {
+        for (law, penalty) in laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty))) {
+            let ramp = Ramp { shape: Shape::Cubic, from: 0.5, begin: 2, end: 20 };
+            let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
+            assert_resumes_exactly(rule, penalty, config.clone());
+            assert_resumes_exactly(rule, penalty, ControllerConfig { layers: Some(Budget::default()), ..config });
+        }
+    }
+    let without_duals = ControllerConfig { law: laws[2], period: 3, ..ControllerConfig::new(0.8) };
+    assert_resumes_exactly(Rule::ProxSgd(ProxSgd {}), Penalty::L1, without_duals);
+}
+
+#[test]
+fn dense_optimizers_under_masks_resume_exactly() {
+    for rule in [Rule::Sgd(Sgd::default()), Rule::AdamW(AdamW::default())] {
+        let groups = groups(Penalty::None);
+        let (mut theta, mask) = (noises(&groups, 4), noise(105, 8).iter().map(|x| *x > 0.0).collect::<Vec<_>>());
+        let mut optimizer = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();
+        optimizer.set_mask(0, mask.clone()).unwrap();
+        (0..5).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
+        assert!(theta[0].iter().zip(&mask).all(|(x, &lives)| lives != (*x == 0.0)), "dead where masked, alive elsewhere");
+
+        let mut resumed = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();
+        resumed.restore(serde_json::from_str(&serde_json::to_string(optimizer.state()).unwrap()).unwrap(), &theta).unwrap();
+        let mut again = theta.clone();
+        optimizer.step(&mut theta, &noises(&groups, 9), 0.1).unwrap();
+        resumed.step(&mut again, &noises(&groups, 9), 0.1).unwrap();
+        assert_eq!(again, theta);
+    }
+}
+
+#[test]
+fn prox_rescaling_divides_by_lambda_and_starts_at_the_given_weights() {
+    let groups = groups(Penalty::L1);
+    let rule = Rule::LinBreg(LinBreg { variant: Variant::ProxRescaling, ..LinBreg::default() });
+    let mut theta = start(&groups, 6);
+    let given = theta.clone();
+    let mut optimizer = Optimizer::new(rule, groups.clone(), 0.25, &theta).unwrap();
+    optimizer.reproject(&mut theta).unwrap();
+    let worst = theta.concat().iter().zip(given.concat()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst < 1e-6, "p⁰ is the dual of θ⁰: {worst}");
+
+    optimizer.set_lambda(&[0.5; 3], &theta).unwrap();
+    optimizer.reproject(&mut theta).unwrap();
+    for (p, x) in optimizer.state().tensors[0].p.iter().zip(&theta[0]) {
+        assert!((x - p.signum() * (p.abs() - 0.5).max(0.0) / 0.5).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_names_its_parameter_and_poisons_nothing() {
+    for (rule, bad) in all_rules().into_iter().zip([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::NAN, f32::INFINITY]) {
+        let groups = groups(Penalty::L1);
+        let mut theta = start(&groups, 1);
+        let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
+        let mut grads = noises(&groups, 2);
+        grads[2][17] = bad;
+        let error = optimizer.step(&mut theta, &grads, 0.1).unwrap_err();
+        assert!(matches!(&error, Error::NonFinite { parameter, index: 17, .. } if parameter == "head"), "{error}");
+        assert_eq!(optimizer.state().step, 0);
+        let state = optimizer.state().tensors.iter().flat_map(|state| state.arrays().map(|(_, array)| array).concat());
+        assert!(theta.concat().into_iter().chain(state).all(f32::is_finite));
+        optimizer.step(&mut theta, &noises(&groups, 2), 0.1).unwrap();
+    }
+}
+
+#[test]
+fn bad_input_gets_an_error_that_names_it() {
+    let groups = groups(Penalty::L1);
+    let theta = start(&groups, 1);
+    let linbreg = Rule::LinBreg(LinBreg::default());
+    let adaptive = |config| AdaptiveOptimizer::new(linbreg, groups.clone(), config, &theta).unwrap_err().to_string();
+    for target in [0.0, 1.0, -0.5, 95.0, f64::NAN] {
+        assert!(adaptive(ControllerConfig::new(target)).contains("`target` is"), "{target}");
+    }
+    assert!(adaptive(ControllerConfig { period: 0, ..ControllerConfig::new(0.9) }).contains("`period` is 0"));
+    assert!(adaptive(ControllerConfig { lambda: Some(-1.0), ..ControllerConfig::new(0.9) }).contains("`lambda` is -1"));
+    let alpha = Law::Multiplicative(Multiplicative { alpha: 0.0, ..Multiplicative::default() });
+    assert!(adaptive(ControllerConfig { law: alpha, ..ControllerConfig::new(0.9) }).contains("multiplicative.alpha"));
+
+    let new = |rule, lambda, theta: &[Vec<f32>]| Optimizer::new(rule, groups.clone(), lambda, theta).map(|_| ()).unwrap_err().to_string();
+    for lambda in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(new(linbreg, lambda, &theta).contains("`λ` is"), "{lambda}");
+    }
+    assert!(new(Rule::LinBreg(LinBreg { delta: 0.0, ..LinBreg::default() }), 1.0, &theta).contains("linbreg.delta"));
+    assert!(new(Rule::AdaBreg(AdaBreg { beta2: 1.0, ..AdaBreg::default() }), 1.0, &theta).contains("adabreg.beta2"));
+    assert!(new(linbreg, 1.0, &theta[..2]).contains("2 entries for 3 parameters"));
+    let mut short = theta.clone();
+    short[2].pop();
+    assert!(new(linbreg, 1.0, &short).contains("parameter `head`: the weight has 142 values, its shape asks for 143"));
+    let mut broken = theta.clone();
+    broken[0][3] = f32::NAN;
+    assert!(new(linbreg, 1.0, &broken).contains("parameter `conv`: weight[3] is NaN"));
+
+    let mut optimizer = Optimizer::new(linbreg, groups.clone(), 1.0, &theta).unwrap();
+    assert!(optimizer.step(&mut theta.clone(), &short, 0.1).unwrap_err().to_string().contains("the gradient has 142"));
+    assert!(optimizer.step(&mut short, &theta, 0.1).unwrap_err().to_string().contains("the weight has 142"));
+    assert!(optimizer.step(&mut theta.clone(), &theta, 0.0).unwrap_err().to_string().contains("learning rate"));
+    assert!(optimizer.set_mask(0, vec![true; 105]).unwrap_err().to_string().contains("needs SGD or AdamW, the optimizer is LinBreg"));
+    assert!(optimizer.set_lambda(&[1.0, 0.0, 1.0], &theta).unwrap_err().to_string().contains("`λ` is 0"));
+
+    let of_another_rule = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups.clone(), 1.0, &theta).unwrap();
+    let error = optimizer.restore(of_another_rule.state().clone(), &theta).unwrap_err().to_string();
+    assert!(error.contains("parameter `conv`: the saved first moment has 105 values"), "{error}");
+
+    let dense = AdaptiveOptimizer::new(Rule::AdamW(AdamW::default()), groups.clone(), ControllerConfig::new(0.9), &theta).unwrap_err();
+    assert!(dense.to_string().contains("the optimizer is AdamW"));
+    let quantile = ControllerConfig { law: Law::Quantile(Quantile {}), period: 1, ..ControllerConfig::new(0.9) };
+    let proxsgd = AdaptiveOptimizer::new(Rule::ProxSgd(ProxSgd {}), groups.clone(), quantile, &theta).unwrap_err();
+    assert_eq!(proxsgd, Error::NoDuals);
+    let nothing = Groups::resolve(vec![Param::new("bias", [3], Role::Bias)], vec![]).unwrap();
+    let error = AdaptiveOptimizer::new(linbreg, nothing, ControllerConfig::new(0.9), &[vec![0.0; 3]]).unwrap_err();
+    assert_eq!(error, Error::NothingControlled);
+}
