@@ -1,0 +1,143 @@
+//! One training step (forward, backward, AdaBreg, refresh of the compressed weights) of ECAPA-TDNN C1024 and ResNet34, 8 × 3 s, 5994
+//! classes, against PyTorch.
+//!
+//! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every measurement is a process
+//! of its own, so that its peak memory is its own.
+
+use std::process::Command;
+
+use bregman::{AdaBreg, Groups, Optimizer, Param, Role, Rule};
+use bregman_bench::{median_ms, peer, ratio, table};
+use bregman_nn::{Architecture, EcapaConfig, Input, Model, ResNetConfig, Rng};
+use bregman_tensor::{Cpu, Margin, Precision};
+use serde_json::{Value, json};
+
+const CLASSES: usize = 5994;
+const FEATURES: usize = 80;
+const NETWORKS: [&str; 2] = ["ecapa", "resnet34"];
+const PRECISIONS: [&str; 2] = ["f32", "bf16"];
+const SPARSITIES: [&str; 4] = ["dense", "90", "95", "99"];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["measure", network, precision, sparsity, batch, frames, repeats] => {
+            let number = |text: &str| text.parse().expect("a number");
+            println!("{}", measure(network, precision, sparsity, number(batch), number(frames), number(repeats)));
+        }
+        ["growth"] => growth(),
+        chosen => {
+            let wanted = |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
+            for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
+                for precision in PRECISIONS.into_iter().filter(|name| wanted(name, &PRECISIONS)) {
+                    compare(network, precision);
+                }
+            }
+        }
+    }
+}
+
+/// Both sides of one network in one precision.
+fn compare(network: &str, precision: &str) {
+    let threads = rayon::current_num_threads().to_string();
+    let theirs = peer("train_step", &[network, precision, &threads, "8", "300", "5"]);
+    let cell = |result: &Value, key: &str| format!("{:.0}", result[key].as_f64().unwrap_or(f64::NAN));
+    let mut rows = vec![vec!["PyTorch".to_owned(), cell(&theirs, "ms"), "1.00".to_owned(), cell(&theirs, "peak_mb")]];
+    let value = |result: &Value, key: &str| result[key].as_f64().expect("a measurement");
+    let mut ratios = Vec::new();
+    for sparsity in SPARSITIES {
+        let ours = alone(&[network, precision, sparsity, "8", "300", "5"]);
+        let label = if sparsity == "dense" { "bregman, dense".to_owned() } else { format!("bregman, {sparsity} % zeros") };
+        let quotient = value(&ours, "ms") / value(&theirs, "ms");
+        rows.push(vec![label, cell(&ours, "ms"), format!("{quotient:.2}"), cell(&ours, "peak_mb")]);
+        ratios.push((format!("{network}-{precision}-{sparsity}"), value(&ours, "ms"), value(&theirs, "ms")));
+        if sparsity == "dense" {
+            ratios.push((format!("{network}-{precision}-memory"), value(&ours, "peak_mb"), value(&theirs, "peak_mb")));
+        }
+    }
+    println!("\n{network}, {precision}, 8 × 300 frames, {threads} threads");
+    table(&["training step", "ms", "ratio", "peak MB"], &rows);
+    ratios.iter().for_each(|(name, ours, theirs)| ratio(name, *ours, *theirs));
+}
+
+/// How the cost of a dense f32 step grows with batch and frames.
+fn growth() {
+    for network in NETWORKS {
+        let mut rows = Vec::new();
+        for (batch, frames) in [(2, 300), (4, 300), (8, 300), (8, 75), (8, 150)] {
+            let result = alone(&[network, "f32", "dense", &batch.to_string(), &frames.to_string(), "3"]);
+            let ms = result["ms"].as_f64().expect("a measurement");
+            let each = ms / (batch * frames) as f64 * 1e3;
+            rows.push(vec![
+                format!("{batch} × {frames}"),
+                format!("{ms:.0}"),
+                format!("{each:.0}"),
+                format!("{:.0}", result["peak_mb"].as_f64().unwrap_or(f64::NAN)),
+            ]);
+        }
+        println!("\n{network}, f32, dense");
+        table(&["batch × frames", "ms", "µs per frame", "peak MB"], &rows);
+    }
+}
+
+/// Runs `measure ARGS` in a process of its own.
+fn alone(args: &[&str]) -> Value {
+    let program = std::env::current_exe().expect("this program has a path");
+    let output = Command::new(program).arg("measure").args(args).output().expect("this program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("a JSON line")
+}
+
+fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames: usize, repeats: usize) -> Value {
+    let precision = match precision {
+        "f32" => Precision::F32,
+        "bf16" => Precision::Bf16,
+        other => panic!("no precision {other}"),
+    };
+    let architecture = match network {
+        "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
+        "resnet34" => Architecture::ResNet(ResNetConfig::default()),
+        other => panic!("no network {other}"),
+    };
+    let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
+    let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
+    let mut rng = Rng::new(1);
+    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
+        parameter.value.iter_mut().filter(|_| 0.5 * (1.0 + rng.uniform(1.0)) < zeros).for_each(|weight| *weight = 0.0);
+    }
+    model.refresh().expect("a refresh");
+
+    // λ far above the learning rate keeps the zeros where they are; λ ≈ 0 makes none
+    let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
+    let role = |role| match role {
+        bregman_nn::Role::ConvWeight => Role::ConvWeight,
+        bregman_nn::Role::LinearWeight => Role::LinearWeight,
+        bregman_nn::Role::Classifier => Role::Classifier,
+        bregman_nn::Role::Bias => Role::Bias,
+        bregman_nn::Role::Norm => Role::Norm,
+    };
+    let params = model.params().all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
+    let groups = Groups::resolve(params, vec![]).expect("groups");
+    let (values, _) = model.params_mut().values_and_gradients();
+    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
+
+    let values: Vec<f32> = (0..batch * frames * FEATURES).map(|_| rng.uniform(1.7)).collect();
+    let labels: Vec<usize> = (0..batch).collect();
+    let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
+    let ms = median_ms(2, repeats, || {
+        model.gradients(Input { values: &values, batch, frames }, &labels, margin).expect("a step");
+        let (mut values, gradients) = model.params_mut().values_and_gradients();
+        optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
+        model.refresh().expect("a refresh");
+    });
+    let live = optimizer.stats().iter().map(|stats| stats.live()).sum::<u64>();
+    json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
+}
+
+/// Peak resident memory of this process.
+fn peak_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(f64::NAN, |kb| kb / 1024.0)
+}

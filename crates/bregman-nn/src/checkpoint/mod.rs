@@ -1,0 +1,148 @@
+//! Named tensors on disk: safetensors to read and write, PyTorch's `.pt` to read.
+
+mod pickle;
+mod pt;
+mod zip;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::{Error, Result};
+
+/// A tensor's values; every floating-point format is converted to f32 on reading.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Floating point.
+    F32(Vec<f32>),
+    /// Counters.
+    I64(Vec<i64>),
+}
+
+/// A tensor in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// Row-major shape.
+    pub shape: Vec<usize>,
+    /// The values.
+    pub values: Values,
+}
+
+/// Tensors by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checkpoint {
+    /// The tensors.
+    pub tensors: BTreeMap<String, Array>,
+}
+
+/// The number formats both file types know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    F16,
+    BF16,
+    F32,
+    F64,
+    I32,
+    I64,
+}
+
+impl Format {
+    fn size(self) -> usize {
+        match self {
+            Self::F16 | Self::BF16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+
+    /// Decodes little-endian values.
+    fn decode(self, bytes: &[u8]) -> Values {
+        fn each<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+            bytes.as_chunks::<N>().0.iter().map(|&chunk| f(chunk)).collect()
+        }
+        match self {
+            Self::F16 => Values::F32(each(bytes, |b| half::f16::from_le_bytes(b).to_f32())),
+            Self::BF16 => Values::F32(each(bytes, |b| half::bf16::from_le_bytes(b).to_f32())),
+            Self::F32 => Values::F32(each(bytes, f32::from_le_bytes)),
+            Self::F64 => Values::F32(each(bytes, |b| f64::from_le_bytes(b) as f32)),
+            Self::I32 => Values::I64(each(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+            Self::I64 => Values::I64(each(bytes, i64::from_le_bytes)),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Reads a `.safetensors` file or a PyTorch `.pt` (told apart by their content).
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let parsed = if bytes.starts_with(b"PK") { pt::parse(&bytes) } else { from_safetensors(&bytes) };
+        parsed.map_err(|problem| Error::Checkpoint { path: path.to_owned(), problem })
+    }
+
+    /// Writes a `.safetensors` file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let views = self.tensors.iter().map(|(name, array)| {
+            let (format, bytes): (_, &[u8]) = match &array.values {
+                Values::F32(values) => (Dtype::F32, bytemuck::cast_slice(values)),
+                Values::I64(values) => (Dtype::I64, bytemuck::cast_slice(values)),
+            };
+            (name, TensorView::new(format, array.shape.clone(), bytes).expect("an array's values fill its shape"))
+        });
+        safetensors::serialize_to_file(views, None, path)
+            .map_err(|error| Error::Checkpoint { path: path.to_owned(), problem: error.to_string() })
+    }
+
+    /// Drops all tensors whose name starts so, such as the `projection.` classifier of a training checkpoint.
+    pub fn without(mut self, prefix: &str) -> Self {
+        self.tensors.retain(|name, _| !name.starts_with(prefix));
+        self
+    }
+}
+
+fn from_safetensors(bytes: &[u8]) -> std::result::Result<Checkpoint, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("neither safetensors nor .pt: {error}"))?;
+    let decode = |(name, view): (String, TensorView)| {
+        let format = match view.dtype() {
+            Dtype::F16 => Format::F16,
+            Dtype::BF16 => Format::BF16,
+            Dtype::F32 => Format::F32,
+            Dtype::F64 => Format::F64,
+            Dtype::I32 => Format::I32,
+            Dtype::I64 => Format::I64,
+            other => return Err(format!("tensor {name}: number format {other:?} is not supported")),
+        };
+        Ok((name, Array { shape: view.shape().to_vec(), values: format.decode(view.data()) }))
+    };
+    Ok(Checkpoint { tensors: file.tensors().into_iter().map(decode).collect::<std::result::Result<_, _>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_checkpoint_reads_back_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let mut checkpoint = Checkpoint::default();
+        let values = Values::F32(vec![1.5, -0.0, f32::MIN_POSITIVE, 3e38, 1e-45, 0.1]);
+        checkpoint.tensors.insert("a.weight".to_owned(), Array { shape: vec![2, 3], values });
+        checkpoint.tensors.insert("count".to_owned(), Array { shape: vec![], values: Values::I64(vec![i64::MAX]) });
+        checkpoint.write(&path).unwrap();
+        assert_eq!(Checkpoint::read(&path).unwrap(), checkpoint);
+    }
+
+    #[test]
+    fn rubbish_is_refused_with_the_files_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.pt");
+        for content in [&b""[..], b"PK\x03\x04", b"PK rubbish that is no archive", b"{\"a\": 1}"] {
+            std::fs::write(&path, content).unwrap();
+            let message = Checkpoint::read(&path).unwrap_err().to_string();
+            assert!(message.contains("model.pt"), "{message}");
+        }
+        let absent = Checkpoint::read(&folder.path().join("absent.pt")).unwrap_err().to_string();
+        assert!(absent.contains("absent.pt"), "{absent}");
+    }
+}

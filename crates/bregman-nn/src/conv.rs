@@ -1,0 +1,129 @@
+//! Convolutions and linear layers: one type, because a linear layer is the pointwise convolution of a vector.
+
+use bregman_tensor::{Backend, Conv, Start, Tensor, View, ViewMut};
+
+use crate::params::ParamId;
+use crate::{Builder, Context, Result, Role};
+
+/// `y = W ∗ x + b`
+///
+/// # Shapes
+/// x `[inputs, batch, height, width]`, W `[outputs, inputs, taps…]`, y `[outputs, batch, height′, width′]`.
+///
+/// W may be cut into column blocks, one per input tensor: `y = W₀ ∗ x₀ + W₁ ∗ x₁ + … + b` is the layer over the concatenated inputs,
+/// without concatenating them.
+pub struct ConvLayer {
+    weight: ParamId,
+    bias: Option<ParamId>,
+    geometry: Conv,
+    outputs: usize,
+}
+
+impl ConvLayer {
+    /// A 1-D convolution that keeps the length; `inputs` are the channels of each input tensor.
+    pub fn conv1d<B: Backend>(
+        builder: &mut Builder<B>,
+        name: &str,
+        inputs: &[usize],
+        outputs: usize,
+        kernel: usize,
+        dilation: usize,
+    ) -> Result<Self> {
+        let shape = [outputs, inputs.iter().sum(), kernel];
+        Self::new(builder, name, &shape, inputs, Conv::same_1d(kernel, dilation), true)
+    }
+
+    /// A square 2-D convolution without bias, padded by half the kernel.
+    pub fn conv2d<B: Backend>(
+        builder: &mut Builder<B>,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        kernel: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let shape = [outputs, inputs, kernel, kernel];
+        Self::new(builder, name, &shape, &[inputs], Conv::square(kernel, stride), false)
+    }
+
+    /// A linear layer.
+    pub fn linear<B: Backend>(builder: &mut Builder<B>, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
+        Self::new(builder, name, &[outputs, inputs], &[inputs], Conv::POINTWISE, true)
+    }
+
+    fn new<B: Backend>(
+        builder: &mut Builder<B>,
+        name: &str,
+        shape: &[usize],
+        inputs: &[usize],
+        geometry: Conv,
+        bias: bool,
+    ) -> Result<Self> {
+        // PyTorch's default: Kaiming uniform with a = √5
+        let bound = 1.0 / (shape[1..].iter().product::<usize>() as f32).sqrt();
+        let role = if shape.len() == 2 { Role::LinearWeight } else { Role::ConvWeight };
+        let weight = builder.weight(format!("{name}.weight"), role, shape, inputs, bound)?;
+        let bias = if bias { Some(builder.bias(format!("{name}.bias"), shape[0], bound)?) } else { None };
+        Ok(Self { weight, bias, geometry, outputs: shape[0] })
+    }
+
+    /// Gives `y` its shape and fills it.
+    pub fn forward<B: Backend>(&self, ctx: &Context<B>, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+        y.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
+        self.forward_block(ctx, 0, x, y)
+    }
+
+    /// As [`ConvLayer::forward`], over several inputs of equal positions.
+    pub fn forward_all<B: Backend>(&self, ctx: &Context<B>, inputs: &[View<B>], y: &mut Tensor<B>) -> Result<()> {
+        y.resize(&ctx.backend, self.geometry.output(inputs[0].shape, self.outputs))?;
+        inputs.iter().enumerate().try_for_each(|(block, &x)| self.forward_block(ctx, block, x, y))
+    }
+
+    /// Block `block`'s share of the output; block 0 starts it.
+    fn forward_block<B: Backend>(&self, ctx: &Context<B>, block: usize, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+        let weight = ctx.params.get(self.weight);
+        let start = match self.bias {
+            _ if block > 0 => Start::Keep,
+            Some(bias) => Start::Bias(&ctx.params.get(bias).value),
+            None => Start::Zero,
+        };
+        ctx.backend.conv_forward(&self.geometry, x, weight.weight(block), start, y.view_mut())?;
+        ctx.checked(y.view(), weight.name.trim_end_matches(".weight"))
+    }
+
+    /// `y = Wᵢ ∗ x`: one block without bias, for an input that lies outside of the others' positions.
+    pub fn forward_only<B: Backend>(&self, ctx: &Context<B>, block: usize, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+        y.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
+        let weight = ctx.params.get(self.weight).weight(block);
+        Ok(ctx.backend.conv_forward(&self.geometry, x, weight, Start::Zero, y.view_mut())?)
+    }
+
+    /// All gradients of a layer with one input; `dx` is left out where nobody needs it.
+    pub fn backward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: Option<ViewMut<B>>) -> Result<()> {
+        self.backward_bias(ctx, dy)?;
+        self.backward_weight(ctx, 0, x, dy)?;
+        match dx {
+            Some(dx) => self.backward_input(ctx, 0, dy, false, dx),
+            None => Ok(()),
+        }
+    }
+
+    /// `db = Σ dy`
+    pub fn backward_bias<B: Backend>(&self, ctx: &mut Context<B>, dy: View<B>) -> Result<()> {
+        let Some(bias) = self.bias else { return Ok(()) };
+        Ok(ctx.backend.conv_backward_bias(dy, &mut ctx.params.get_mut(bias).grad)?)
+    }
+
+    /// `dWᵢ = dy ∗ xᵢ`
+    pub fn backward_weight<B: Backend>(&self, ctx: &mut Context<B>, block: usize, x: View<B>, dy: View<B>) -> Result<()> {
+        let weight = ctx.params.get_mut(self.weight);
+        let block = weight.block(block);
+        Ok(ctx.backend.conv_backward_weight(&self.geometry, x, dy, block, &mut weight.grad)?)
+    }
+
+    /// `dxᵢ = Wᵢᵀ ∗ dy`, or adds that.
+    pub fn backward_input<B: Backend>(&self, ctx: &Context<B>, block: usize, dy: View<B>, add: bool, dx: ViewMut<B>) -> Result<()> {
+        let weight = ctx.params.get(self.weight).weight(block);
+        Ok(ctx.backend.conv_backward_input(&self.geometry, weight, dy, add, dx)?)
+    }
+}

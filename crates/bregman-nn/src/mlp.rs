@@ -1,0 +1,82 @@
+//! A multi-layer perceptron for small examples.
+
+use std::ops::RangeInclusive;
+
+use bregman_tensor::{Activation, Backend, Shape, Tensor, View};
+
+use crate::{Builder, Context, ConvLayer, Error, Network, Result};
+
+/// Linear layers with ReLU between them: `sizes[0]` inputs, then each layer's outputs.
+///
+/// # Shapes
+/// x `[sizes[0], batch]` → `[sizes.last(), batch]`.
+pub struct Mlp<B: Backend> {
+    layers: Vec<ConvLayer>,
+    outputs: Vec<Tensor<B>>,
+    sizes: Vec<usize>,
+}
+
+impl<B: Backend> Mlp<B> {
+    /// Layers `layers.0`, `layers.1` …
+    pub fn new(builder: &mut Builder<B>, sizes: &[usize]) -> Result<Self> {
+        if sizes.len() < 2 {
+            return Err(Error::Config { field: "sizes", value: sizes.len(), expected: "at least an input and an output size" });
+        }
+        if sizes.contains(&0) {
+            return Err(Error::Config { field: "sizes", value: 0, expected: "every size at least 1" });
+        }
+        let layers = sizes.windows(2).enumerate().map(|(i, pair)| ConvLayer::linear(builder, &format!("layers.{i}"), pair[0], pair[1]));
+        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let outputs = layers.iter().map(|_| Tensor::empty(builder.backend)).collect::<bregman_tensor::Result<_>>()?;
+        Ok(Self { layers, outputs, sizes: sizes.to_vec() })
+    }
+}
+
+impl<B: Backend> Network<B> for Mlp<B> {
+    fn features(&self) -> usize {
+        self.sizes[0]
+    }
+
+    fn outputs(&self) -> usize {
+        self.sizes[self.layers.len()]
+    }
+
+    fn frames(&self) -> RangeInclusive<usize> {
+        1..=1
+    }
+
+    fn input_shape(&self, batch: usize, frames: usize) -> Shape {
+        Shape::signal(self.sizes[0], batch, frames)
+    }
+
+    fn forward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>) -> Result<()> {
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (before, rest) = self.outputs.split_at_mut(i);
+            layer.forward(ctx, before.last().unwrap_or(x).view(), &mut rest[0])?;
+            if i + 1 < self.layers.len() {
+                ctx.backend.activate(Activation::Relu, rest[0].view_mut())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self) -> View<'_, B> {
+        self.outputs[self.layers.len() - 1].view()
+    }
+
+    fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, doutput: View<B>) -> Result<()> {
+        let mut d = ctx.take(doutput.shape)?;
+        ctx.backend.copy(doutput, d.view_mut())?;
+        for i in (0..self.layers.len()).rev() {
+            if i + 1 < self.layers.len() {
+                ctx.backend.activate_backward(Activation::Relu, self.outputs[i].view(), d.view_mut())?;
+            }
+            let input = if i == 0 { x } else { &self.outputs[i - 1] };
+            let mut dx = ctx.take(input.shape())?;
+            self.layers[i].backward(ctx, input.view(), d.view(), (i > 0).then(|| dx.view_mut()))?;
+            ctx.give(std::mem::replace(&mut d, dx));
+        }
+        ctx.give(d);
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! A network with its parameters and its loss: what a training loop or an embedding extractor holds.
+
+use bregman_tensor::{Backend, Margin, Tensor};
+
+use crate::{
+    Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Outcome, Params, ResNet, ResNetConfig,
+    Result,
+};
+
+/// Which network, and how large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// ECAPA-TDNN: speaker embeddings from frames.
+    Ecapa(EcapaConfig),
+    /// ResNet34 and its like: speaker embeddings from the time-frequency plane.
+    ResNet(ResNetConfig),
+    /// A perceptron of these sizes, whose outputs are the class scores.
+    Mlp(Vec<usize>),
+}
+
+/// A batch of features: `batch × frames × features`, row-major.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The values.
+    pub values: &'a [f32],
+    /// Items.
+    pub batch: usize,
+    /// Frames of each item.
+    pub frames: usize,
+}
+
+enum Head<B: Backend> {
+    None,
+    Margin(MarginClassifier<B>),
+    CrossEntropy(CrossEntropy<B>),
+}
+
+/// Network, parameters, loss.
+pub struct Model<B: Backend> {
+    context: Context<B>,
+    network: Box<dyn Network<B>>,
+    head: Head<B>,
+    classes: usize,
+    input: Tensor<B>,
+    staging: Vec<f32>,
+}
+
+impl<B: Backend> Model<B> {
+    /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding; a perceptron brings its own classes.
+    pub fn new(backend: B, architecture: &Architecture, classes: Option<usize>, seed: u64) -> Result<Self> {
+        let mut builder = Builder::new(&backend, seed);
+        let network: Box<dyn Network<B>> = match architecture {
+            Architecture::Ecapa(config) => Box::new(Ecapa::new(&mut builder, *config)?),
+            Architecture::ResNet(config) => Box::new(ResNet::new(&mut builder, *config)?),
+            Architecture::Mlp(sizes) => Box::new(Mlp::new(&mut builder, sizes)?),
+        };
+        let head = match (architecture, classes) {
+            (Architecture::Mlp(_), _) => Head::CrossEntropy(CrossEntropy::new(&builder)?),
+            (_, Some(0)) => return Err(Error::Config { field: "classes", value: 0, expected: "at least 1" }),
+            (_, Some(classes)) => Head::Margin(MarginClassifier::new(&mut builder, network.outputs(), classes)?),
+            (_, None) => Head::None,
+        };
+        let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
+        let params = builder.finish()?;
+        let input = Tensor::empty(&backend)?;
+        Ok(Self { context: Context::new(backend, params), network, head, classes, input, staging: Vec::new() })
+    }
+
+    /// The device.
+    pub fn backend(&self) -> &B {
+        &self.context.backend
+    }
+
+    /// All parameters, their gradients and the batch norms' state.
+    pub fn params(&self) -> &Params<B> {
+        &self.context.params
+    }
+
+    /// As [`Model::params`], to change; call [`Model::refresh`] after changing values.
+    pub fn params_mut(&mut self) -> &mut Params<B> {
+        &mut self.context.params
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
+        (&self.context.backend, &mut self.context.params)
+    }
+
+    /// Brings the device's copies of the weights up to date: to be called after every optimizer step.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.context.params.refresh(&self.context.backend)
+    }
+
+    /// Values of an embedding.
+    pub fn outputs(&self) -> usize {
+        self.network.outputs()
+    }
+
+    /// Feature values per frame.
+    pub fn features(&self) -> usize {
+        self.network.features()
+    }
+
+    /// Look for NaN and infinity in the input and after every layer: slow, for debugging.
+    pub fn check_finite(&mut self, on: bool) {
+        self.context.check = on;
+    }
+
+    /// The network's outputs (`batch × outputs`) in evaluation mode: embeddings, or a perceptron's scores.
+    pub fn embed(&mut self, input: Input) -> Result<Vec<f32>> {
+        self.forward(input, false)
+    }
+
+    /// The network's outputs in training mode: batch norms use, and learn from, the statistics of this batch.
+    pub fn forward_training(&mut self, input: Input) -> Result<Vec<f32>> {
+        self.forward(input, true)
+    }
+
+    /// Gradients of all network parameters from that of the outputs (`batch × outputs`) of the last training pass.
+    pub fn backward(&mut self, doutput: &[f32]) -> Result<()> {
+        let mut d = self.context.take(self.network.output().shape)?;
+        self.context.backend.write(doutput, d.view_mut())?;
+        self.network.backward(&mut self.context, &self.input, d.view())?;
+        self.context.give(d);
+        Ok(())
+    }
+
+    /// Forward, loss and backward for one batch: afterwards every parameter holds its gradient.
+    pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+        self.check_labels(&input, labels)?;
+        self.run(input, true)?;
+        let context = &mut self.context;
+        let mut d = context.take(self.network.output().shape)?;
+        let outcome = match &mut self.head {
+            Head::Margin(head) => head.backward(context, self.network.output(), labels, margin, &mut d)?,
+            Head::CrossEntropy(head) => head.backward(context, self.network.output(), labels, &mut d)?,
+            Head::None => return Err(Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }),
+        };
+        self.network.backward(context, &self.input, d.view())?;
+        context.give(d);
+        Ok(outcome)
+    }
+
+    /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.
+    pub fn clip_gradients(&mut self, limit: f32) -> Result<f32> {
+        let Context { backend, params, .. } = &mut self.context;
+        let mut gradients: Vec<&mut B::Buffer> = params.all_mut().iter_mut().map(|parameter| &mut parameter.grad).collect();
+        Ok(backend.clip(&mut gradients, limit)?)
+    }
+
+    fn forward(&mut self, input: Input, training: bool) -> Result<Vec<f32>> {
+        self.run(input, training)?;
+        let mut values = vec![0.0; input.batch * self.network.outputs()];
+        self.context.backend.read(self.network.output(), &mut values)?;
+        Ok(values)
+    }
+
+    fn run(&mut self, input: Input, training: bool) -> Result<()> {
+        let features = self.network.features();
+        self.check_input(&input)?;
+        // [batch, frames, features] → [batch, features, frames]
+        self.staging.resize(input.values.len(), 0.0);
+        let item = input.frames * features;
+        for (from, to) in input.values.chunks_exact(item).zip(self.staging.chunks_exact_mut(item)) {
+            for (frame, from) in from.chunks_exact(features).enumerate() {
+                from.iter().enumerate().for_each(|(feature, &value)| to[feature * input.frames + frame] = value);
+            }
+        }
+        let context = &mut self.context;
+        self.input.resize(&context.backend, self.network.input_shape(input.batch, input.frames))?;
+        context.backend.write(&self.staging, self.input.view_mut())?;
+        context.checked(self.input.view(), "the feature extraction")?;
+        context.training = training;
+        self.network.forward(context, &self.input)
+    }
+
+    fn check_input(&self, input: &Input) -> Result<()> {
+        let fail = |problem: String| Err(Error::Input { tensor: "features", problem });
+        let (features, frames) = (self.network.features(), self.network.frames());
+        if input.batch == 0 {
+            return fail("the batch is empty".to_owned());
+        }
+        if !frames.contains(&input.frames) {
+            return fail(format!("{} frames, this network takes {} to {}", input.frames, frames.start(), frames.end()));
+        }
+        let expected = input.batch * input.frames * features;
+        if input.values.len() != expected {
+            let Input { values, batch, frames } = input;
+            return fail(format!("{} values, expected {batch} items × {frames} frames × {features} features = {expected}", values.len()));
+        }
+        Ok(())
+    }
+
+    fn check_labels(&self, input: &Input, labels: &[usize]) -> Result<()> {
+        let fail = |problem: String| Err(Error::Input { tensor: "labels", problem });
+        if labels.len() != input.batch {
+            return fail(format!("{} labels for {} items", labels.len(), input.batch));
+        }
+        match labels.iter().position(|&label| label >= self.classes) {
+            Some(item) => fail(format!("item {item} has class {}, the model has {}", labels[item], self.classes)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Batch norm, fused with the ReLU before or after it.
+
+use bregman_tensor::{Backend, Norm, NormStatistics, Relu, View, ViewMut};
+
+use crate::params::{NormId, ParamId};
+use crate::{Builder, Context, Result};
+
+/// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places.
+///
+/// # Shapes
+/// x, y and the residual are alike.
+pub struct NormLayer {
+    scale: ParamId,
+    shift: ParamId,
+    state: NormId,
+    relu: Relu,
+}
+
+impl NormLayer {
+    /// γ = 1, β = 0.
+    pub fn new<B: Backend>(builder: &mut Builder<B>, name: &str, channels: usize, relu: Relu) -> Result<Self> {
+        let (scale, shift, state) = builder.norm(name, channels)?;
+        Ok(Self { scale, shift, state, relu })
+    }
+
+    /// Normalises with the statistics of the batch when training, with the running ones otherwise.
+    pub fn forward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, residual: Option<View<B>>, y: ViewMut<B>) -> Result<()> {
+        let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
+        let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
+        if ctx.training {
+            state.batches += 1;
+            let statistics = NormStatistics {
+                mean: &mut state.mean,
+                inverse_std: &mut state.inverse_std,
+                running_mean: &mut state.running_mean,
+                running_variance: &mut state.running_variance,
+            };
+            ctx.backend.norm_train(x, norm, statistics, residual, y)?;
+        } else {
+            ctx.backend.norm_eval(x, norm, &state.running_mean, &state.running_variance, residual, y)?;
+        }
+        Ok(())
+    }
+
+    /// Gradient of a training pass: `d` holds dy and becomes dx.
+    pub fn backward<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        y: View<B>,
+        d: ViewMut<B>,
+        dresidual: Option<ViewMut<B>>,
+    ) -> Result<()> {
+        let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
+        let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
+        let (dscale, dshift) = (&mut scale.grad, &mut shift.grad);
+        Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, dscale, dshift)?)
+    }
+}

@@ -1,0 +1,217 @@
+//! All weights of a network in one place, by name; layers hold their numbers.
+//!
+//! One flat list is what an optimizer, a checkpoint and a multi-tensor kernel want to walk over.
+
+use bregman_tensor::{Backend, Block, Storage, Weight};
+
+use crate::{Result, Rng};
+
+/// The part a parameter plays, which decides whether an optimizer may make it sparse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Weight of a convolution: may become sparse.
+    ConvWeight,
+    /// Weight of a linear layer: may become sparse.
+    LinearWeight,
+    /// Weight of the classifier: may become sparse.
+    Classifier,
+    /// Additive constant of such a layer.
+    Bias,
+    /// Scale γ or shift β of a batch norm.
+    Norm,
+}
+
+/// One named parameter with its gradient.
+pub struct Parameter<B: Backend> {
+    /// Name in WeSpeaker's `state_dict`.
+    pub name: String,
+    /// Shape in PyTorch's order.
+    pub shape: Vec<usize>,
+    /// What it is.
+    pub role: Role,
+    /// The values. Whoever changes them calls [`Params::refresh`] afterwards.
+    pub value: B::Buffer,
+    /// Gradient of the last backward pass.
+    pub grad: B::Buffer,
+    blocks: Vec<(Block, B::Copies)>,
+}
+
+impl<B: Backend> Parameter<B> {
+    /// How many values.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Column block `i` as kernels read it.
+    pub(crate) fn weight(&self, i: usize) -> Weight<'_, B> {
+        let (block, copies) = &self.blocks[i];
+        Weight { value: &self.value, block: *block, copies }
+    }
+
+    pub(crate) fn block(&self, i: usize) -> Block {
+        self.blocks[i].0
+    }
+}
+
+/// The state of one batch norm.
+pub struct NormState<B: Backend> {
+    /// Name of the layer.
+    pub name: String,
+    /// Channels.
+    pub channels: usize,
+    /// Running mean.
+    pub running_mean: B::Buffer,
+    /// Running unbiased variance.
+    pub running_variance: B::Buffer,
+    /// Training batches seen.
+    pub batches: u64,
+    pub(crate) mean: B::Buffer,
+    pub(crate) inverse_std: B::Buffer,
+}
+
+/// Number of a parameter in its [`Params`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ParamId(usize);
+
+/// Number of a batch norm in its [`Params`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormId(usize);
+
+/// Every parameter and batch norm of a network.
+pub struct Params<B: Backend> {
+    list: Vec<Parameter<B>>,
+    norms: Vec<NormState<B>>,
+}
+
+impl<B: Backend> Default for Params<B> {
+    fn default() -> Self {
+        Self { list: Vec::new(), norms: Vec::new() }
+    }
+}
+
+impl<B: Backend> Params<B> {
+    /// All parameters, in the order of their layers.
+    pub fn all(&self) -> &[Parameter<B>] {
+        &self.list
+    }
+
+    /// All parameters, to change; then call [`Params::refresh`].
+    pub fn all_mut(&mut self) -> &mut [Parameter<B>] {
+        &mut self.list
+    }
+
+    /// What an optimizer's step takes: the values to change and their gradients. Call [`Params::refresh`] afterwards.
+    pub fn values_and_gradients(&mut self) -> (Vec<&mut B::Buffer>, Vec<&B::Buffer>) {
+        self.list.iter_mut().map(|parameter| (&mut parameter.value, &parameter.grad)).unzip()
+    }
+
+    /// All batch norms.
+    pub fn norms(&self) -> &[NormState<B>] {
+        &self.norms
+    }
+
+    /// All batch norms, to change.
+    pub fn norms_mut(&mut self) -> &mut [NormState<B>] {
+        &mut self.norms
+    }
+
+    /// Brings the device's compressed or converted copies of all weights up to date with their values.
+    pub fn refresh(&mut self, backend: &B) -> Result<()> {
+        for parameter in &mut self.list {
+            for (block, copies) in &mut parameter.blocks {
+                backend.refresh(&parameter.value, *block, copies)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, id: ParamId) -> &Parameter<B> {
+        &self.list[id.0]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ParamId) -> &mut Parameter<B> {
+        &mut self.list[id.0]
+    }
+
+    /// Scale, shift and state of a batch norm at once.
+    pub(crate) fn norm(
+        &mut self,
+        scale: ParamId,
+        shift: ParamId,
+        norm: NormId,
+    ) -> (&mut Parameter<B>, &mut Parameter<B>, &mut NormState<B>) {
+        let [scale, shift] = self.list.get_disjoint_mut([scale.0, shift.0]).expect("scale and shift are two parameters");
+        (scale, shift, &mut self.norms[norm.0])
+    }
+}
+
+/// Collects the parameters while a network is built, drawing their initial values.
+pub struct Builder<'a, B: Backend> {
+    /// Where they live.
+    pub backend: &'a B,
+    params: Params<B>,
+    rng: Rng,
+}
+
+impl<'a, B: Backend> Builder<'a, B> {
+    /// Starts with no parameter.
+    pub fn new(backend: &'a B, seed: u64) -> Self {
+        Self { backend, params: Params::default(), rng: Rng::new(seed) }
+    }
+
+    /// All that was built.
+    pub fn finish(mut self) -> Result<Params<B>> {
+        self.params.refresh(self.backend)?;
+        Ok(self.params)
+    }
+
+    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks.
+    pub(crate) fn weight(&mut self, name: String, role: Role, shape: &[usize], inputs: &[usize], bound: f32) -> Result<ParamId> {
+        let (rows, stride, taps) = (shape[0], shape[1..].iter().product(), shape[2..].iter().product());
+        let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
+        let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
+        let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
+        self.parameter(name, shape, role, blocks, |rng| rng.uniform(bound))
+    }
+
+    /// A bias, uniform in ±`bound`.
+    pub(crate) fn bias(&mut self, name: String, size: usize, bound: f32) -> Result<ParamId> {
+        self.parameter(name, &[size], Role::Bias, Vec::new(), |rng| rng.uniform(bound))
+    }
+
+    /// Scale (1), shift (0) and state of a batch norm.
+    pub(crate) fn norm(&mut self, name: &str, channels: usize) -> Result<(ParamId, ParamId, NormId)> {
+        let scale = self.parameter(format!("{name}.weight"), &[channels], Role::Norm, Vec::new(), |_| 1.0)?;
+        let shift = self.parameter(format!("{name}.bias"), &[channels], Role::Norm, Vec::new(), |_| 0.0)?;
+        let exact = |backend: &B| backend.alloc(channels, Storage::Exact);
+        let mut state = NormState {
+            name: name.to_owned(),
+            channels,
+            running_mean: exact(self.backend)?,
+            running_variance: exact(self.backend)?,
+            batches: 0,
+            mean: exact(self.backend)?,
+            inverse_std: exact(self.backend)?,
+        };
+        self.backend.upload(&vec![1.0; channels], &mut state.running_variance)?;
+        self.params.norms.push(state);
+        Ok((scale, shift, NormId(self.params.norms.len() - 1)))
+    }
+
+    fn parameter(
+        &mut self,
+        name: String,
+        shape: &[usize],
+        role: Role,
+        blocks: Vec<(Block, B::Copies)>,
+        mut draw: impl FnMut(&mut Rng) -> f32,
+    ) -> Result<ParamId> {
+        let count = shape.iter().product();
+        let values: Vec<f32> = (0..count).map(|_| draw(&mut self.rng)).collect();
+        let mut value = self.backend.alloc(count, Storage::Exact)?;
+        self.backend.upload(&values, &mut value)?;
+        let grad = self.backend.alloc(count, Storage::Exact)?;
+        self.params.list.push(Parameter { name, shape: shape.to_vec(), role, value, grad, blocks });
+        Ok(ParamId(self.params.list.len() - 1))
+    }
+}

@@ -1,0 +1,129 @@
+//! Pooling over time: from frames to one vector per utterance.
+
+use bregman_tensor::{Backend, Shape, Tensor, View};
+
+use crate::{Builder, Context, ConvLayer, Result};
+
+/// Attentive statistics pooling (Okabe, Koshinaka and Shinoda, Interspeech 2018): one attention per channel and frame,
+/// α = softmaxₜ(W₂ tanh(W₁ x + b₁) + b₂), then mean and standard deviation under α.
+///
+/// With global context, the attention also sees mean and standard deviation of the utterance: W₁ [x; μ; σ]. Since these are constant over
+/// time, their columns of W₁ are multiplied once per utterance, not once per frame.
+///
+/// # Shapes
+/// x `[channels, batch, 1, time]` → `[2 · channels, batch]`.
+pub struct AttentiveStatistics<B: Backend> {
+    hidden: ConvLayer,
+    logits: ConvLayer,
+    context: Option<Global<B>>,
+    tanh: Tensor<B>,
+    attention: Tensor<B>,
+    output: Tensor<B>,
+}
+
+/// Global context: [μ; σ] of the utterance, and their share of the hidden layer.
+struct Global<B: Backend> {
+    moments: Tensor<B>,
+    share: Tensor<B>,
+}
+
+impl<B: Backend> AttentiveStatistics<B> {
+    /// `name.linear1` and `name.linear2`.
+    pub fn new(builder: &mut Builder<B>, name: &str, channels: usize, bottleneck: usize, global_context: bool) -> Result<Self> {
+        let inputs = if global_context { vec![channels, 2 * channels] } else { vec![channels] };
+        let context = if global_context {
+            Some(Global { moments: Tensor::empty(builder.backend)?, share: Tensor::empty(builder.backend)? })
+        } else {
+            None
+        };
+        Ok(Self {
+            hidden: ConvLayer::conv1d(builder, &format!("{name}.linear1"), &inputs, bottleneck, 1, 1)?,
+            logits: ConvLayer::conv1d(builder, &format!("{name}.linear2"), &[bottleneck], channels, 1, 1)?,
+            context,
+            tanh: Tensor::empty(builder.backend)?,
+            attention: Tensor::empty(builder.backend)?,
+            output: Tensor::empty(builder.backend)?,
+        })
+    }
+
+    /// Fills [`AttentiveStatistics::output`].
+    pub fn forward(&mut self, ctx: &mut Context<B>, x: View<B>) -> Result<()> {
+        let statistics = Shape::vector(2 * x.shape.channels, x.shape.batch);
+        if let Some(context) = &mut self.context {
+            context.moments.resize(&ctx.backend, statistics)?;
+            ctx.backend.moments_forward(x, context.moments.view_mut())?;
+            self.hidden.forward_only(ctx, 1, context.moments.view(), &mut context.share)?;
+        }
+        self.hidden.forward(ctx, x, &mut self.tanh)?;
+        ctx.backend.context_tanh(self.context.as_ref().map(|context| context.share.view()), self.tanh.view_mut())?;
+        self.logits.forward(ctx, self.tanh.view(), &mut self.attention)?;
+        self.output.resize(&ctx.backend, statistics)?;
+        Ok(ctx.backend.attentive_forward(x, self.attention.view_mut(), self.output.view_mut())?)
+    }
+
+    /// What the last forward pass made.
+    pub fn output(&self) -> &Tensor<B> {
+        &self.output
+    }
+
+    /// Gradient to x.
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: &mut Tensor<B>) -> Result<()> {
+        let mut dlogits = ctx.take(self.attention.shape())?;
+        let (attention, output) = (self.attention.view(), self.output.view());
+        ctx.backend.attentive_backward(x, attention, output, dy, dlogits.view_mut(), dx.view_mut())?;
+        let mut d = ctx.take(self.tanh.shape())?;
+        self.logits.backward(ctx, self.tanh.view(), dlogits.view(), Some(d.view_mut()))?;
+        ctx.give(dlogits);
+
+        let mut dshare = match &self.context {
+            Some(context) => Some(ctx.take(context.share.shape())?),
+            None => None,
+        };
+        ctx.backend.context_tanh_backward(self.tanh.view(), d.view_mut(), dshare.as_mut().map(Tensor::view_mut))?;
+        self.hidden.backward_bias(ctx, d.view())?;
+        self.hidden.backward_weight(ctx, 0, x, d.view())?;
+        self.hidden.backward_input(ctx, 0, d.view(), true, dx.view_mut())?;
+        ctx.give(d);
+
+        if let (Some(context), Some(dshare)) = (&self.context, dshare) {
+            self.hidden.backward_weight(ctx, 1, context.moments.view(), dshare.view())?;
+            let mut dmoments = ctx.take(context.moments.shape())?;
+            self.hidden.backward_input(ctx, 1, dshare.view(), false, dmoments.view_mut())?;
+            ctx.backend.moments_backward(x, context.moments.view(), dmoments.view(), true, dx.view_mut())?;
+            ctx.give(dmoments);
+            ctx.give(dshare);
+        }
+        Ok(())
+    }
+}
+
+/// Temporal statistics pooling: mean and standard deviation over time of every channel and frequency.
+///
+/// # Shapes
+/// x `[channels, batch, height, time]` → `[2 · channels · height, batch]`.
+pub struct TemporalStatistics<B: Backend> {
+    output: Tensor<B>,
+}
+
+impl<B: Backend> TemporalStatistics<B> {
+    /// It has no parameters.
+    pub fn new(builder: &Builder<B>) -> Result<Self> {
+        Ok(Self { output: Tensor::empty(builder.backend)? })
+    }
+
+    /// Fills [`TemporalStatistics::output`].
+    pub fn forward(&mut self, ctx: &Context<B>, x: View<B>) -> Result<()> {
+        self.output.resize(&ctx.backend, Shape::vector(2 * x.shape.channels * x.shape.height, x.shape.batch))?;
+        Ok(ctx.backend.moments_forward(x, self.output.view_mut())?)
+    }
+
+    /// What the last forward pass made.
+    pub fn output(&self) -> &Tensor<B> {
+        &self.output
+    }
+
+    /// Gradient to x.
+    pub fn backward(&self, ctx: &Context<B>, x: View<B>, dy: View<B>, dx: &mut Tensor<B>) -> Result<()> {
+        Ok(ctx.backend.moments_backward(x, self.output.view(), dy, false, dx.view_mut())?)
+    }
+}

@@ -1,0 +1,99 @@
+//! Golden numbers of the reference implementations: where they are, and how they are read.
+#![allow(dead_code, reason = "each test file uses its own part of this module")]
+
+pub(crate) use bregman_golden::{dir, json};
+use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, Model, ResNetConfig, Values};
+use bregman_tensor::Cpu;
+use serde_json::Value;
+
+pub(crate) fn tensors(name: &str) -> Checkpoint {
+    Checkpoint::read(&dir().join(format!("{name}.safetensors"))).unwrap()
+}
+
+/// Names of all entries `<name>.json` with an `<name>_expected.json` beside them.
+pub(crate) fn model_cases() -> Vec<String> {
+    let names = bregman_golden::cases(|name| dir().join(format!("{name}_expected.safetensors")).exists());
+    assert!(!names.is_empty(), "no model in {}", dir().display());
+    names
+}
+
+pub(crate) trait Floats {
+    fn floats(&self, name: &str) -> &[f32];
+}
+
+impl Floats for Checkpoint {
+    fn floats(&self, name: &str) -> &[f32] {
+        match &self.tensors.get(name).unwrap_or_else(|| panic!("no tensor {name}")).values {
+            Values::F32(values) => values,
+            Values::I64(_) => panic!("{name} is not floating point"),
+        }
+    }
+}
+
+fn number(value: &Value, key: &str) -> usize {
+    value[key].as_u64().unwrap_or_else(|| panic!("no {key} in {value}")) as usize
+}
+
+/// The network that a golden json describes.
+pub(crate) fn architecture(case: &Value) -> Architecture {
+    let constructor = &case["constructor"];
+    let (features, embedding) = (number(constructor, "feat_dim"), number(constructor, "embed_dim"));
+    match case["kind"].as_str().unwrap() {
+        "ecapa" => Architecture::Ecapa(EcapaConfig {
+            channels: number(constructor, "channels"),
+            features,
+            embedding,
+            global_context: constructor["global_context_att"].as_bool().unwrap(),
+        }),
+        "resnet" => {
+            let blocks: Vec<usize> = constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+            let blocks = blocks.try_into().unwrap();
+            Architecture::ResNet(ResNetConfig { blocks, channels: number(constructor, "m_channels"), features, embedding })
+        }
+        other => panic!("unknown kind {other}"),
+    }
+}
+
+pub(crate) fn load(case: &Value, weights: &Checkpoint) -> Model<Cpu> {
+    let mut model = Model::new(Cpu::new(), &architecture(case), None, 0).unwrap();
+    model.load(weights).unwrap();
+    model
+}
+
+/// The common input of all models: values, batch, frames, features.
+pub(crate) struct Features {
+    values: Vec<f32>,
+    pub(crate) batch: usize,
+    pub(crate) frames: usize,
+    features: usize,
+}
+
+impl Features {
+    pub(crate) fn read() -> Self {
+        let file = tensors("model_input");
+        let [batch, frames, features] = file.tensors["x"].shape[..] else { panic!("x is not [batch, frames, features]") };
+        Self { values: file.floats("x").to_vec(), batch, frames, features }
+    }
+
+    /// Some items and frames.
+    pub(crate) fn piece(&self, batch: usize, first: usize, frames: usize) -> Self {
+        let item = self.frames * self.features;
+        let range = first * self.features..(first + frames) * self.features;
+        let values = (0..batch).flat_map(|i| self.values[i * item..(i + 1) * item][range.clone()].to_vec()).collect();
+        Self { values, batch, frames, features: self.features }
+    }
+
+    pub(crate) fn input(&self) -> Input<'_> {
+        Input { values: &self.values, batch: self.batch, frames: self.frames }
+    }
+}
+
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |largest, value| largest.max(value.abs()))
+}
+
+pub(crate) fn furthest(got: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(got.len(), expected.len());
+    assert!(got.iter().all(|value| value.is_finite()), "not finite");
+    got.iter().zip(expected).fold(0.0, |furthest, (a, b)| furthest.max((a - b).abs()))
+}

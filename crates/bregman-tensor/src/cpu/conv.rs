@@ -1,0 +1,188 @@
+//! Convolution, forward and backward: sparse or dense, f32 or bf16, as the weight's [`Copies`](super::Copies) say.
+//!
+//! Sparse and bf16 products run on `kernels`, dense f32 here, on `gemm`:
+//! 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time, on patches that fit the
+//! second-level cache: `Y = W · P(X)`, `dX = W′ · P(dY)` with the taps reversed (or, with a stride, `Pᵀ(Wᵀ · dY)`),
+//! `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
+//! does not depend on which thread runs what.
+
+use std::cell::RefCell;
+use std::sync::PoisonError;
+
+use super::math::{each, simd, sum};
+use super::matmul::{Into, Mat, Target, multiply, product};
+use super::patches::Patches;
+use super::{Buffer, Cpu, Precision, weights};
+use crate::{Block, Conv, Shape, Start, View, ViewMut, Weight};
+
+/// Patch values that stay in the second-level cache of one core (512 KiB).
+const TILE: usize = 128 * 1024;
+
+thread_local! {
+    /// Patches of the task that runs on this thread; grows to the largest and is then reused.
+    static PATCHES: RefCell<Buffer> = RefCell::default();
+}
+
+fn with_patches<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    PATCHES.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            *buffer = Buffer::zeros(len);
+        }
+        work(&mut buffer[..len])
+    })
+}
+
+/// `positions` in tiles of equal size, such that `rows` patch rows fit the cache: (tiles, size).
+fn tiles(positions: usize, rows: usize) -> (usize, usize) {
+    let largest = (TILE / rows).max(192);
+    let size = positions.div_ceil(positions.div_ceil(largest)).next_multiple_of(16);
+    (positions.div_ceil(size), size)
+}
+
+/// `y = start + w ∗ x`
+pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cpu>, y: ViewMut<Cpu>) {
+    let (input, output, block) = (x.shape, y.shape, w.block);
+    assert_eq!(conv.output(input, block.rows), output, "convolution output");
+    assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
+    let (x, y) = (x.slice(), y.slice());
+    if let Some(route) = w.copies.route(output) {
+        return route.forward(conv, input, output, x, start, y);
+    }
+    let into = match start {
+        Start::Bias(bias) => {
+            let plane = output.plane();
+            let target = Target::rows(y, plane);
+            // SAFETY: each task has its own row.
+            each(output.channels, output.len(), |channel| unsafe { target.row(channel, plane) }.fill(bias[channel]));
+            Into::Add
+        }
+        Start::Keep => Into::Add,
+        Start::Zero => Into::Replace,
+    };
+    let weight = Mat::rows(&w.value[block.first..], block.stride);
+    if conv.is_pointwise() {
+        let plane = output.plane();
+        return multiply([block.rows, plane, block.columns], weight, Mat::rows(x, plane), into, y, plane);
+    }
+    on_patches(conv, input, output, weight, x, into, y);
+}
+
+/// `y ← w · P(x)`, or adds that: one task per item and tile of positions.
+fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], into: Into, y: &mut [f32]) {
+    let rows = input.channels * conv.taps();
+    let (tiles, size) = tiles(output.positions(), rows);
+    let target = Target::rows(y, output.plane());
+    each(output.batch * tiles, usize::MAX, |task| {
+        let (item, tile) = (task / tiles, task % tiles);
+        let positions = tile * size..output.positions().min((tile + 1) * size);
+        let (start, n) = (item * output.positions() + positions.start, positions.len());
+        let patches = Patches { conv, input, output, item, channels: 0..input.channels, positions };
+        with_patches(rows * n, |values| {
+            patches.gather(x, values);
+            // SAFETY: each task has its own columns of the output, which is borrowed until all are done.
+            unsafe { product([output.channels, n, rows], weight, Mat::rows(values, n), into, target.from(0, start)) }
+        });
+    });
+}
+
+/// `dx = wᵀ ∗ dy`, or adds that.
+pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bool, dx: ViewMut<Cpu>) {
+    let (input, output, block) = (dx.shape, dy.shape, w.block);
+    let (dy, dx) = (dy.slice(), dx.slice());
+    if let Some(route) = w.copies.route(output) {
+        return route.backward_input(conv, input, output, dy, add, dx);
+    }
+    let weight = Mat::rows(&w.value[block.first..], block.stride);
+    let into = if add { Into::Add } else { Into::Replace };
+    if conv.is_pointwise() {
+        let plane = output.plane();
+        return multiply([block.columns, plane, block.rows], weight.t(), Mat::rows(dy, plane), into, dx, plane);
+    }
+    if let (Some(reversed), Some(conv)) = (w.copies.reversed(), conv.adjoint()) {
+        let weight = Mat::rows(reversed, output.channels * conv.taps());
+        return on_patches(&conv, output, input, weight, dy, into, dx);
+    }
+    let groups = channel_groups(input, output.batch);
+    let size = input.channels.div_ceil(groups);
+    let target = Target::rows(dx, input.positions());
+    each(output.batch * groups, usize::MAX, |task| {
+        let (item, group) = (task / groups, task % groups);
+        let channels = group * size..input.channels.min((group + 1) * size);
+        // SAFETY: each task has its own channels of one item.
+        let map = |channel: usize| unsafe { target.row(channel * input.batch + item, input.positions()) };
+        if !add {
+            channels.clone().for_each(|channel| map(channel).fill(0.0));
+        }
+        let taps = conv.taps();
+        let rows = channels.len() * taps;
+        let (tiles, size) = tiles(output.positions(), rows);
+        for tile in 0..tiles {
+            let positions = tile * size..output.positions().min((tile + 1) * size);
+            let (start, n) = (item * output.positions() + positions.start, positions.len());
+            let patches = Patches { conv, input, output, item, channels: channels.clone(), positions };
+            with_patches(rows * n, |values| {
+                let weight = Mat::rows(&w.value[block.first + channels.start * taps..], block.stride).t();
+                let dy = Mat::rows(&dy[start..], output.plane());
+                // SAFETY: the patches belong to this thread.
+                unsafe { product([rows, n, block.rows], weight, dy, Into::Replace, Target::rows(values, n)) };
+                simd!(patches.scatter(values, |offset| map(offset / (input.batch * input.positions()))));
+            });
+        }
+    });
+}
+
+/// `dw = dy ∗ x`: each task owns the columns of some input channels and sums over the batch in order.
+pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu>, block: Block, dw: &mut Buffer) {
+    let (input, output) = (x.shape, dy.shape);
+    let (x, dy) = (x.slice(), dy.slice());
+    let plane = output.plane();
+    if cpu.precision == Precision::Bf16 && output.positions() > 1 {
+        let mut packed = cpu.gradient.lock().unwrap_or_else(PoisonError::into_inner);
+        return weights::gradient(&mut packed, conv, [input, output], x, dy, block, dw);
+    }
+    if conv.is_pointwise() {
+        let [m, n, k] = [block.rows, block.columns, plane];
+        return multiply([m, n, k], Mat::rows(dy, k), Mat::rows(x, k).t(), Into::Replace, &mut dw[block.first..], block.stride);
+    }
+    let groups = channel_groups(input, 1);
+    let size = input.channels.div_ceil(groups);
+    let target = Target::rows(&mut dw[block.first..], block.stride);
+    each(groups, usize::MAX, |group| {
+        let channels = group * size..input.channels.min((group + 1) * size);
+        let target = target.from(0, channels.start * conv.taps());
+        let rows = channels.len() * conv.taps();
+        let (tiles, size) = tiles(output.positions(), rows);
+        for item in 0..output.batch {
+            for tile in 0..tiles {
+                let positions = tile * size..output.positions().min((tile + 1) * size);
+                let (start, n) = (item * output.positions() + positions.start, positions.len());
+                let patches = Patches { conv, input, output, item, channels: channels.clone(), positions };
+                let into = if item == 0 && tile == 0 { Into::Replace } else { Into::Add };
+                with_patches(rows * n, |values| {
+                    patches.gather(x, values);
+                    let dy = Mat::rows(&dy[start..], plane);
+                    // SAFETY: each task has its own columns of the gradient, which is borrowed until all are done.
+                    unsafe { product([block.rows, rows, n], dy, Mat::rows(values, n).t(), into, target) }
+                });
+            }
+        }
+    });
+}
+
+/// `db[c] = Σ dy[c, …]`
+pub(super) fn backward_bias(dy: &[f32], db: &mut [f32]) {
+    let (channels, plane) = (db.len(), dy.len() / db.len());
+    let target = Target::rows(db, 1);
+    each(channels, dy.len(), |channel| {
+        let row = &dy[channel * plane..][..plane];
+        // SAFETY: each task has its own element.
+        unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
+    });
+}
+
+/// Into how many groups the input channels are cut so that every thread has work, given `items` tasks already.
+fn channel_groups(input: Shape, items: usize) -> usize {
+    let groups = rayon::current_num_threads().div_ceil(items).min(input.channels);
+    // groups of equal size, none of them empty
+    input.channels.div_ceil(input.channels.div_ceil(groups))
+}

@@ -1,0 +1,151 @@
+//! The loops around the kernel: strips of columns over threads, blocks of the inner dimension that fit the second-level cache.
+
+use std::cell::RefCell;
+
+use pulp::{Arch, WithSimd};
+use rayon::prelude::*;
+
+use super::super::output::{Output, Start};
+use super::kernel::{Kernel, Lines, Sums};
+use super::operand::{Packed, Right, STRIP};
+use super::tile::{SIDE, Tile};
+
+/// Tiles of the inner dimension packed at once: 6 tile columns × 32 × 1 KiB stay in the second-level cache.
+const DEPTH_TILES: usize = 32;
+
+thread_local! {
+    /// The packed strip of the right operand; keeps its memory between calls.
+    static STRIP_TILES: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Y = A·B.
+pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &Output) {
+    assert_eq!(a.inner(), b.inner(), "inner dimensions of a product");
+    assert_eq!(y.shape(), [b.items(), a.rows(), b.columns()], "shape of the result");
+    if let Start::Bias(bias) = start {
+        assert_eq!(bias.len(), a.rows(), "one bias per row");
+    }
+    let (tile_rows, tile_columns) = (a.rows().div_ceil(SIDE), b.columns().div_ceil(SIDE));
+    if b.items() * tile_rows * tile_columns == 0 {
+        return;
+    }
+    let strips = strips(tile_columns, b.items());
+    // Few strips are shared out by rows as well; each part packs its own copy of the strip.
+    let parts = (2 * rayon::current_num_threads()).div_ceil(b.items() * strips).min(tile_rows.div_ceil(4));
+    (0..b.items() * strips * parts).into_par_iter().for_each(|unit| {
+        let share = |count: usize, of: usize, index: usize| index * count / of..(index + 1) * count / of;
+        let task = Task {
+            a,
+            b,
+            start,
+            y,
+            item: unit / parts / strips,
+            columns: share(tile_columns, strips, unit / parts % strips),
+            rows: share(tile_rows, parts, unit % parts),
+        };
+        STRIP_TILES.with_borrow_mut(|tiles| task.run(kernel, tiles));
+    });
+}
+
+/// Into how many strips the columns are cut: few and wide, but such that all threads finish together.
+fn strips(tile_columns: usize, items: usize) -> usize {
+    let (fewest, threads) = (tile_columns.div_ceil(STRIP), rayon::current_num_threads());
+    let even = (fewest..=tile_columns.min(fewest + fewest / 4)).find(|strips| (items * strips).is_multiple_of(threads));
+    even.unwrap_or(fewest)
+}
+
+/// Some tile rows of one strip of tile columns.
+struct Task<'a, B> {
+    a: &'a Packed,
+    b: &'a B,
+    start: Start<'a>,
+    y: &'a Output<'a>,
+    item: usize,
+    columns: std::ops::Range<usize>,
+    rows: std::ops::Range<usize>,
+}
+
+impl<B: Right> Task<'_, B> {
+    fn run(&self, kernel: Kernel, strip: &mut Vec<Tile>) {
+        let arch = Arch::new();
+        let depth = self.a.depth();
+        strip.resize(strip.len().max(self.columns.len() * DEPTH_TILES), Tile::ZERO);
+        let (block_rows, block_columns) = kernel.shape();
+        let mut sums = Sums::ZERO;
+        kernel.run(|multiply| {
+            // without any inner dimension there is still the start to write
+            for from in (0..depth.max(1)).step_by(DEPTH_TILES) {
+                let blocks = from..depth.min(from + DEPTH_TILES);
+                let start = if from == 0 { self.start } else { Start::Accumulate };
+                arch.dispatch(Pack { b: self.b, item: self.item, blocks: blocks.clone(), columns: self.columns.clone(), tiles: strip });
+                for row in self.rows.clone().step_by(block_rows) {
+                    let count = block_rows.min(self.rows.end - row);
+                    let left = Lines::new(&self.a.tiles()[row * depth + from..], depth, count, blocks.len());
+                    for column in (0..self.columns.len()).step_by(block_columns) {
+                        let count = block_columns.min(self.columns.len() - column);
+                        let right = Lines::new(&strip[column * blocks.len()..], blocks.len(), count, blocks.len());
+                        multiply(left, right, &mut sums);
+                        let (row, column) = (row * SIDE, (self.columns.start + column) * SIDE);
+                        arch.dispatch(Finish { sums: &sums, start, y: self.y, item: self.item, row, column, left, right });
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Packs a strip of the right operand.
+struct Pack<'a, B> {
+    b: &'a B,
+    item: usize,
+    blocks: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    tiles: &'a mut [Tile],
+}
+
+impl<B: Right> WithSimd for Pack<'_, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let count = self.columns.len() * self.blocks.len();
+        self.b.pack(self.item, self.blocks, self.columns, &mut self.tiles[..count]);
+    }
+}
+
+/// Writes the sums of a block to Y.
+struct Finish<'a> {
+    sums: &'a Sums,
+    start: Start<'a>,
+    y: &'a Output<'a>,
+    item: usize,
+    row: usize,
+    column: usize,
+    left: Lines<'a>,
+    right: Lines<'a>,
+}
+
+impl WithSimd for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let [_, rows, columns] = self.y.shape();
+        let rows = self.row..rows.min(self.row + SIDE * self.left.count());
+        let width = (SIDE * self.right.count()).min(columns - self.column);
+        for (row, sums) in rows.zip(&self.sums.0) {
+            // SAFETY: tasks differ in item, tile rows or tile columns, so nobody else writes this piece.
+            let out = unsafe { self.y.row(self.item, row, self.column, width) };
+            let (pieces, rest) = out.as_chunks_mut::<SIDE>();
+            let (sums, rest_sums) = sums[..width].as_chunks::<SIDE>();
+            // whole tiles go through registers of a constant size, which spares a call and a test for overlap per row
+            for (piece, sums) in pieces.iter_mut().zip(sums) {
+                let mut values = *piece;
+                self.start.finish(row, &mut values, sums);
+                *piece = values;
+            }
+            self.start.finish(row, rest, rest_sums);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The matrix products behind every layer, on plain slices: sparse weights in f32, dense weights in bf16.
+//!
+//! Operands and results are views over a batch of matrices ([`columns`], [`output`]), so that convolutions and channel slices
+//! need no copies. Work is spread over the current rayon pool, and no result depends on the number of threads.
+
+pub mod bf16;
+pub mod columns;
+pub mod cost;
+pub mod output;
+#[cfg(test)]
+mod reference;
+mod scratch;
+pub mod sparse;

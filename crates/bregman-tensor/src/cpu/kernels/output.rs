@@ -1,0 +1,93 @@
+//! Where a product goes: Y[rows × len] per batch item, with leading dimensions, and what it starts from.
+
+use std::marker::PhantomData;
+
+/// What the sum starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start<'a> {
+    /// Y = W·X.
+    Zero,
+    /// Y = W·X + b, one value per row.
+    Bias(&'a [f32]),
+    /// Y += W·X.
+    Accumulate,
+}
+
+impl Start<'_> {
+    /// `out = start + sums`, part of the given row.
+    #[inline(always)]
+    pub(super) fn finish(&self, row: usize, out: &mut [f32], sums: &[f32]) {
+        match self {
+            Start::Zero => out.copy_from_slice(sums),
+            Start::Bias(bias) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum + bias[row]),
+            Start::Accumulate => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        }
+    }
+}
+
+/// A mutable batch of `rows × len` matrices: element `(i, r, t)` at `i·item_stride + r·stride + t`.
+///
+/// Kernels on several threads write disjoint pieces of it, so it hands out raw rows to the kernels of this crate.
+#[derive(Debug)]
+pub struct Output<'a> {
+    data: *mut f32,
+    items: usize,
+    rows: usize,
+    len: usize,
+    stride: usize,
+    item_stride: usize,
+    borrow: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: `Output` borrows its slice mutably for 'a; sharing it between threads only shares the address, and every write goes
+// through the unsafe `row`, whose callers promise disjoint pieces.
+#[allow(unsafe_code)]
+unsafe impl Sync for Output<'_> {}
+// SAFETY: as for `Sync`; an exclusively borrowed slice of f32 may move to another thread.
+#[allow(unsafe_code)]
+unsafe impl Send for Output<'_> {}
+
+impl<'a> Output<'a> {
+    /// Contiguous `[items, rows, len]`.
+    pub fn new(data: &'a mut [f32], items: usize, rows: usize, len: usize) -> Self {
+        Self::strided(data, [items, rows, len], len, rows * len)
+    }
+
+    /// A view with its own leading dimensions, e.g. some channels of a wider tensor.
+    ///
+    /// # Panics
+    /// If the last element is outside `data`, or rows or items overlap.
+    pub fn strided(data: &'a mut [f32], [items, rows, len]: [usize; 3], stride: usize, item_stride: usize) -> Self {
+        if items * rows * len > 0 {
+            let last = (items - 1) * item_stride + (rows - 1) * stride + len;
+            assert!(
+                last <= data.len(),
+                "an output of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the slice has {}",
+                data.len()
+            );
+            // One of the two axes is nested inside the other: [items, rows, len] or [rows, items, len] in memory.
+            let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
+                (inner == 1 || inner_stride >= len) && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + len)
+            };
+            assert!(nested(rows, stride, items, item_stride) || nested(items, item_stride, rows, stride), "rows of the output overlap");
+        }
+        Self { data: data.as_mut_ptr(), items, rows, len, stride, item_stride, borrow: PhantomData }
+    }
+
+    /// `[items, rows, len]`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.items, self.rows, self.len]
+    }
+
+    /// Part of one row, for a kernel to write.
+    ///
+    /// # Safety
+    /// No two live slices of the same output overlap.
+    #[inline(always)]
+    #[allow(unsafe_code, clippy::mut_from_ref)]
+    pub(crate) unsafe fn row(&self, item: usize, row: usize, from: usize, len: usize) -> &mut [f32] {
+        debug_assert!(item < self.items && row < self.rows && from + len <= self.len);
+        // SAFETY: inside the slice by the check in `strided`; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(item * self.item_stride + row * self.stride + from), len) }
+    }
+}

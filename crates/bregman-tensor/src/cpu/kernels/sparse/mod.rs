@@ -1,0 +1,172 @@
+//! Sparse weights: a compressed copy of W for Y = W·X and of Wᵀ for dX = Wᵀ·dY, refreshed after every optimizer step.
+//!
+//! ```
+//! use bregman_tensor::kernels::{columns::Plain, output::{Output, Start}, sparse::SparseMatrix};
+//!
+//! let weights = [0.0, 2.0, 0.0,   0.0, 0.0, -1.0]; // 2 × 3
+//! let mut w = SparseMatrix::new(2, 3, 1);
+//! w.refresh(&weights, 3); // row stride 3; after each optimizer step; allocates nothing in steady state
+//!
+//! let x = [1.0, 2.0,   3.0, 4.0,   5.0, 6.0]; // 1 item, 3 rows, 2 frames
+//! let mut y = [0.0; 4];
+//! w.multiply(&Plain::new(&x, 1, 3, 2), Start::Zero, &Output::new(&mut y, 1, 2, 2));
+//! assert_eq!(y, [6.0, 8.0, -5.0, -6.0]);
+//! ```
+//!
+//! A convolution with k taps is the same product on shifted rows: weights `[out, in, k]` (PyTorch's layout) go in as they are
+//! with `taps = k`, and X is a [`Window`](super::columns::Window) view. The input
+//! gradient is [`multiply_transposed`](SparseMatrix::multiply_transposed) with the `backward` view of dY.
+//!
+//! Each output element is one sum in a fixed order on one thread, so results do not depend on the number of threads.
+
+mod product;
+mod tile;
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use super::columns::Columns;
+use super::output::{Output, Start};
+use product::{Grid, Strip};
+use tile::Tile;
+
+/// Columns per tile: the slice of X that a tile multiplies stays in the second-level cache (1024 rows × 96 columns × 4 B).
+const TILE_COLUMNS: usize = 1024;
+
+/// A weight matrix `[rows, channels, taps]` with most entries zero, as compressed tiles in both orientations.
+#[derive(Clone, Debug)]
+pub struct SparseMatrix {
+    rows: usize,
+    channels: usize,
+    taps: usize,
+    row_blocks: Blocks,
+    channel_blocks: Blocks,
+    /// W: tile `(row block, channel block)` at `row block · channel blocks + channel block`.
+    forward: Vec<Tile>,
+    /// Wᵀ: tile `(channel block, row block)` in the same place as its transpose in `forward`.
+    backward: Vec<Tile>,
+}
+
+/// `total` split into equal blocks.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    total: usize,
+    size: usize,
+}
+
+impl Blocks {
+    /// As few as possible with at most `most` each.
+    fn new(total: usize, most: usize) -> Self {
+        let count = total.div_ceil(most.max(1)).max(1);
+        Self { total, size: total.div_ceil(count).max(1) }
+    }
+
+    fn count(self) -> usize {
+        self.total.div_ceil(self.size).max(1)
+    }
+
+    fn range(self, block: usize) -> std::ops::Range<usize> {
+        block * self.size..((block + 1) * self.size).min(self.total)
+    }
+}
+
+impl SparseMatrix {
+    /// An all-zero matrix of `rows × (channels·taps)`.
+    ///
+    /// # Panics
+    /// If `taps` is 0 or exceeds the columns of a tile.
+    pub fn new(rows: usize, channels: usize, taps: usize) -> Self {
+        assert!((1..=TILE_COLUMNS).contains(&taps), "{taps} taps: 1 to {TILE_COLUMNS} are possible");
+        let [row_blocks, channel_blocks] = [rows, channels].map(|total| Blocks::new(total, TILE_COLUMNS / taps));
+        let tiles = vec![Tile::default(); row_blocks.count() * channel_blocks.count()];
+        let mut matrix = Self { rows, channels, taps, row_blocks, channel_blocks, forward: tiles.clone(), backward: tiles };
+        matrix.refresh(&vec![0.0; rows * channels * taps], channels * taps);
+        matrix
+    }
+
+    /// Rows of W.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns of W: channels × taps.
+    pub fn columns(&self) -> usize {
+        self.channels * self.taps
+    }
+
+    /// Non-zero weights at the last refresh.
+    pub fn nnz(&self) -> usize {
+        self.forward.iter().map(Tile::nnz).sum()
+    }
+
+    /// Takes over the non-zeros of the dense `weights` (`[rows, channels, taps]`, rows `stride` apart).
+    ///
+    /// One pass over the weights, then one over the non-zeros; parallel over tiles.
+    ///
+    /// # Panics
+    /// If the last row is outside `weights`.
+    pub fn refresh(&mut self, weights: &[f32], stride: usize) {
+        let columns = self.columns();
+        assert!(
+            self.rows == 0 || weights.len() >= (self.rows - 1) * stride + columns && stride >= columns,
+            "{} weights with stride {stride} for a {} × {columns} matrix",
+            weights.len(),
+            self.rows
+        );
+        let (taps, row_blocks, channel_blocks) = (self.taps, self.row_blocks, self.channel_blocks);
+        self.forward.par_iter_mut().zip(&mut self.backward).enumerate().for_each(|(index, (tile, transposed))| {
+            let rows = row_blocks.range(index / channel_blocks.count());
+            let channels = channel_blocks.range(index % channel_blocks.count());
+            let columns_of = |row| &weights[row * stride..][channels.start * taps..channels.end * taps];
+            tile.compress(rows.map(columns_of));
+            transposed.transpose_from(tile, channels.len(), taps);
+        });
+    }
+
+    /// Y = W · X, for every item of the batch.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn multiply(&self, x: &impl Columns, start: Start, y: &Output) {
+        self.forward(Arch::new(), Strip::F32, x, start, y);
+    }
+
+    /// Y = W · X with X rounded to bf16, which is up to twice as fast; weights and sums are f32.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn multiply_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
+        self.forward(Arch::new(), Strip::Bf16, x, start, y);
+    }
+
+    /// dX = Wᵀ · dY: the matrix `[channels, rows·taps]` times X, for every item of the batch.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn multiply_transposed(&self, x: &impl Columns, start: Start, y: &Output) {
+        self.backward(Arch::new(), Strip::F32, x, start, y);
+    }
+
+    /// dX = Wᵀ · dY with dY rounded to bf16.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn multiply_transposed_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
+        self.backward(Arch::new(), Strip::Bf16, x, start, y);
+    }
+
+    fn forward(&self, arch: Arch, storage: Strip, x: &impl Columns, start: Start, y: &Output) {
+        let tile = |row: usize, inner: usize| &self.forward[row * self.channel_blocks.count() + inner];
+        let grid = Grid { rows: self.row_blocks, inner: self.channel_blocks, taps: self.taps, tile };
+        product::multiply(arch, storage, &grid, x, start, y);
+    }
+
+    fn backward(&self, arch: Arch, storage: Strip, x: &impl Columns, start: Start, y: &Output) {
+        let tile = |row: usize, inner: usize| &self.backward[inner * self.channel_blocks.count() + row];
+        let grid = Grid { rows: self.channel_blocks, inner: self.row_blocks, taps: self.taps, tile };
+        product::multiply(arch, storage, &grid, x, start, y);
+    }
+}
+
+#[cfg(test)]
+mod tests;

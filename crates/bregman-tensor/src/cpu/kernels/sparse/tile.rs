@@ -1,0 +1,173 @@
+//! One tile of a sparse matrix in compressed rows: the unit that is refreshed, transposed and multiplied.
+//!
+//! Columns are numbered inside the tile, so 16 bits suffice and a non-zero costs 6 bytes.
+//! ```text
+//!  0 a 0 b      start   0 2 2 3
+//!  0 0 0 0      column  1 3 0
+//!  c 0 0 0      value   a b c
+//! ```
+
+/// Compressed rows; the vectors only grow, so a refresh allocates nothing once the non-zeros stop growing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tile {
+    /// Where each row begins in `column` and `value`; one more than rows.
+    pub(super) start: Vec<u32>,
+    pub(super) column: Vec<u16>,
+    pub(super) value: Vec<f32>,
+    /// Write positions of [`transpose_from`](Self::transpose_from), kept to avoid allocation.
+    cursor: Vec<u32>,
+}
+
+/// Most columns a tile may have.
+pub(super) const MAX_COLUMNS: usize = u16::MAX as usize;
+
+impl Tile {
+    /// Non-zeros.
+    pub(super) fn nnz(&self) -> usize {
+        self.value.len()
+    }
+
+    /// Rows in the tile.
+    pub(super) fn rows(&self) -> usize {
+        self.start.len().saturating_sub(1)
+    }
+
+    /// Takes the non-zeros of the given rows of a dense matrix; all rows have the same length. `-0.0` is a zero, NaN is not.
+    pub(super) fn compress<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
+        self.start.clear();
+        self.column.clear();
+        self.value.clear();
+        self.start.push(0);
+        for row in rows {
+            debug_assert!(row.len() <= MAX_COLUMNS);
+            self.column.reserve(row.len() + SLACK);
+            self.value.reserve(row.len() + SLACK);
+            append_nonzeros(row, &mut self.column, &mut self.value);
+            self.start.push(self.value.len() as u32);
+        }
+    }
+
+    /// Becomes the transpose of `other`, whose columns are `(channel, tap)`: here rows are channels and columns `(row, tap)`.
+    pub(super) fn transpose_from(&mut self, other: &Tile, channels: usize, taps: usize) {
+        // The common kernel sizes as constants: division by a variable would dominate.
+        match taps as u16 {
+            1 => self.counting_sort(other, channels, 1, |column| (column, 0)),
+            3 => self.counting_sort(other, channels, 3, |column| (column / 3, column % 3)),
+            5 => self.counting_sort(other, channels, 5, |column| (column / 5, column % 5)),
+            9 => self.counting_sort(other, channels, 9, |column| (column / 9, column % 9)),
+            taps => self.counting_sort(other, channels, taps, |column| (column / taps, column % taps)),
+        }
+    }
+
+    /// Linear in the non-zeros; `split` takes a column of `other` apart into channel and tap.
+    #[inline(always)]
+    fn counting_sort(&mut self, other: &Tile, channels: usize, taps: u16, split: impl Fn(u16) -> (u16, u16)) {
+        self.cursor.clear();
+        self.cursor.resize(channels + 1, 0);
+        for &column in &other.column {
+            self.cursor[usize::from(split(column).0) + 1] += 1;
+        }
+        for channel in 0..channels {
+            self.cursor[channel + 1] += self.cursor[channel];
+        }
+        self.start.clear();
+        self.start.extend_from_slice(&self.cursor);
+        self.column.resize(other.nnz(), 0);
+        self.value.resize(other.nnz(), 0.0);
+        for (row, range) in other.start.windows(2).enumerate() {
+            let range = range[0] as usize..range[1] as usize;
+            for (&column, &value) in other.column[range.clone()].iter().zip(&other.value[range]) {
+                let (channel, tap) = split(column);
+                let at = &mut self.cursor[usize::from(channel)];
+                self.column[*at as usize] = row as u16 * taps + tap;
+                self.value[*at as usize] = value;
+                *at += 1;
+            }
+        }
+    }
+}
+
+/// Room past the end that [`append_nonzeros`] may scribble on.
+const SLACK: usize = 16;
+
+/// Appends index and value of the non-zeros of `row`; both vectors have room for `row.len() + SLACK` more.
+fn append_nonzeros(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("popcnt") {
+        // SAFETY: the CPU has both features; the capacity is the documented precondition, which `compress` has just reserved.
+        #[allow(unsafe_code)]
+        unsafe {
+            append_nonzeros_avx512(row, columns, values)
+        };
+        return;
+    }
+    append_nonzeros_portable(row, columns, values);
+}
+
+fn append_nonzeros_portable(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+    for (block, base) in row.chunks(8).zip((0..).step_by(8)) {
+        // Most blocks are empty: one test for eight weights.
+        if block.iter().fold(0, |bits, value| bits | value.to_bits() << 1) != 0 {
+            for (i, &value) in block.iter().enumerate() {
+                if value != 0.0 {
+                    columns.push(base + i as u16);
+                    values.push(value);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// AVX-512F and POPCNT, and room for `row.len() + SLACK` more elements in both vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,popcnt")]
+#[allow(unsafe_code)]
+unsafe fn append_nonzeros_avx512(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+    use std::arch::x86_64::*;
+    let mut len = values.len();
+    debug_assert!(values.capacity() >= len + row.len() + SLACK && columns.capacity() >= len + row.len() + SLACK);
+    let mut index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for block in row.chunks(16) {
+        let inside = (u16::MAX as u32 >> (16 - block.len())) as __mmask16;
+        // SAFETY: masked lanes are not read, the others are inside `block`.
+        let weights = unsafe { _mm512_maskz_loadu_ps(inside, block.as_ptr()) };
+        let mask = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(weights, _mm512_setzero_ps());
+        if mask != 0 {
+            let kept = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, index));
+            // SAFETY: at most `row.len()` elements are kept, so `len + 16` stays inside the reserved capacity.
+            unsafe {
+                _mm512_storeu_ps(values.as_mut_ptr().add(len), _mm512_maskz_compress_ps(mask, weights));
+                _mm256_storeu_si256(columns.as_mut_ptr().add(len).cast(), kept);
+            }
+            len += mask.count_ones() as usize;
+        }
+        index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
+    }
+    // SAFETY: the first `len` elements are written, and `len` is within the capacity.
+    unsafe {
+        values.set_len(len);
+        columns.set_len(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reference::Random;
+    use super::*;
+
+    #[test]
+    fn the_fast_and_the_portable_compression_agree() {
+        let mut random = Random::new(1);
+        for len in [0, 1, 7, 15, 16, 17, 301] {
+            for zeros in [0.0, 0.5, 0.95, 1.0] {
+                let row = random.values(len, zeros);
+                let (mut columns, mut values) = (Vec::with_capacity(len + SLACK), Vec::with_capacity(len + SLACK));
+                append_nonzeros(&row, &mut columns, &mut values);
+                let (mut plain_columns, mut plain_values) = (Vec::new(), Vec::new());
+                append_nonzeros_portable(&row, &mut plain_columns, &mut plain_values);
+                assert_eq!((columns, values), (plain_columns, plain_values));
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Strided f32 matrix products: a safe face on `gemm`, and its split over threads.
+
+use super::math::each;
+
+/// A matrix inside a slice: element (i, j) is at `i · row + j · column`.
+#[derive(Clone, Copy)]
+pub(super) struct Mat<'a> {
+    data: &'a [f32],
+    row: usize,
+    column: usize,
+}
+
+impl<'a> Mat<'a> {
+    /// Rows one after another, `stride` apart.
+    pub(super) fn rows(data: &'a [f32], stride: usize) -> Self {
+        Self { data, row: stride, column: 1 }
+    }
+
+    /// The transpose.
+    pub(super) fn t(self) -> Self {
+        Self { data: self.data, row: self.column, column: self.row }
+    }
+
+    /// Without its first rows and columns.
+    fn from(self, row: usize, column: usize) -> Self {
+        Self { data: &self.data[row * self.row + column * self.column..], ..self }
+    }
+
+    /// One past the last element of its first `rows` × `columns`.
+    fn extent(&self, rows: usize, columns: usize) -> usize {
+        if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.row + (columns - 1) * self.column + 1 }
+    }
+}
+
+/// A row-major matrix that several tasks fill, each its own part.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    data: *mut f32,
+    len: usize,
+    stride: usize,
+}
+
+// SAFETY: a `Target` only hands out its memory through unsafe functions whose callers promise disjoint parts.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// Rows `stride` apart in `data`, which stays borrowed by the caller for as long as the tasks run.
+    pub(super) fn rows(data: &mut [f32], stride: usize) -> Self {
+        Self { data: data.as_mut_ptr(), len: data.len(), stride }
+    }
+
+    /// The target that starts at this element.
+    pub(super) fn from(self, row: usize, column: usize) -> Self {
+        let skip = row * self.stride + column;
+        assert!(skip <= self.len, "matrix part outside of its slice");
+        // SAFETY: inside the allocation, or one past its end, as just checked.
+        Self { data: unsafe { self.data.add(skip) }, len: self.len - skip, stride: self.stride }
+    }
+
+    /// Replaces one element.
+    ///
+    /// # Safety
+    /// As for [`Target::row`].
+    pub(super) unsafe fn set(self, row: usize, value: f32) {
+        // SAFETY: by this function's contract.
+        unsafe { self.row(row, 1)[0] = value };
+    }
+
+    /// Part of a row, to read or write directly.
+    ///
+    /// # Safety
+    /// The borrowed slice is alive, and no other task touches these elements while the result lives.
+    pub(super) unsafe fn row<'a>(self, row: usize, len: usize) -> &'a mut [f32] {
+        assert!(row * self.stride + len <= self.len, "matrix row outside of its slice");
+        // SAFETY: in bounds as just checked; exclusive by this function's contract.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.stride), len) }
+    }
+}
+
+/// Whether a product replaces its target or adds to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Into {
+    Replace,
+    Add,
+}
+
+/// `target (m × n) ← a (m × k) · b (k × n)` on this thread.
+///
+/// # Safety
+/// The slice behind `target` is alive, and no other task touches its first m rows and n columns meanwhile.
+pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target: Target) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(a.extent(m, k) <= a.data.len() && b.extent(k, n) <= b.data.len(), "matrix operand outside of its slice");
+    assert!((m - 1) * target.stride + n <= target.len, "matrix target outside of its slice");
+    let add = into == Into::Add;
+    // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's contract.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            target.data,
+            1,
+            target.stride as isize,
+            add,
+            a.data.as_ptr(),
+            a.column as isize,
+            a.row as isize,
+            b.data.as_ptr(),
+            b.column as isize,
+            b.row as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// The cut of an m × n product into one part per thread: along its columns or, when these are few, its rows.
+struct Cut {
+    rows: usize,
+    columns: usize,
+    along_columns: bool,
+    size: usize,
+}
+
+impl Cut {
+    fn new(rows: usize, columns: usize) -> Self {
+        let threads = rayon::current_num_threads();
+        let along_columns = columns >= 64 * threads;
+        let (total, grain) = if along_columns { (columns, 64) } else { (rows, 16) };
+        Self { rows, columns, along_columns, size: total.div_ceil(threads).next_multiple_of(grain) }
+    }
+
+    fn parts(&self) -> usize {
+        if self.along_columns { self.columns } else { self.rows }.div_ceil(self.size)
+    }
+
+    /// First row, rows, first column, columns of part `i`.
+    fn part(&self, i: usize) -> [usize; 4] {
+        let start = i * self.size;
+        if self.along_columns {
+            [0, self.rows, start, self.size.min(self.columns - start)]
+        } else {
+            [start, self.size.min(self.rows - start), 0, self.columns]
+        }
+    }
+}
+
+/// `target ← a · b` over all threads.
+pub(super) fn multiply([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target: &mut [f32], stride: usize) {
+    let target = Target::rows(target, stride);
+    let cut = Cut::new(m, n);
+    each(cut.parts(), m * n * k, |i| {
+        let [row, rows, column, columns] = cut.part(i);
+        let target = target.from(row, column);
+        // SAFETY: the parts do not overlap, and the slice behind `target` is borrowed until all are done.
+        unsafe { product([rows, columns, k], a.from(row, 0), b.from(0, column), into, target) }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_product_make_the_whole_for_any_layout() {
+        for [m, n, k] in [[1, 1, 1], [3, 200, 5], [70, 3, 9], [17, 333, 40]] {
+            let a: Vec<f32> = (0..m * k).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
+            let b: Vec<f32> = (0..n * k).map(|i| ((i * 5) % 13) as f32 - 6.0).collect();
+            let expected = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[j * k + l]).sum::<f32>();
+            let mut target = vec![1.0; m * (n + 2)];
+            for (into, offset) in [(Into::Add, 1.0), (Into::Replace, 0.0)] {
+                multiply([m, n, k], Mat::rows(&a, k), Mat::rows(&b, k).t(), into, &mut target, n + 2);
+                for i in 0..m {
+                    for j in 0..n {
+                        assert_eq!(target[i * (n + 2) + j], expected(i, j) + offset, "{m} {n} {k} at {i} {j}");
+                    }
+                }
+            }
+            assert!((0..m).all(|i| target[i * (n + 2) + n] == 1.0), "columns outside of the product are untouched");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Batch norm fused with ReLU, one channel per task.
+//!
+//! Training: x̂ = (u − μ) / √(σ² + ε), y = γ·x̂ + β, with u = relu(x) where the ReLU comes first; relu(y + residual) where it comes last.
+//! Backward: dx = γ/√(σ²+ε) · (g − mean(g) − x̂ · mean(g·x̂)), dγ = Σ g·x̂, dβ = Σ g, with g masked by the last ReLU, dx by the first.
+
+use super::math::{each, simd, sum, sum2};
+use super::matmul::Target;
+use super::{Buffer, Cpu};
+use crate::constants::{NORM_EPSILON, NORM_MOMENTUM};
+use crate::{Norm, NormStatistics, Relu, View, ViewMut};
+
+/// relu that keeps NaN.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// With the statistics of this batch.
+pub(super) fn train(x: View<Cpu>, norm: Norm<Cpu>, statistics: NormStatistics<Cpu>, residual: Option<View<Cpu>>, y: ViewMut<Cpu>) {
+    let (shape, n) = (x.shape, x.shape.plane());
+    let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
+    let [mean, inverse_std, running_mean, running_variance] =
+        [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance].map(|b| Target::rows(b, 1));
+    each(shape.channels, shape.len(), |channel| {
+        let x = &x[channel * n..][..n];
+        let (average, variance) = simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
+        let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
+        // SAFETY: each task has its own channel of every array.
+        let (y, [m, s, rm, rv]) = unsafe {
+            (y.row(channel, n), [mean, inverse_std, running_mean, running_variance].map(|target| &mut target.row(channel, 1)[0]))
+        };
+        (*m, *s) = (average, inverse);
+        let unbiased = variance * n as f32 / (n.max(2) - 1) as f32;
+        *rm += NORM_MOMENTUM * (average - *rm);
+        *rv += NORM_MOMENTUM * (unbiased - *rv);
+        let scale = norm.scale[channel] * inverse;
+        let shift = (-scale).mul_add(average, norm.shift[channel]);
+        apply(x, scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
+    });
+}
+
+/// With the running statistics.
+pub(super) fn eval(
+    x: View<Cpu>,
+    norm: Norm<Cpu>,
+    running_mean: &Buffer,
+    running_variance: &Buffer,
+    residual: Option<View<Cpu>>,
+    y: ViewMut<Cpu>,
+) {
+    let (shape, n) = (x.shape, x.shape.plane());
+    let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
+    each(shape.channels, shape.len(), |channel| {
+        let scale = norm.scale[channel] / (running_variance[channel] + NORM_EPSILON).sqrt();
+        let shift = (-scale).mul_add(running_mean[channel], norm.shift[channel]);
+        // SAFETY: each task has its own channel.
+        let y = unsafe { y.row(channel, n) };
+        apply(&x[channel * n..][..n], scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
+    });
+}
+
+/// Mean and biased variance, the latter about the mean: no cancellation.
+#[inline(always)]
+fn moments(n: usize, x: impl Fn(usize) -> f32) -> (f32, f32) {
+    let mean = sum(n, &x) / n as f32;
+    let variance = sum(n, |i| (x(i) - mean) * (x(i) - mean)) / n as f32;
+    (mean, variance)
+}
+
+fn apply(x: &[f32], scale: f32, shift: f32, order: Relu, residual: Option<&[f32]>, y: &mut [f32]) {
+    let pairs = y.iter_mut().zip(x);
+    simd!(match (order, residual) {
+        (Relu::Absent, _) => pairs.for_each(|(y, &x)| *y = x.mul_add(scale, shift)),
+        (Relu::Before, _) => pairs.for_each(|(y, &x)| *y = relu(x).mul_add(scale, shift)),
+        (Relu::After, None) => pairs.for_each(|(y, &x)| *y = relu(x.mul_add(scale, shift))),
+        (Relu::After, Some(r)) => pairs.zip(r).for_each(|((y, &x), &r)| *y = relu(x.mul_add(scale, shift) + r)),
+    });
+}
+
+/// `d`: dy in, dx out.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn backward(
+    x: View<Cpu>,
+    y: View<Cpu>,
+    norm: Norm<Cpu>,
+    mean: &Buffer,
+    inverse_std: &Buffer,
+    d: ViewMut<Cpu>,
+    dresidual: Option<ViewMut<Cpu>>,
+    dscale: &mut Buffer,
+    dshift: &mut Buffer,
+) {
+    let (shape, n) = (x.shape, x.shape.plane());
+    let (x, y, d) = (x.slice(), y.slice(), Target::rows(d.slice(), n));
+    let dresidual = dresidual.map(|d| Target::rows(d.slice(), n));
+    let (dscale, dshift) = (Target::rows(dscale, 1), Target::rows(dshift, 1));
+    each(shape.channels, shape.len(), |channel| {
+        let (x, y) = (&x[channel * n..][..n], &y[channel * n..][..n]);
+        // SAFETY: each task has its own channel of every array.
+        let (d, dscale, dshift) = unsafe { (d.row(channel, n), dscale.row(channel, 1), dshift.row(channel, 1)) };
+        // SAFETY: as above.
+        let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
+        let (mean, inverse) = (mean[channel], inverse_std[channel]);
+        simd!({
+            if norm.relu == Relu::After {
+                d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
+            }
+            if let Some(dresidual) = dresidual {
+                dresidual.copy_from_slice(d);
+            }
+            let before = norm.relu == Relu::Before;
+            let (sum_d, sum_dx) =
+                if before { sum2(n, |i| (d[i], d[i] * (relu(x[i]) - mean))) } else { sum2(n, |i| (d[i], d[i] * (x[i] - mean))) };
+            dscale[0] = sum_dx * inverse;
+            dshift[0] = sum_d;
+            // dx = a·g + b·u + c
+            let a = norm.scale[channel] * inverse;
+            let b = -a * inverse * inverse * sum_dx / n as f32;
+            let c = -a * sum_d / n as f32 - b * mean;
+            if before {
+                d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });
+            } else {
+                d.iter_mut().zip(x).for_each(|(d, &x)| *d = a * *d + b * x + c);
+            }
+        });
+    });
+}

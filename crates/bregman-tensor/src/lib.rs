@@ -1,0 +1,16 @@
+//! Arrays on a device and the kernels over them: what a training step of our networks needs, and nothing else.
+//!
+//! [`Backend`] is the whole contract; [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time. Layers
+//! (`bregman-nn`) are generic over it.
+
+mod backend;
+mod cpu;
+mod error;
+mod shape;
+mod tensor;
+
+pub use backend::{Activation, Backend, Margin, Norm, NormStatistics, Relu, Start, Storage, Weight, constants};
+pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, kernels};
+pub use error::{Error, Result};
+pub use shape::{Block, Conv, Shape};
+pub use tensor::{Tensor, View, ViewMut};

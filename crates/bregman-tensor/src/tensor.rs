@@ -1,0 +1,93 @@
+//! Activations on a device: an owner, and views of some of its channels, so that splitting and concatenating channels copies nothing.
+
+use std::ops::Range;
+
+use crate::{Backend, Result, Shape, Storage};
+
+/// An owned activation. Its memory is kept when it shrinks, so steady training does not allocate.
+pub struct Tensor<B: Backend> {
+    data: B::Buffer,
+    shape: Shape,
+    capacity: usize,
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Nothing yet; [`Tensor::resize`] gives it a shape.
+    pub fn empty(backend: &B) -> Result<Self> {
+        Ok(Self { data: backend.alloc(0, Storage::Activation)?, shape: Shape::default(), capacity: 0 })
+    }
+
+    /// Gives it this shape. The values are unspecified afterwards: whoever resizes, writes.
+    pub fn resize(&mut self, backend: &B, shape: Shape) -> Result<()> {
+        if shape.len() > self.capacity {
+            self.data = backend.alloc(shape.len(), Storage::Activation)?;
+            self.capacity = shape.len();
+        }
+        self.shape = shape;
+        Ok(())
+    }
+
+    /// The shape last given.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How many values fit without allocating.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// All channels.
+    pub fn view(&self) -> View<'_, B> {
+        self.channels(0..self.shape.channels)
+    }
+
+    /// All channels, to write.
+    pub fn view_mut(&mut self) -> ViewMut<'_, B> {
+        self.channels_mut(0..self.shape.channels)
+    }
+
+    /// Some channels.
+    pub fn channels(&self, range: Range<usize>) -> View<'_, B> {
+        assert!(range.end <= self.shape.channels, "channels {range:?} of {:?}", self.shape);
+        View { data: &self.data, first: range.start, of: self.shape.channels, shape: self.shape.with_channels(range.len()) }
+    }
+
+    /// Some channels, to write.
+    pub fn channels_mut(&mut self, range: Range<usize>) -> ViewMut<'_, B> {
+        assert!(range.end <= self.shape.channels, "channels {range:?} of {:?}", self.shape);
+        ViewMut { data: &mut self.data, first: range.start, of: self.shape.channels, shape: self.shape.with_channels(range.len()) }
+    }
+}
+
+/// Channels `first .. first + shape.channels` of a tensor with `of` channels.
+pub struct View<'a, B: Backend> {
+    /// The whole tensor's memory.
+    pub data: &'a B::Buffer,
+    /// First channel seen.
+    pub first: usize,
+    /// Channels of the whole tensor.
+    pub of: usize,
+    /// The shape seen.
+    pub shape: Shape,
+}
+
+impl<B: Backend> Clone for View<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for View<'_, B> {}
+
+/// As [`View`], to write.
+pub struct ViewMut<'a, B: Backend> {
+    /// The whole tensor's memory.
+    pub data: &'a mut B::Buffer,
+    /// First channel seen.
+    pub first: usize,
+    /// Channels of the whole tensor.
+    pub of: usize,
+    /// The shape seen.
+    pub shape: Shape,
+}
