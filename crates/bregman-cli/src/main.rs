@@ -30,6 +30,8 @@ enum Command {
     Synth(commands::synth::Args),
     /// Pack a corpus into tar shards
     Shard(commands::shard::Args),
+    /// Train dense, adaptive and pruned networks on synthetic voices and compare them
+    Demo(commands::demo::Args),
     /// Train a network to an exact sparsity
     Train(commands::train::Args),
     /// Train and evaluate a recipe with every combination of some settings
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => commands::prepare::run(args),
         Command::Synth(args) => commands::synth::run(args),
         Command::Shard(args) => commands::shard::run(args),
+        Command::Demo(args) => commands::demo::run(args),
         Command::Train(args) => commands::train::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),

@@ -44,7 +44,8 @@ fn place(epochs: u32) -> (tempfile::TempDir, PathBuf) {
         "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
          [data]\nroot = \"{}\"\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
          [train]\nepochs = {epochs}\nbatch = 4\nsave_every = 3\n\
-         [method]\nkind = \"adaptive\"\ntarget = 0.9\noptimizer = {{ kind = \"adabreg\" }}\nlaw = {{ kind = \"density\" }}\n",
+         [method]\nkind = \"adaptive\"\ntarget = 0.9\noptimizer = {{ kind = \"adabreg\" }}\nlaw = {{ kind = \"density\" }}\n\
+         groups = [{{ initial_sparsity = 0.5 }}]\n",
         voices.display()
     );
     std::fs::write(&recipe, content).unwrap();

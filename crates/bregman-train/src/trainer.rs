@@ -196,7 +196,7 @@ impl<'a> Trainer<'a> {
         }
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(self.model.params_mut(), lr) {
+        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, self.model.params_mut(), lr) {
             Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => return Err(self.not_finite(error.to_string())),
             result => result?,
         };

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, and what it does with the libraries.
 
+pub(crate) mod demo;
 pub(crate) mod embed;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;

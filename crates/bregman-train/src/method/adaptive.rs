@@ -24,7 +24,7 @@ impl Method for Adaptive {
         Ok(false)
     }
 
-    fn step(&mut self, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
+    fn step(&mut self, _: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
         let (mut values, gradients) = params.values_and_gradients();
         let report = self.0.step(&mut values, &gradients, lr)?;
         Ok(MethodStep { lambda: Some(report.lambda), sparsity: report.sparsity, target: Some(report.target) })

@@ -37,11 +37,11 @@ pub trait Method: Send {
     /// Whatever the method refuses.
     fn begin_epoch(&mut self, epoch: u64, params: &mut Params<Cpu>) -> Result<bool>;
 
-    /// One step with learning rate `lr`, from the gradients in `params`.
+    /// One step of an epoch, counted from 0, with learning rate `lr`, from the gradients in `params`.
     ///
     /// # Errors
     /// A gradient that is not finite.
-    fn step(&mut self, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep>;
+    fn step(&mut self, epoch: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep>;
 
     /// The optimizer with its state and statistics.
     fn optimizer(&self) -> &Optimizer;

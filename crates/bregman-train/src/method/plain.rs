@@ -39,7 +39,7 @@ impl Method for Plain {
         Ok(false)
     }
 
-    fn step(&mut self, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
+    fn step(&mut self, _: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
         let (mut values, gradients) = params.values_and_gradients();
         self.optimizer.step(&mut values, &gradients, lr)?;
         Ok(MethodStep { lambda: self.lambda, sparsity: self.sparsity(), target: self.target })

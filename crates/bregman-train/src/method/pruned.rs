@@ -23,8 +23,6 @@ pub(super) struct Pruned {
     pruning: Pruning,
     timing: Timing,
     target: f64,
-    /// The sparsity asked for in this epoch.
-    present: f64,
 }
 
 impl Pruned {
@@ -42,7 +40,7 @@ impl Pruned {
     fn new(rule: Rule, pruning: Pruning, timing: Timing, target: f64, params: &mut Params<Cpu>) -> Result<Self> {
         let groups = Groups::resolve(describe(params), vec![GroupRule::dense()])?;
         let optimizer = Optimizer::new(rule, groups, 1.0, &weights(params))?;
-        Ok(Self { optimizer, pruning, timing, target, present: 0.0 })
+        Ok(Self { optimizer, pruning, timing, target })
     }
 
     /// The share that is dead during an epoch.
@@ -62,16 +60,16 @@ impl Pruned {
 
 impl Method for Pruned {
     fn begin_epoch(&mut self, epoch: u64, params: &mut Params<Cpu>) -> Result<bool> {
-        self.present = self.share(epoch);
+        let share = self.share(epoch);
         let before = epoch.checked_sub(1).map_or(0.0, |before| self.share(before));
-        if self.present == before {
+        if share == before {
             return Ok(false);
         }
         let described = self.optimizer.groups().params().to_vec();
         let chosen: Vec<usize> = (0..described.len()).filter(|&tensor| described[tensor].role.is_weight()).collect();
         let theta = weights(params);
         let layers: Vec<_> = chosen.iter().map(|&tensor| (&described[tensor], theta[tensor])).collect();
-        let masks = self.pruning.masks(&layers, self.present)?;
+        let masks = self.pruning.masks(&layers, share)?;
         for (tensor, mask) in chosen.into_iter().zip(masks) {
             let value = &mut params.all_mut()[tensor].value;
             value.iter_mut().zip(&mask).filter(|(_, lives)| !**lives).for_each(|(weight, _)| *weight = 0.0);
@@ -80,10 +78,10 @@ impl Method for Pruned {
         Ok(true)
     }
 
-    fn step(&mut self, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
+    fn step(&mut self, epoch: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
         let (mut values, gradients) = params.values_and_gradients();
         self.optimizer.step(&mut values, &gradients, lr)?;
-        Ok(MethodStep { lambda: None, sparsity: self.sparsity(), target: Some(self.present) })
+        Ok(MethodStep { lambda: None, sparsity: self.sparsity(), target: Some(self.share(epoch)) })
     }
 
     fn optimizer(&self) -> &Optimizer {

@@ -9,13 +9,13 @@ use bregman_train::{Experiment, Observer, Outcome, Result, StepRecord, Trainer};
 use serde_json::Value;
 
 /// Five synthetic speakers, eight utterances each.
-pub fn corpus(folder: &Path) {
+pub(crate) fn corpus(folder: &Path) {
     let config = SynthConfig { speakers: 6, utterances: 8, held_out: 1, seconds: [0.7, 0.8], ..SynthConfig::default() };
     SynthCorpus::new(config).unwrap().write(folder, false, &()).unwrap();
 }
 
 /// A tiny ResNet on that corpus: four epochs of eight steps.
-pub fn recipe(root: &Path, method: &str, settings: &[&str]) -> Experiment {
+pub(crate) fn recipe(root: &Path, method: &str, settings: &[&str]) -> Experiment {
     let text = format!(
         "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
          [data]\nroot = \"{}\"\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
@@ -26,19 +26,19 @@ pub fn recipe(root: &Path, method: &str, settings: &[&str]) -> Experiment {
 }
 
 /// Runs an experiment to its end.
-pub fn train(experiment: Experiment, run: &Path) -> Result<Outcome> {
+pub(crate) fn train(experiment: Experiment, run: &Path) -> Result<Outcome> {
     Trainer::new(experiment, run, &())?.run(&AtomicBool::new(false))
 }
 
 /// Asks a run to stop after this many of its steps.
-pub struct StopAfter {
-    pub steps: u64,
+pub(crate) struct StopAfter {
+    pub(crate) steps: u64,
     taken: AtomicU64,
-    pub stop: AtomicBool,
+    pub(crate) stop: AtomicBool,
 }
 
 impl StopAfter {
-    pub fn new(steps: u64) -> Self {
+    pub(crate) fn new(steps: u64) -> Self {
         Self { steps, taken: AtomicU64::new(0), stop: AtomicBool::new(false) }
     }
 }
@@ -52,7 +52,7 @@ impl Observer for StopAfter {
 }
 
 /// The lines of a run's log without what depends on the clock.
-pub fn metrics(run: &Path) -> Vec<Value> {
+pub(crate) fn metrics(run: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let timeless = |line: &str| {
         let mut value: Value = serde_json::from_str(line).unwrap();
@@ -65,6 +65,15 @@ pub fn metrics(run: &Path) -> Vec<Value> {
 }
 
 /// The weights of a checkpoint, byte for byte.
-pub fn weights(run: &Path, checkpoint: &str) -> Vec<u8> {
+pub(crate) fn weights(run: &Path, checkpoint: &str) -> Vec<u8> {
     std::fs::read(run.join(checkpoint).join("model.safetensors")).unwrap()
+}
+
+/// Fails with the first line that differs, not with both logs.
+pub(crate) fn assert_same_metrics(a: &Path, b: &Path, what: &str) {
+    let (a, b) = (metrics(a), metrics(b));
+    for (line, (a, b)) in a.iter().zip(&b).enumerate() {
+        assert_eq!(a, b, "{what}, line {}", line + 1);
+    }
+    assert_eq!(a.len(), b.len(), "{what}");
 }
