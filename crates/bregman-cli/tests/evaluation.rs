@@ -255,6 +255,12 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     assert!(again.as_array().unwrap().iter().all(|row| row["status"] == "skipped" && row["eer"].is_number()), "{again}");
     assert!(again[0]["sparsity"] != again[1]["sparsity"]);
 
+    // Finished with other settings is not finished.
+    let longer = sweep(&["--set", "method.target=0.4,0.7", "--set", "train.epochs=2"], &world.recipe);
+    let rows: Value = serde_json::from_slice(&longer.stdout).unwrap();
+    assert_eq!((longer.status.code(), rows[0]["status"].as_str()), (Some(1), Some("failed")));
+    assert!(rows[0]["problem"].as_str().unwrap().contains("other settings"), "{rows}");
+
     // A mistake in the settings shows before anything runs; a run that fails is reported and the others finish.
     assert!(mistake(&sweep(&["--set", "method.target=0.4,2.0"], &world.recipe)).contains("target"));
     let seeds = sweep(&["--set", "data.root=/nowhere", "--set", "seed=1,2"], &world.recipe);

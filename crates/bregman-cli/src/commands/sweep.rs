@@ -159,7 +159,10 @@ fn one(args: &Args, settings: &[String]) -> Row {
     // What stays the same in all runs need not stand in their names.
     let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
     let run = args.out.join(folder_name(&varied));
-    let had_finished = state(&run.join("last")).is_some_and(|state| state.finished);
+    // A run with other settings in this folder is no reason to skip; `bregman train` will refuse to continue it and say why.
+    let asked = Experiment::read(&args.recipe, settings);
+    let same = || Experiment::read(&run.join("config.toml"), &[] as &[&str]).is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved));
+    let had_finished = state(&run.join("last")).is_some_and(|state| state.finished) && same();
     let mut row = Row {
         run: run.clone(),
         settings: varied,
@@ -183,7 +186,7 @@ fn one(args: &Args, settings: &[String]) -> Row {
         }
         let chosen = checkpoint_folder(&run).ok().and_then(|folder| state(&folder));
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
-        row.lambda = chosen.as_ref().and_then(|state| state.loops.last()).map(|control| control.lambda);
+        row.lambda = chosen.as_ref().and_then(State::mean_lambda);
         row.seconds = state(&run.join("last")).map(|state| state.seconds);
         let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>| -> Result<Option<f64>, String> {
             let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
