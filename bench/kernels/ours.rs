@@ -1,61 +1,72 @@
-//! Sparse f32 and dense bf16 products against dense f32 (`gemm`) and PyTorch, on the layers of ECAPA-TDNN C1024.
+//! Sparse f32 and dense bf16 products against dense f32 (`gemm`) and PyTorch, on layers of ECAPA-TDNN C1024 and ResNet34.
 //!
 //! `bench/run kernels [THREADS]`; see README.md.
 
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_tensor::kernels::bf16::{self, Kernel, Packed};
-use bregman_tensor::kernels::columns::{Plain, Shifted};
+use bregman_tensor::kernels::columns::{Geometry, Plain, Window};
+use bregman_tensor::kernels::cost::{Dense, Product};
 use bregman_tensor::kernels::output::{Output, Start};
 use bregman_tensor::kernels::sparse::SparseMatrix;
 use rayon::prelude::*;
 
 const ITEMS: usize = 8;
-const FRAMES: usize = 300;
-const DILATION: usize = 2;
 const REPEATS: usize = 7;
 const ZEROS: [f32; 5] = [0.5, 0.75, 0.9, 0.95, 0.99];
 
-/// A layer: weights `[out, channels, taps]`.
+/// A layer: weights `[out, channels, kernel]` over maps of this size, padded so that the size stays.
 struct Layer {
     name: &'static str,
     out: usize,
     channels: usize,
-    taps: usize,
+    kernel: [usize; 2],
+    dilation: usize,
+    map: [usize; 2],
 }
 
-const LAYERS: [Layer; 3] = [
-    Layer { name: "block", out: 1024, channels: 1024, taps: 1 },
-    Layer { name: "aggregate", out: 1536, channels: 3072, taps: 1 },
-    Layer { name: "res2", out: 128, channels: 128, taps: 3 },
+const LAYERS: [Layer; 5] = [
+    Layer { name: "block", out: 1024, channels: 1024, kernel: [1, 1], dilation: 1, map: [1, 300] },
+    Layer { name: "aggregate", out: 1536, channels: 3072, kernel: [1, 1], dilation: 1, map: [1, 300] },
+    Layer { name: "res2", out: 128, channels: 128, kernel: [1, 3], dilation: 2, map: [1, 300] },
+    Layer { name: "resnet1", out: 32, channels: 32, kernel: [3, 3], dilation: 1, map: [80, 300] },
+    Layer { name: "resnet3", out: 128, channels: 128, kernel: [3, 3], dilation: 1, map: [20, 75] },
 ];
 
 fn main() {
     let threads = std::env::args().nth(1).map_or(2, |text| text.parse().expect("THREADS is a number"));
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().expect("a thread pool");
-    let shape = |layer: &Layer| format!("{}x{}x{}", layer.out, layer.channels, layer.taps);
+    let shape = |Layer { out, channels, kernel, dilation, map, .. }: &Layer| {
+        let numbers = [*out, *channels, kernel[0], kernel[1], *dilation, map[0], map[1]];
+        numbers.map(|number| number.to_string()).join("x")
+    };
+    let label = |layer: &Layer| format!("{} {}×{}", layer.name, layer.out, layer.columns());
     let shapes: Vec<String> = LAYERS.iter().map(shape).collect();
     let (threads_text, repeats_text) = (threads.to_string(), REPEATS.to_string());
     let args: Vec<&str> = [&threads_text, &repeats_text].into_iter().chain(&shapes).map(String::as_str).collect();
     let theirs = peer("kernels", &args);
     let torch = |layer: &Layer, what: &str| theirs[format!("{}-{what}", shape(layer))].as_f64().expect("a time of the peer");
 
-    println!("{threads} threads, {ITEMS} items of {FRAMES} frames, medians in ms; bf16 kernel: {:?}\n", Kernel::best());
+    println!("{threads} threads, {ITEMS} items, medians in ms; bf16 kernel: {:?}\n", Kernel::best());
     let mut ratios = Vec::new();
     let mut rows = Vec::new();
     for layer in &LAYERS {
         let dense = layer.dense_f32();
         for zeros in ZEROS {
-            let [refresh, y, dx] = layer.sparse(zeros);
+            let [refresh, y, dx, rounded] = layer.sparse(zeros);
             let (torch_y, torch_dx) = (torch(layer, "f32-y"), torch(layer, "f32-dx"));
             let percent = (zeros * 100.0).round();
-            let mut row = vec![format!("{} {}", layer.name, shape(layer)), format!("{percent} %")];
-            row.extend([refresh, y, dx, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
+            let mut row = vec![label(layer), format!("{percent} %")];
+            row.extend([refresh, y, dx, rounded, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
             row.push(format!("{:.1}×", dense / y));
+            row.push(
+                if (layer.product(zeros).prefers_sparse(Dense::F32)) == (y + dx < 2.0 * dense) { "right" } else { "wrong" }.to_string(),
+            );
             rows.push(row);
             ratios.push((format!("sparse-{}-{percent}", layer.name), y + dx, torch_y + torch_dx));
+            ratios.push((format!("sparse-bf16-{}-{percent}", layer.name), rounded, torch(layer, "bf16-y")));
         }
     }
-    table(&["sparse f32", "zeros", "refresh", "Y", "dX", "gemm Y", "torch Y", "torch dX", "gemm/ours"], &rows);
+    table(&["sparse f32", "zeros", "refresh", "Y", "dX", "bf16 Y", "gemm Y", "torch Y", "torch dX", "gemm/ours", "choice"], &rows);
     println!();
 
     let mut rows = Vec::new();
@@ -63,8 +74,8 @@ fn main() {
         let times = layer.bf16();
         for (product, ours) in ["y", "dx", "dw"].into_iter().zip(times) {
             let [narrow, wide] = ["bf16", "f32"].map(|precision| torch(layer, &format!("{precision}-{product}")));
-            let gflops = 2e-6 * (layer.out * layer.columns() * ITEMS * FRAMES) as f64 / ours;
-            let mut row = vec![format!("{} {}", layer.name, shape(layer)), product.to_string()];
+            let gflops = 2e-6 * (layer.out * layer.columns() * ITEMS * layer.positions()) as f64 / ours;
+            let mut row = vec![label(layer), product.to_string()];
             row.extend([ours, narrow, wide].map(|ms| format!("{ms:.2}")));
             row.push(format!("{gflops:.0}"));
             rows.push(row);
@@ -77,8 +88,16 @@ fn main() {
 }
 
 impl Layer {
+    fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
     fn columns(&self) -> usize {
-        self.channels * self.taps
+        self.channels * self.taps()
+    }
+
+    fn positions(&self) -> usize {
+        self.map[0] * self.map[1]
     }
 
     /// Weights with the given share of zeros, X and dY.
@@ -91,34 +110,64 @@ impl Layer {
             (state >> 40) as f32 / (1u64 << 24) as f32
         };
         let weights = (0..self.out * self.columns()).map(|_| if unit() < zeros { 0.0 } else { unit() - 0.5 }).collect();
-        let mut values = |rows: usize| (0..rows * ITEMS * FRAMES).map(|_| unit() - 0.5).collect();
+        let mut values = |rows: usize| (0..rows * ITEMS * self.positions()).map(|_| unit() - 0.5).collect();
         [weights, values(self.channels), values(self.out)]
     }
 
-    /// X as the forward product sees it; channels first, items side by side, as our engine keeps activations.
-    fn forward<'a>(&self, x: &'a [f32]) -> Shifted<'a> {
-        let view = Plain::strided(x, [ITEMS, self.channels, FRAMES], ITEMS * FRAMES, FRAMES);
-        Shifted::forward(view, self.taps, DILATION, DILATION * (self.taps / 2))
+    /// What the cost model sees.
+    fn product(&self, zeros: f32) -> Product {
+        let nonzeros = ((1.0 - zeros) * (self.out * self.columns()) as f32) as usize;
+        Product { rows: self.out, columns: self.columns(), nonzeros }
     }
 
-    /// dY as the input gradient sees it.
-    fn backward<'a>(&self, dy: &'a [f32]) -> Shifted<'a> {
-        let view = Plain::strided(dy, [ITEMS, self.out, FRAMES], ITEMS * FRAMES, FRAMES);
-        Shifted::backward(view, self.taps, DILATION, DILATION * (self.taps / 2))
+    fn geometry(&self) -> Geometry {
+        let padding = self.kernel.map(|taps| self.dilation * (taps / 2));
+        Geometry { input: self.map, kernel: self.kernel, stride: [1, 1], padding, dilation: [self.dilation; 2] }
+    }
+
+    /// Activations as our engine keeps them, channels first: for pointwise layers one long item.
+    fn layout(&self, rows: usize) -> ([usize; 3], usize, usize) {
+        let (plane, positions) = (ITEMS * self.positions(), self.positions());
+        if self.taps() == 1 { ([1, rows, plane], plane, 0) } else { ([ITEMS, rows, positions], plane, positions) }
+    }
+
+    fn plain<'a>(&self, rows: usize, data: &'a [f32]) -> Plain<'a> {
+        let (size, stride, item_stride) = self.layout(rows);
+        Plain::strided(data, size, stride, item_stride)
     }
 
     fn output<'a>(&self, rows: usize, data: &'a mut [f32]) -> Output<'a> {
-        Output::strided(data, [ITEMS, rows, FRAMES], ITEMS * FRAMES, FRAMES)
+        let (size, stride, item_stride) = self.layout(rows);
+        Output::strided(data, size, stride, item_stride)
     }
 
-    /// Refresh, Y and dX.
-    fn sparse(&self, zeros: f32) -> [f64; 3] {
+    /// Refresh, Y, dX, and Y with X rounded to bf16.
+    fn sparse(&self, zeros: f32) -> [f64; 4] {
         let [weights, mut x, mut dy] = self.data(zeros);
-        let mut w = SparseMatrix::new(self.out, self.channels, self.taps);
+        let mut w = SparseMatrix::new(self.out, self.channels, self.taps());
         let refresh = median_ms(1, REPEATS, || w.refresh(&weights, self.columns()));
-        let y = median_ms(1, REPEATS, || w.multiply(&self.forward(&x), Start::Zero, &self.output(self.out, &mut dy)));
-        let dx = median_ms(1, REPEATS, || w.multiply_transposed(&self.backward(&dy), Start::Zero, &self.output(self.channels, &mut x)));
-        [refresh, y, dx]
+        let y = median_ms(1, REPEATS, || {
+            let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
+            match self.taps() {
+                1 => w.multiply(&x, Start::Zero, &y),
+                _ => w.multiply(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+            }
+        });
+        let dx = median_ms(1, REPEATS, || {
+            let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
+            match self.taps() {
+                1 => w.multiply_transposed(&dy, Start::Zero, &dx),
+                _ => w.multiply_transposed(&Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+            }
+        });
+        let rounded = median_ms(1, REPEATS, || {
+            let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
+            match self.taps() {
+                1 => w.multiply_rounded(&x, Start::Zero, &y),
+                _ => w.multiply_rounded(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+            }
+        });
+        [refresh, y, dx, rounded]
     }
 
     /// Y, dX and dW, each with the packing of both operands.
@@ -128,33 +177,45 @@ impl Layer {
         let (columns, mut dw) = (self.columns(), vec![0.0; weights.len()]);
         let y = median_ms(1, REPEATS, || {
             a.pack(&weights, self.out, columns, columns);
-            bf16::multiply(&a, &self.forward(&x), Start::Zero, &self.output(self.out, &mut dy));
+            let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
+            match self.taps() {
+                1 => bf16::multiply(&a, &x, Start::Zero, &y),
+                _ => bf16::multiply(&a, &Window::forward(x, &self.geometry()), Start::Zero, &y),
+            }
         });
         let dx = median_ms(1, REPEATS, || {
-            a.pack_transposed(&weights, self.out, self.channels, self.taps, columns);
-            bf16::multiply(&a, &self.backward(&dy), Start::Zero, &self.output(self.channels, &mut x));
+            a.pack_transposed(&weights, self.out, self.channels, self.taps(), columns);
+            let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
+            match self.taps() {
+                1 => bf16::multiply(&a, &dy, Start::Zero, &dx),
+                _ => bf16::multiply(&a, &Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+            }
         });
         let dw = median_ms(1, REPEATS, || {
-            a.pack_batch(&Plain::strided(&dy, [ITEMS, self.out, FRAMES], ITEMS * FRAMES, FRAMES));
-            bf16::gradient(&a, &self.forward(&x), Start::Zero, &Output::new(&mut dw, 1, self.out, columns));
+            a.pack_batch(&self.plain(self.out, &dy));
+            let (x, dw) = (self.plain(self.channels, &x), Output::new(&mut dw, 1, self.out, columns));
+            match self.taps() {
+                1 => bf16::gradient(&a, &x, Start::Zero, &dw),
+                _ => bf16::gradient(&a, &Window::forward(x, &self.geometry()), Start::Zero, &dw),
+            }
         });
         [y, dx, dw]
     }
 
-    /// Y by `gemm`, on a stored X of as many rows as the weights have columns, one item per task.
+    /// Y by `gemm`, one item per task, on an X stored with as many rows as the weights have columns (the same for all items).
     fn dense_f32(&self) -> f64 {
-        let (out, columns) = (self.out, self.columns());
-        let x = vec![0.5f32; ITEMS * columns * FRAMES];
-        let mut y = vec![0.0f32; ITEMS * out * FRAMES];
+        let (out, columns, len) = (self.out, self.columns(), self.positions());
+        let x = vec![0.5f32; columns * len];
+        let mut y = vec![0.0f32; ITEMS * out * len];
         let [weights, ..] = self.data(0.0);
         median_ms(1, REPEATS, || {
-            y.par_chunks_mut(out * FRAMES).zip(x.par_chunks(columns * FRAMES)).for_each(|(y, x)| {
-                let [row, narrow] = [FRAMES as isize, columns as isize];
+            y.par_chunks_mut(out * len).for_each(|y| {
+                let [row, narrow] = [len as isize, columns as isize];
                 let none = gemm::Parallelism::None;
-                // SAFETY: y is out × frames, the weights out × columns, x columns × frames, all row-major.
+                // SAFETY: y is out × len, the weights out × columns, x columns × len, all row-major.
                 unsafe {
                     let (y, w, x) = (y.as_mut_ptr(), weights.as_ptr(), x.as_ptr());
-                    gemm::gemm(out, FRAMES, columns, y, 1, row, false, w, 1, narrow, x, 1, row, 0.0, 1.0, false, false, false, none);
+                    gemm::gemm(out, len, columns, y, 1, row, false, w, 1, narrow, x, 1, row, 0.0, 1.0, false, false, false, none);
                 }
             });
         })

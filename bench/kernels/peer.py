@@ -2,7 +2,7 @@
 
 Pointwise layers are plain matrix products over the whole batch, the layout that suits PyTorch best; the others are convolutions.
 bf16 operands are converted beforehand, which is in PyTorch's favour: our times include the conversion.
-usage: peer.py THREADS REPEATS OUTxINxTAPS…
+usage: peer.py THREADS REPEATS OUTxINxHIGHxWIDExDILATIONxHEIGHTxWIDTH…
 """
 
 import json
@@ -13,7 +13,7 @@ import time
 import torch
 from torch.nn import functional, grad
 
-ITEMS, FRAMES, DILATION = 8, 300, 2
+ITEMS = 8
 
 
 def median_ms(call, repeats):
@@ -26,20 +26,20 @@ def median_ms(call, repeats):
     return statistics.median(times)
 
 
-def products(out, channels, taps, dtype):
-    if taps == 1:
+def products(out, channels, high, wide, dilation, height, width, dtype):
+    if high * wide == 1:
         w = torch.randn(out, channels).to(dtype)
-        x = torch.randn(channels, ITEMS * FRAMES).to(dtype)
-        dy = torch.randn(out, ITEMS * FRAMES).to(dtype)
+        x = torch.randn(channels, ITEMS * height * width).to(dtype)
+        dy = torch.randn(out, ITEMS * height * width).to(dtype)
         return {"y": lambda: w @ x, "dx": lambda: w.T @ dy, "dw": lambda: dy @ x.T}
-    w = torch.randn(out, channels, taps).to(dtype)
-    x = torch.randn(ITEMS, channels, FRAMES).to(dtype)
-    dy = torch.randn(ITEMS, out, FRAMES).to(dtype)
-    how = {"padding": DILATION * (taps // 2), "dilation": DILATION}
+    w = torch.randn(out, channels, high, wide).to(dtype)
+    x = torch.randn(ITEMS, channels, height, width).to(dtype)
+    dy = torch.randn(ITEMS, out, height, width).to(dtype)
+    how = {"padding": (dilation * (high // 2), dilation * (wide // 2)), "dilation": dilation}
     return {
-        "y": lambda: functional.conv1d(x, w, **how),
-        "dx": lambda: grad.conv1d_input(x.shape, w, dy, **how),
-        "dw": lambda: grad.conv1d_weight(x, w.shape, dy, **how),
+        "y": lambda: functional.conv2d(x, w, **how),
+        "dx": lambda: grad.conv2d_input(x.shape, w, dy, **how),
+        "dw": lambda: grad.conv2d_weight(x, w.shape, dy, **how),
     }
 
 

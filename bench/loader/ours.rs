@@ -10,7 +10,8 @@ use bregman_speaker::*;
 
 /// Utterances per second that one ECAPA training step on an H200 takes in.
 const NEEDED: f64 = 4000.0;
-const SECONDS: u64 = 5;
+/// Both sides report the best of three windows this long: whatever else runs on the machine can only slow them down.
+const SECONDS: u64 = 2;
 
 fn main() {
     let folder = Folder(std::env::temp_dir().join(format!("bregman-bench-loader-{}", std::process::id())));
@@ -75,11 +76,14 @@ fn rate(source: impl CutSource + 'static) -> f64 {
     for _ in 0..4 {
         take(); // what was prepared ahead does not count
     }
-    let (start, mut utterances) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(SECONDS) {
-        utterances += take();
-    }
-    utterances as f64 / start.elapsed().as_secs_f64()
+    let mut window = || {
+        let (start, mut utterances) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(SECONDS) {
+            utterances += take();
+        }
+        utterances as f64 / start.elapsed().as_secs_f64()
+    };
+    (0..3).map(|_| window()).fold(0.0, f64::max)
 }
 
 /// A folder that goes away with its owner.

@@ -1,7 +1,8 @@
 //! `bench/run optimizer`: one optimizer step over ECAPA C1024 with a 5994-class head, zeros counted, against the step as
 //! published in PyTorch; and the memory bandwidth it reaches against copy and triad on the same machine.
 
-use bregman::{AdaBreg, Groups, LinBreg, Optimizer, Param, Role, Rule};
+use bregman::select::smallest_threshold;
+use bregman::{AdaBreg, Duals, Groups, LinBreg, Optimizer, Param, Role, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use rayon::prelude::*;
 
@@ -42,6 +43,18 @@ fn step_ms(rule: Rule, params: &[Param], arrays: usize) -> (f64, f64) {
     (ms, (elements * arrays * 4) as f64)
 }
 
+/// Milliseconds to find the λ that lets exactly 5 % of the controlled weights live.
+fn quantile_ms(params: &[Param]) -> f64 {
+    let groups = Groups::resolve(params.to_vec(), vec![]).expect("groups");
+    let controlled = groups.controlled();
+    let keep = controlled.iter().map(|&tensor| params[tensor].len() as u64).sum::<u64>() / 20;
+    let optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &values(params, 1.0, 0.1)).expect("optimizer");
+    median_ms(2, 11, || {
+        let lambda = smallest_threshold(keep, |digit, bins| optimizer.histogram(&controlled, digit, bins));
+        assert!(lambda > 0.0);
+    })
+}
+
 /// GB/s of a parallel copy and of a triad a = b + s·c over arrays of the size of the network: bytes read plus written.
 fn ceilings(elements: usize) -> (f64, f64) {
     const CHUNK: usize = 1 << 16;
@@ -67,13 +80,14 @@ fn main() {
     );
 
     let best = |a: f64, b: f64| a.min(b);
-    let (mut linbreg, mut adabreg, mut copy, mut triad) = ((f64::MAX, 0.0), (f64::MAX, 0.0), 0f64, 0f64);
+    let (mut linbreg, mut adabreg, mut quantile, mut copy, mut triad) = ((f64::MAX, 0.0), (f64::MAX, 0.0), f64::MAX, 0f64, 0f64);
     let mut theirs = std::collections::BTreeMap::<String, f64>::new();
     for _ in 0..ROUNDS {
         let (ms, bytes) = step_ms(Rule::LinBreg(LinBreg::default()), &params, 4);
         linbreg = (best(linbreg.0, ms), bytes);
         let (ms, bytes) = step_ms(Rule::AdaBreg(AdaBreg::default()), &params, 8);
         adabreg = (best(adabreg.0, ms), bytes);
+        quantile = best(quantile, quantile_ms(&params));
         let (c, t) = ceilings(elements);
         (copy, triad) = (copy.max(c), triad.max(t));
         for (name, ms) in peer("optimizer", &[&shapes, &threads.to_string()]).as_object().expect("an object") {
@@ -103,7 +117,9 @@ fn main() {
         "\nceiling: copy {copy:.1} GB/s, triad {triad:.1} GB/s; torch's fused Adam, no prox, no count: {:.1} ms\n",
         theirs["fused_adam"]
     );
+    println!("exact quantile of all duals: {quantile:.1} ms, torch.kthvalue on a concatenated copy: {:.1} ms\n", theirs["quantile"]);
     ratio("linbreg", linbreg.0, theirs["linbreg"] + theirs["count"]);
     ratio("adabreg", adabreg.0, theirs["adabreg"] + theirs["count"]);
     ratio("adabreg-vs-fused-adam", adabreg.0, theirs["fused_adam"]);
+    ratio("quantile", quantile, theirs["quantile"]);
 }

@@ -54,6 +54,11 @@ class Reference:
             self.prox(i)
 
     @torch.no_grad()
+    def quantile(self):
+        magnitudes = torch.cat([p.abs().flatten() for p, c in zip(self.dual, self.controlled) if c])
+        return magnitudes.kthvalue(int(0.95 * magnitudes.numel())).values.item()
+
+    @torch.no_grad()
     def sparsity(self):
         zeros = sum((t.abs() <= 1e-12).sum().item() for t, c in zip(self.theta, self.controlled) if c)
         return zeros / sum(t.numel() for t, c in zip(self.theta, self.controlled) if c)
@@ -84,6 +89,7 @@ def main():
         reference = Reference(shapes, lam)
         result[name] = median_ms(getattr(reference, name))
         result["count"] = median_ms(reference.sparsity)
+    result["quantile"] = median_ms(reference.quantile)
     result["fused_adam"] = fused_adam_ms(shapes)
     print(json.dumps(result))
 

@@ -10,13 +10,32 @@ pub fn level(samples: &mut [f32]) {
     if samples.is_empty() {
         return;
     }
-    let count = samples.len() as f64;
-    let mean = samples.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
-    let power = samples.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
-    let gain = if power > f64::from(f32::MIN_POSITIVE) { TARGET_RMS / power.sqrt() } else { 0.0 };
-    for x in samples {
-        *x = ((f64::from(*x) - mean) * gain).clamp(-1.0, 1.0) as f32;
+    let (sum, squares) = sums(samples);
+    let mean = sum / samples.len() as f64;
+    let power = squares / samples.len() as f64 - mean * mean;
+    // Rounding leaves some power in a constant signal; less than this of its square is none.
+    let gain = if power > 1e-12 * mean * mean { TARGET_RMS / power.sqrt() } else { 0.0 };
+    let (mean, gain) = (mean as f32, gain as f32);
+    samples.iter_mut().for_each(|x| *x = ((*x - mean) * gain).clamp(-1.0, 1.0));
+}
+
+/// Mean square; 0 for nothing.
+pub(crate) fn power(samples: &[f32]) -> f64 {
+    sums(samples).1 / samples.len().max(1) as f64
+}
+
+/// Σx and Σx², in eight partial sums each so that no addition waits for the one before.
+fn sums(samples: &[f32]) -> (f64, f64) {
+    let (eights, rest) = samples.as_chunks::<8>();
+    let (mut sum, mut squares) = ([0f64; 8], [0f64; 8]);
+    for eight in eights {
+        for (i, &x) in eight.iter().enumerate() {
+            sum[i] += f64::from(x);
+            squares[i] += f64::from(x) * f64::from(x);
+        }
     }
+    let add = |(sum, squares): (f64, f64), &x: &f32| (sum + f64::from(x), squares + f64::from(x).powi(2));
+    rest.iter().fold((sum.iter().sum(), squares.iter().sum()), add)
 }
 
 /// Non-overlapping ranges of exactly `seconds` from the start; the rest at the end is left out.

@@ -3,6 +3,33 @@
 //! ```text
 //! file ─▶ decode (any rate, mono) ─▶ resample (16 kHz) ─▶ level ─▶ cut ─▶ filterbank ─▶ mean subtraction
 //! ```
+//!
+//! | step | here |
+//! | --- | --- |
+//! | WAV, FLAC, MP3, M4A/AAC, Ogg Vorbis to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`]; [`probe`] for the header alone |
+//! | 16 kHz | [`resample`], [`load_16k`] |
+//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; only the speech: [`Vad`] |
+//! | features | [`Fbank`] for whole utterances, [`FbankStream`] for sound that is still arriving |
+//! | variety, off by default | [`Augment`] |
+//!
+//! The filterbank equals SpeechBrain's or Kaldi's to single precision ([`FbankConfig`]); its settings are data that travel with a model.
+//! Arbitrary bytes give an error or sound, never a panic; errors name the file.
+//!
+//! ```
+//! use bregman_audio::{Fbank, FbankConfig, cut, level};
+//!
+//! # fn main() -> bregman_audio::Result<()> {
+//! let mut samples: Vec<f32> = (0..100_000).map(|i| (i as f32 * 0.05).sin()).collect(); // or load_16k("speech.flac")?
+//! level(&mut samples);
+//! let mut fbank = Fbank::new(FbankConfig::speechbrain())?;
+//! for piece in cut(samples.len(), 16_000, 3.0) {
+//!     let mut features = fbank.compute(&samples[piece]);
+//!     features.subtract_mean();
+//!     assert_eq!((features.frames, features.bins), (301, 80));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod augment;
@@ -23,6 +50,9 @@ pub use resample::resample;
 pub use vad::Vad;
 pub use wav::{wav_bytes, write_wav};
 
+/// The rate that everything after loading works at.
+pub const RATE: u32 = 16_000;
+
 /// Mono sound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audio {
@@ -39,12 +69,12 @@ impl Audio {
     }
 }
 
-/// The rate that everything after loading works at.
-pub const RATE: u32 = 16_000;
-
-/// Decodes a file and resamples it to 16 kHz.
+/// Decodes a file to mono at 16 kHz.
 pub fn load_16k(path: impl AsRef<std::path::Path>) -> Result<Vec<f32>> {
     let path = path.as_ref();
     let audio = decode_file(path)?;
+    if audio.rate == RATE {
+        return Ok(audio.samples);
+    }
     resample(&audio, RATE).map_err(|error| error.in_file(path)).map(|audio| audio.samples)
 }

@@ -41,3 +41,47 @@ fn gcd(a: u32, b: u32) -> u32 {
 fn broken(error: impl std::fmt::Display) -> Error {
     Error::Decode { reason: format!("resampling failed: {error}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tone(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
+        (0..(seconds * f64::from(rate)) as usize).map(|i| (std::f64::consts::TAU * hz * i as f64 / f64::from(rate)).sin() as f32).collect()
+    }
+
+    /// Away from the ends, where the filter sees silence beyond the signal.
+    fn middle(samples: &[f32]) -> &[f32] {
+        &samples[samples.len() / 4..samples.len() * 3 / 4]
+    }
+
+    #[test]
+    fn a_tone_stays_the_same_tone_in_time_and_amplitude() {
+        for rate in [8_000, 11_025, 22_050, 32_000, 44_100, 48_000, 96_000] {
+            let resampled = resample(&Audio { samples: tone(1000.0, rate, 1.0), rate }, 16_000).unwrap();
+            assert_eq!((resampled.rate, resampled.samples.len()), (16_000, 16_000));
+            let expected = tone(1000.0, 16_000, 1.0);
+            let worst = middle(&resampled.samples).iter().zip(middle(&expected)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-3, "{rate}: {worst}");
+        }
+    }
+
+    #[test]
+    fn what_the_new_rate_cannot_hold_is_removed() {
+        for hz in [8_500.0, 12_000.0, 20_000.0] {
+            let resampled = resample(&Audio { samples: tone(hz, 48_000, 1.0), rate: 48_000 }, 16_000).unwrap();
+            let loudest = middle(&resampled.samples).iter().fold(0f32, |loudest, x| loudest.max(x.abs()));
+            assert!(loudest < 1e-3, "{hz} Hz: {loudest}");
+        }
+    }
+
+    #[test]
+    fn odd_lengths_and_rates_give_the_stated_length() {
+        for (rate, length) in [(44_100, 1), (8_000, 7), (16_001, 333), (767_999, 5_000), (1_000, 10), (16_000, 12)] {
+            let resampled = resample(&Audio { samples: vec![0.1; length], rate }, 16_000).unwrap();
+            assert_eq!(resampled.samples.len(), (length * 16_000).div_ceil(rate as usize), "{length} at {rate}");
+        }
+        assert!(resample(&Audio { samples: Vec::new(), rate: 8_000 }, 16_000).unwrap().samples.is_empty());
+        assert!(resample(&Audio { samples: vec![0.1], rate: 0 }, 16_000).is_err());
+    }
+}

@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::level::power;
+
 /// Settings of the energy detector.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -30,10 +32,7 @@ impl Vad {
     /// The stretches of speech, in samples, in order.
     pub fn speech(&self, samples: &[f32], rate: u32) -> Vec<Range<usize>> {
         let hop = (rate as usize / 100).max(1);
-        let level = |frame: &[f32]| {
-            let power = frame.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / frame.len() as f64;
-            10.0 * (power + 1e-20).log10() as f32
-        };
+        let level = |frame: &[f32]| 10.0 * (power(frame) + 1e-20).log10() as f32;
         let levels: Vec<f32> = samples.chunks(hop).map(level).collect();
         if levels.is_empty() {
             return Vec::new();

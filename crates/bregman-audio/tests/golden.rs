@@ -1,10 +1,9 @@
 //! The filterbanks against the references' numbers (`golden/features.*`).
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use bregman_audio::{Fbank, FbankConfig, Features, FrontEnd, Window};
-use safetensors::SafeTensors;
+use bregman_golden::Tensors;
 use serde_json::Value;
 
 /// Tolerances of golden/README.md: maximum and mean absolute difference.
@@ -12,22 +11,14 @@ const KALDI: (f32, f32) = (6e-3, 5e-5);
 const SPEECHBRAIN: (f32, f32) = (2e-3, 1e-4);
 const AT_THE_LOG_FLOOR: f32 = 1e-5;
 
-fn golden(name: &str) -> Vec<u8> {
-    let folder =
-        std::env::var_os("GOLDEN_DIR").map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden")), Into::into);
-    std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{}/{name}: {error}", folder.display()))
-}
-
 struct Golden {
-    tensors: SafeTensors<'static>,
+    tensors: Tensors,
     settings: Value,
 }
 
 impl Golden {
     fn load() -> Self {
-        let bytes: &'static [u8] = golden("features.safetensors").leak();
-        let settings = serde_json::from_slice(&golden("features.json")).expect("features.json is JSON");
-        Self { tensors: SafeTensors::deserialize(bytes).expect("features.safetensors is readable"), settings }
+        Self { tensors: Tensors::load("features"), settings: bregman_golden::json("features") }
     }
 
     fn number(&self, section: &str, key: &str) -> f32 {
@@ -36,13 +27,12 @@ impl Golden {
 
     /// The stored filterbanks `(utterance, tensor name after the dot)`.
     fn cases(&self) -> BTreeSet<(String, String)> {
-        let names = self.tensors.names().into_iter().filter_map(|name| name.split_once('.'));
-        names.filter(|(_, kind)| *kind != "waveform_i16").map(|(utterance, kind)| (utterance.to_string(), kind.to_string())).collect()
+        let split = |name: &String| name.split_once('.').map(|(utterance, kind)| (utterance.to_string(), kind.to_string()));
+        self.tensors.names().iter().filter_map(split).filter(|(_, kind)| kind != "waveform_i16").collect()
     }
 
     fn waveform(&self, utterance: &str) -> Vec<f32> {
-        let tensor = self.tensors.tensor(&format!("{utterance}.waveform_i16")).expect("every utterance has a waveform");
-        tensor.data().chunks_exact(2).map(|b| f32::from(i16::from_le_bytes([b[0], b[1]])) / 32768.0).collect()
+        self.tensors.f32(&format!("{utterance}.waveform_i16")).into_iter().map(|sample| sample / 32768.0).collect()
     }
 
     fn rate(&self, utterance: &str) -> u32 {
@@ -56,7 +46,15 @@ impl Golden {
             let number = |key| self.number("speechbrain", key);
             let front_end = FrontEnd::SpeechBrain { n_fft: number("n_fft") as usize, top_db: 80.0 };
             let (window_ms, hop_ms) = (number("win_ms"), number("hop_ms"));
-            FbankConfig { bins: number("mels") as usize, window_ms, hop_ms, low_hz: number("f_min"), front_end, ..base }
+            FbankConfig {
+                bins: number("mels") as usize,
+                window_ms,
+                hop_ms,
+                low_hz: number("f_min"),
+                high_hz: self.settings["speechbrain"]["f_max"].as_f64().map(|hz| hz as f32),
+                front_end,
+                ..base
+            }
         } else {
             for (key, ours) in [
                 ("remove_dc_offset", true),
@@ -68,6 +66,7 @@ impl Golden {
                 assert_eq!(self.settings["kaldi"][key], ours, "features.json: kaldi.{key} is not what this crate computes");
             }
             let number = |key| self.number("kaldi", key);
+            assert_eq!(number("input_scale"), 32768.0, "features.json: kaldi.input_scale is not what this crate computes");
             let window = if kind.ends_with("povey") { Window::Povey } else { Window::Hamming };
             assert!(kind.ends_with("povey") || kind.ends_with("hamming"), "unknown window in {kind}");
             let front_end = FrontEnd::Kaldi { window, preemphasis: number("preemphasis"), dither: number("dither") };
@@ -85,9 +84,9 @@ impl Golden {
     }
 
     fn expected(&self, utterance: &str, kind: &str) -> Features {
-        let tensor = self.tensors.tensor(&format!("{utterance}.{kind}")).expect("listed above");
-        let data = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        Features { frames: tensor.shape()[0], bins: tensor.shape()[1], data }
+        let name = format!("{utterance}.{kind}");
+        let shape = self.tensors.shape(&name);
+        Features { frames: shape[0], bins: shape[1], data: self.tensors.f32(&name) }
     }
 }
 

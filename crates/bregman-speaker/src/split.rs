@@ -1,7 +1,7 @@
 //! Validation split by utterance, stratified by speaker: every speaker gives close to the same share.
 //!
 //! A speaker with n utterances gives ⌊f·n + u⌋ of them, u ∈ [0, 1) drawn from the seed: f·n on average, never all of them.
-//! Which ones depends only on the seed, the speaker's name and the order of its utterances in the manifest.
+//! Which ones depends only on the seed and the names, not on the order: a manifest and its shards split alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,16 @@ use crate::{Error, Result};
 
 /// Splits `manifest` into (training, validation) with `fraction` of the utterances in the second, order kept in both.
 pub fn split(manifest: &Manifest, fraction: f64, seed: u64) -> Result<(Manifest, Manifest)> {
+    let validation = validation_mask(manifest, fraction, seed)?;
+    let part = |wanted: bool| {
+        let chosen = manifest.utterances.iter().zip(&validation).filter(|(_, is)| **is == wanted);
+        Manifest { utterances: chosen.map(|(utterance, _)| utterance.clone()).collect() }
+    };
+    Ok((part(false), part(true)))
+}
+
+/// True for the utterances that go to validation.
+pub(crate) fn validation_mask(manifest: &Manifest, fraction: f64, seed: u64) -> Result<Vec<bool>> {
     if !(0.0..1.0).contains(&fraction) {
         return Err(Error::Setting { field: "validation", value: fraction.to_string(), expected: "a fraction in [0, 1)" });
     }
@@ -25,14 +35,13 @@ pub fn split(manifest: &Manifest, fraction: f64, seed: u64) -> Result<(Manifest,
         let mut rng = Rng::keyed(&[seed, hash(speaker)]);
         let share = (fraction * numbers.len() as f64 + rng.unit()).floor() as usize;
         let share = share.min(numbers.len() - 1); // a speaker without training data could not be learned
-        rng.shuffle(&mut numbers);
+        numbers.sort_by_key(|&number| {
+            let id = &manifest.utterances[number].id;
+            (Rng::keyed(&[seed, hash(id)]).bits(), id)
+        });
         numbers[..share].iter().for_each(|&number| validation[number] = true);
     }
-    let part = |wanted: bool| {
-        let chosen = manifest.utterances.iter().zip(&validation).filter(|(_, is)| **is == wanted);
-        Manifest { utterances: chosen.map(|(utterance, _)| utterance.clone()).collect() }
-    };
-    Ok((part(false), part(true)))
+    Ok(validation)
 }
 
 #[cfg(test)]
@@ -77,6 +86,17 @@ mod tests {
         let fewer = manifest.filtered(|u| &*u.speaker != "s1");
         let expected: Vec<String> = valid(&manifest, 1).into_iter().filter(|id| !id.starts_with("1/")).collect();
         assert_eq!(valid(&fewer, 1), expected);
+    }
+
+    #[test]
+    fn the_order_of_the_utterances_does_not_matter() {
+        let manifest = corpus(&[20, 7]);
+        let mut reversed = manifest.clone();
+        reversed.utterances.reverse();
+        let (_, valid) = split(&manifest, 0.3, 1).unwrap();
+        let (_, mut other) = split(&reversed, 0.3, 1).unwrap();
+        other.utterances.reverse();
+        assert_eq!(other, valid);
     }
 
     #[test]

@@ -48,7 +48,7 @@ const VOXCELEB: [&str; 5] = [
     "vox1_dev_wav/wav/id10001/1zcIwhmdeo4/00001.wav",
     "vox1_dev_wav/wav/id10001/7gWzIy6yIIk/00002.wav",
     "vox1_test_wav/wav/id10270/5r0dWxy17C8/00001.wav",
-    "vox2/dev/aac/id00012/21Uxsk56VDQ/00001.wav",
+    "latest/dev/aac/id00012/21Uxsk56VDQ/00001.wav",
     "vox2/vox2_test_aac/aac/id00017/01dfn2spqyE/00001.wav",
 ];
 
@@ -131,6 +131,10 @@ fn kaldi_folders_follow_their_lists_and_refuse_pipes() {
     text(dir.path().join("utt2spk"), "utt-a ann\n");
     let message = Corpus::Kaldi.find(dir.path(), Part::All).unwrap_err().to_string();
     assert!(message.contains("wav.scp, line 2: utterance 'utt-b' is not in"), "{message}");
+    text(dir.path().join("segments"), "utt-a rec 0 1\n");
+    let message = Corpus::Kaldi.find(dir.path(), Part::All).unwrap_err().to_string();
+    assert!(message.contains("parts of recordings"), "{message}");
+    std::fs::remove_file(dir.path().join("segments")).unwrap();
     text(dir.path().join("wav.scp"), "utt-a sph2pipe -f wav a.sph |\n");
     let message = Corpus::Kaldi.find(dir.path(), Part::All).unwrap_err().to_string();
     assert!(message.ends_with("wav.scp, line 1: a shell pipe; write the audio to a file and name that"), "{message}");
@@ -143,6 +147,8 @@ fn folders_of_speakers_are_found_at_any_depth() {
     text(dir.path().join("ann/notes.txt"), "x");
     let found = Corpus::Folder.find(dir.path(), Part::All).unwrap();
     assert_eq!(facts(&found), [("ann/1.wav", "ann", "-", "-"), ("ann/monday/2.wav", "ann", "monday", "-"), ("bob/1.wav", "bob", "-", "-")]);
+    let message = Corpus::Folder.find(dir.path(), Part::Test).unwrap_err().to_string();
+    assert_eq!(message, "part = test: expected all: only VoxCeleb and CN-Celeb have a fixed test set");
     let empty = tempfile::tempdir().unwrap();
     let message = Corpus::Folder.find(empty.path(), Part::All).unwrap_err().to_string();
     assert!(message.contains("no audio found; expected one folder per speaker"), "{message}");

@@ -86,6 +86,12 @@ impl Conv {
         *self == Self::POINTWISE
     }
 
+    /// The convolution of the output's gradient, with the taps reversed, that makes the input's gradient; none if there is a stride.
+    pub fn adjoint(&self) -> Option<Self> {
+        let padding = |axis: usize| (self.dilation[axis] * (self.kernel[axis] - 1)).checked_sub(self.padding[axis]);
+        (self.stride == [1, 1]).then_some(Self { padding: [padding(0)?, padding(1)?], ..*self })
+    }
+
     /// Taps of one kernel.
     pub fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]

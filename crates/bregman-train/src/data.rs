@@ -28,7 +28,10 @@ impl Data {
         let (train, validation) = match &config.validation {
             Validation::Corpus(name) => (whole, Some(open_corpus(&config.path(name), Some(&config.root))?)),
             Validation::Share(0.0) => (whole, None),
-            Validation::Share(share) => divide(whole, *share, experiment.seed)?,
+            Validation::Share(share) => {
+                let (train, validation) = divide(whole, *share, experiment.seed)?;
+                (train, Some(validation))
+            }
         };
         Self::new(experiment, train, validation, progress)
     }
@@ -64,9 +67,9 @@ impl Data {
 }
 
 /// Takes a share of each speaker's utterances out of a corpus.
-fn divide(whole: Arc<dyn AudioSource>, share: f64, seed: u64) -> Result<(Arc<dyn AudioSource>, Option<Arc<dyn AudioSource>>)> {
+fn divide(whole: Arc<dyn AudioSource>, share: f64, seed: u64) -> Result<(Arc<dyn AudioSource>, Arc<dyn AudioSource>)> {
     let (train, validation) = split(whole.manifest(), share, seed)?;
-    Ok((Arc::new(Subset::new(whole.clone(), train)), Some(Arc::new(Subset::new(whole, validation)))))
+    Ok((Arc::new(Subset::new(whole.clone(), train)), Arc::new(Subset::new(whole, validation))))
 }
 
 /// Some utterances of a corpus.
@@ -127,7 +130,7 @@ mod tests {
         let config = SynthConfig { speakers: 3, utterances: 4, held_out: 0, seconds: [0.2, 0.3], ..SynthConfig::default() };
         let whole: Arc<dyn AudioSource> = Arc::new(SynthCorpus::new(config).unwrap().in_memory().0);
         let (train, validation) = divide(whole.clone(), 0.25, 1).unwrap();
-        let parts = [train, validation.unwrap()];
+        let parts = [train, validation];
         assert_eq!(parts.iter().map(|part| part.manifest().utterances.len()).sum::<usize>(), 12);
         for part in parts {
             for (number, utterance) in part.manifest().utterances.iter().enumerate() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::level::power;
 use crate::{Error, Result};
 
 /// Noise from a folder of sound files, such as MUSAN.
@@ -30,7 +31,6 @@ impl NoiseConfig {
 
 /// Adds noise, repeated if it is shorter, so that signal power / noise power = 10^(snr_db / 10). Silence on either side changes nothing.
 pub fn add_noise(samples: &mut [f32], noise: &[f32], snr_db: f32) {
-    let power = |samples: &[f32]| samples.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / samples.len().max(1) as f64;
     // Of the noise, only what will be heard counts.
     let noise = &noise[..noise.len().min(samples.len())];
     let (signal_power, noise_power) = (power(samples), power(noise));

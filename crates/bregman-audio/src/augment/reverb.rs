@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use realfft::RealFftPlanner;
 use serde::{Deserialize, Serialize};
 
+use crate::level::power;
+
 /// Impulse responses from a folder of sound files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,7 +19,6 @@ pub struct ReverbConfig {
 
 /// The sound as heard in the room: same length, same power, and the direct sound (the response's peak) at the same time.
 pub fn reverberate(samples: &[f32], response: &[f32]) -> Vec<f32> {
-    let power = |samples: &[f32]| samples.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
     let Some(direct) = (0..response.len()).max_by(|&a, &b| response[a].abs().total_cmp(&response[b].abs())) else {
         return samples.to_vec();
     };

@@ -48,7 +48,7 @@ pub enum FrontEnd {
     Kaldi {
         /// Window shape.
         window: Window,
-        /// Pre-emphasis y[n] = x[n] − c·x[n − 1].
+        /// c in the pre-emphasis `y[n] = x[n] − c·x[n − 1]`.
         preemphasis: f32,
         /// Standard deviation of the noise added to each frame, in units of a 16-bit step; 0 for none.
         dither: f32,

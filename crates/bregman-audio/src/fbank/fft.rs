@@ -103,6 +103,10 @@ impl Plan {
     pub(crate) fn power<S: Simd>(&self, simd: S, work: &mut [S::f32s]) {
         let (re, im) = work[..2 * self.half].split_at_mut(self.half);
         for stage in &self.stages {
+            if stage.radix == 4 && stage.size == 4 {
+                last_radix_4(simd, re, im);
+                continue;
+            }
             for (re, im) in re.chunks_exact_mut(stage.size).zip(im.chunks_exact_mut(stage.size)) {
                 if stage.radix == 4 { stage.radix_4(simd, re, im) } else { stage.any_radix(simd, re, im) }
             }
@@ -183,12 +187,11 @@ impl Stage {
         for (j, twiddles) in self.twiddles.as_chunks::<3>().0.iter().enumerate() {
             let (a, b) = (Pair::<S> { re: re_0[j], im: im_0[j] }, Pair { re: re_1[j], im: im_1[j] });
             let (c, d) = (Pair::<S> { re: re_2[j], im: im_2[j] }, Pair { re: re_3[j], im: im_3[j] });
-            let (even, odd) = (a.plus(simd, c), a.minus(simd, c));
-            let (even_2, odd_2) = (b.plus(simd, d), b.minus(simd, d).turned(simd));
-            even.plus(simd, even_2).store(&mut re_0[j], &mut im_0[j]);
-            odd.plus(simd, odd_2).times(simd, twiddles[0]).store(&mut re_1[j], &mut im_1[j]);
-            even.minus(simd, even_2).times(simd, twiddles[1]).store(&mut re_2[j], &mut im_2[j]);
-            odd.minus(simd, odd_2).times(simd, twiddles[2]).store(&mut re_3[j], &mut im_3[j]);
+            let [y_0, y_1, y_2, y_3] = fourier_4(simd, [a, b, c, d]);
+            y_0.store(&mut re_0[j], &mut im_0[j]);
+            y_1.times(simd, twiddles[0]).store(&mut re_1[j], &mut im_1[j]);
+            y_2.times(simd, twiddles[1]).store(&mut re_2[j], &mut im_2[j]);
+            y_3.times(simd, twiddles[2]).store(&mut re_3[j], &mut im_3[j]);
         }
     }
 
@@ -213,6 +216,28 @@ impl Stage {
             }
         }
     }
+}
+
+/// The stage of radix 4 and size 4: its twiddles are 1.
+#[inline(always)]
+fn last_radix_4<S: Simd>(simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
+    for ([re_0, re_1, re_2, re_3], [im_0, im_1, im_2, im_3]) in re.as_chunks_mut().0.iter_mut().zip(im.as_chunks_mut().0) {
+        let (a, b) = (Pair::<S> { re: *re_0, im: *im_0 }, Pair { re: *re_1, im: *im_1 });
+        let (c, d) = (Pair::<S> { re: *re_2, im: *im_2 }, Pair { re: *re_3, im: *im_3 });
+        let [y_0, y_1, y_2, y_3] = fourier_4(simd, [a, b, c, d]);
+        y_0.store(re_0, im_0);
+        y_1.store(re_1, im_1);
+        y_2.store(re_2, im_2);
+        y_3.store(re_3, im_3);
+    }
+}
+
+/// The Fourier transform of four values.
+#[inline(always)]
+fn fourier_4<S: Simd>(simd: S, [a, b, c, d]: [Pair<S>; 4]) -> [Pair<S>; 4] {
+    let (even, odd) = (a.plus(simd, c), a.minus(simd, c));
+    let (even_2, odd_2) = (b.plus(simd, d), b.minus(simd, d).turned(simd));
+    [even.plus(simd, even_2), odd.plus(simd, odd_2), even.minus(simd, even_2), odd.minus(simd, odd_2)]
 }
 
 #[inline(always)]

@@ -41,9 +41,25 @@ pub(crate) struct Tables {
 
 /// Working memory of one thread.
 pub(crate) struct Scratch {
-    signal: Vec<f32>,
-    spectrum: Vec<f32>,
-    bins: Vec<f32>,
+    signal: Aligned,
+    padded: Vec<f32>,
+    spectrum: Aligned,
+    bins: Aligned,
+}
+
+/// Numbers that begin with a cache line, so that no vector lies across two.
+struct Aligned(Vec<f32>);
+
+impl Aligned {
+    fn new(length: usize) -> Self {
+        Self(vec![0.0; length + MAX_LANES])
+    }
+
+    #[inline(always)]
+    fn as_mut(&mut self) -> &mut [f32] {
+        let skip = self.0.as_ptr().align_offset(4 * MAX_LANES).min(MAX_LANES);
+        &mut self.0[skip..]
+    }
 }
 
 impl Tables {
@@ -56,7 +72,7 @@ impl Tables {
             FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(i, n - 1)).powf(0.85),
         };
         let fft = fft::Plan::new(n_fft);
-        let columns = MAX_LANES + n.div_ceil(hop);
+        let columns = (MAX_LANES + n.div_ceil(hop)).next_multiple_of(MAX_LANES);
         let filters = mel::filters(config);
         let taps = filters.iter().flat_map(|filter| (filter.start..).zip(&filter.weights)).map(|(k, &weight)| (fft.place(k), weight));
         let taps = taps.collect();
@@ -94,8 +110,14 @@ impl Tables {
 
     pub(crate) fn scratch(&self) -> Scratch {
         let signal = if self.dither > 0.0 { self.window.len() * MAX_LANES } else { self.hop * self.columns };
-        let vectors = |count: usize| vec![0.0; count * MAX_LANES];
-        Scratch { signal: vec![0.0; signal], spectrum: vectors(self.fft.len()), bins: vectors(self.filters.len()) }
+        let vectors = |count: usize| Aligned::new(count * MAX_LANES);
+        let padded = (self.hop * self.columns).max(self.window.len());
+        Scratch {
+            signal: Aligned::new(signal),
+            padded: vec![0.0; padded],
+            spectrum: vectors(self.fft.len()),
+            bins: vectors(self.filters.len()),
+        }
     }
 }
 
@@ -127,8 +149,9 @@ impl WithSimd for Frames<'_> {
                 self.lay_out(first, rows.len() / bins);
             }
             self.compute(simd);
+            let values = self.scratch.bins.as_mut();
             for (lane, row) in rows.chunks_exact_mut(bins).enumerate() {
-                for (value, bin) in row.iter_mut().zip(self.scratch.bins.chunks_exact(S::F32_LANES)) {
+                for (value, bin) in row.iter_mut().zip(values.chunks_exact(S::F32_LANES)) {
                     *value = bin[lane];
                 }
             }
@@ -137,60 +160,40 @@ impl WithSimd for Frames<'_> {
 }
 
 impl Frames<'_> {
-    /// The samples `from ..` of the utterance, as many as there are of `count`, and the zeros before them.
-    #[inline(always)]
-    fn piece(&self, from: isize, count: usize) -> (usize, &[f32]) {
-        let from = from - self.start;
-        let before = from.min(0).unsigned_abs().min(count);
-        let begin = (from.max(0) as usize).min(self.samples.len());
-        let end = (begin + count - before).min(self.samples.len());
-        (before, &self.samples[begin..end])
-    }
-
     /// The signal from frame `first` on, transposed: one column per hop.
     #[inline(always)]
     fn lay_out(&mut self, first: usize, frames: usize) {
-        let (hop, columns) = (self.tables.hop, self.tables.columns);
-        let mut signal = std::mem::take(&mut self.scratch.signal);
-        for column in 0..frames + columns - MAX_LANES {
-            let from = self.tables.origin + ((first + column) * hop) as isize;
-            let (before, piece) = self.piece(from, hop);
-            if piece.len() == hop {
-                for (row, &x) in signal.chunks_exact_mut(columns).zip(piece) {
-                    row[column] = x;
-                }
-            } else {
-                let padded = std::iter::repeat_n(0.0, before).chain(piece.iter().copied()).chain(std::iter::repeat(0.0));
-                for (row, x) in signal.chunks_exact_mut(columns).zip(padded) {
-                    row[column] = x;
-                }
-            }
-        }
-        self.scratch.signal = signal;
+        let Tables { hop, columns, origin, .. } = *self.tables;
+        let Scratch { signal, padded, .. } = self.scratch;
+        let from = origin + (first * hop) as isize - self.start;
+        let needed = (frames + self.tables.window.len().div_ceil(hop)) * hop;
+        let inside = usize::try_from(from).ok().and_then(|from| self.samples.get(from..from + needed));
+        let piece = inside.unwrap_or_else(|| pad(self.samples, from, &mut padded[..needed]));
+        transpose(piece, hop, signal.as_mut(), columns);
     }
 
-    /// Frames with noise of their own.
+    /// Frames with noise of their own, transposed.
     #[inline(always)]
     fn lay_out_dithered(&mut self, first: usize, frames: usize) {
-        let mut signal = std::mem::take(&mut self.scratch.signal);
+        let Scratch { signal, padded, .. } = self.scratch;
+        let frame = &mut padded[..self.tables.window.len()];
         for lane in 0..frames {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ ((first + lane) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let (before, piece) = self.piece(self.tables.origin + ((first + lane) * self.tables.hop) as isize, self.tables.window.len());
-            let padded = std::iter::repeat_n(0.0, before).chain(piece.iter().copied()).chain(std::iter::repeat(0.0));
-            for (row, x) in signal.chunks_exact_mut(MAX_LANES).zip(padded) {
+            let index = first + lane;
+            pad(self.samples, self.tables.origin + (index * self.tables.hop) as isize - self.start, frame);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            for (row, x) in signal.as_mut().chunks_exact_mut(MAX_LANES).zip(frame.iter()) {
                 row[lane] = x + self.tables.dither * normal(&mut random);
             }
         }
-        self.scratch.signal = signal;
     }
 
     /// From the signal in `scratch` to log-mel values in `scratch.bins`.
     #[inline(always)]
     fn compute<S: Simd>(&mut self, simd: S) {
-        let spectrum = S::as_mut_simd_f32s(&mut self.scratch.spectrum).0;
-        self.tables.frame(simd, &self.scratch.signal, spectrum);
+        let spectrum = S::as_mut_simd_f32s(self.scratch.spectrum.as_mut()).0;
+        self.tables.frame(simd, self.scratch.signal.as_mut(), spectrum);
         self.tables.fft.power(simd, spectrum);
-        let bins = S::as_mut_simd_f32s(&mut self.scratch.bins).0;
+        let bins = S::as_mut_simd_f32s(self.scratch.bins.as_mut()).0;
         let (smallest, factor) = (simd.splat_f32s(self.tables.smallest), simd.splat_f32s(self.tables.factor));
         let mut taps = self.tables.taps.as_slice();
         for (filter, bin) in self.tables.filters.iter().zip(bins) {
@@ -226,6 +229,27 @@ impl Tables {
         }
         for n in self.offset + places.len()..self.fft.len() {
             frames[self.fft.input(n)] = zero;
+        }
+    }
+}
+
+/// Samples `from ..`, with zeros where there are none.
+#[inline(always)]
+fn pad<'a>(samples: &[f32], from: isize, padded: &'a mut [f32]) -> &'a [f32] {
+    padded.fill(0.0);
+    let before = (from.min(0).unsigned_abs()).min(padded.len());
+    let samples = samples.get(from.max(0) as usize..).unwrap_or_default();
+    let count = samples.len().min(padded.len() - before);
+    padded[before..before + count].copy_from_slice(&samples[..count]);
+    padded
+}
+
+/// to[c, r] = from[r, c], for as many columns c of `from` as `to` has rows.
+#[inline(always)]
+fn transpose(from: &[f32], from_width: usize, to: &mut [f32], to_width: usize) {
+    for (r, row) in from.chunks_exact(from_width).enumerate() {
+        for (to, &x) in to.chunks_exact_mut(to_width).zip(row) {
+            to[r] = x;
         }
     }
 }

@@ -14,7 +14,7 @@ const POLYNOMIAL: [f32; 9] = [
     -1.666_805_8e-1,
     2.000_071_5e-1,
     -2.499_999_4e-1,
-    3.333_333_1e-1,
+    3.333_333e-1,
 ];
 
 /// ln(x) to about one unit in the last place, for positive normal x.

@@ -163,6 +163,19 @@ mod tests {
     }
 
     #[test]
+    fn every_instruction_set_computes_the_same() {
+        let samples: Vec<f32> = (0..9_000).map(|i| 0.3 * (i as f32 * 0.05).sin() + 0.01 * ((i * 7919) % 100) as f32 / 100.0).collect();
+        for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey)] {
+            let mut fbank = Fbank::new(config).unwrap();
+            let fast = fbank.compute(&samples);
+            fbank.arch = Arch::Scalar;
+            let plain = fbank.compute(&samples);
+            let worst = fast.data.iter().zip(&plain.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(fast.frames == plain.frames && worst < 1e-3, "{worst}");
+        }
+    }
+
+    #[test]
     fn dither_is_noise_of_its_stated_size_and_follows_the_seed() {
         let front_end = FrontEnd::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
         let mut fbank = Fbank::new(FbankConfig { front_end, ..FbankConfig::kaldi(Window::Povey) }).unwrap();

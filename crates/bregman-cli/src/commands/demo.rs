@@ -41,7 +41,7 @@ const RECIPE: &str = include_str!("../../../../recipes/demo.toml");
 fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
     let method = |settings: &[&str]| settings.iter().map(|setting| format!("method.{setting}")).collect::<Vec<_>>();
     let target = format!("target={target}");
-    [("dense", method(&["kind=dense"])), ("adaptive", method(&[&target])), ("pruned", method(&["kind=gradual", &target, "epochs=6"]))]
+    [("dense", method(&["kind=dense"])), ("adaptive", method(&[&target])), ("pruned", method(&["kind=gradual", &target, "epochs=5"]))]
 }
 
 /// One row of the table.
@@ -100,7 +100,7 @@ fn synthesise(voices: &Path) -> Outcome {
     if voices.join("trials.txt").is_file() {
         return Ok(());
     }
-    let config = SynthConfig { speakers: 40, utterances: 12, held_out: 8, seconds: [3.0, 4.0], ..SynthConfig::default() };
+    let config = SynthConfig { speakers: 30, utterances: 10, held_out: 6, seconds: [2.4, 3.2], ..SynthConfig::default() };
     let bar = Bar::new("voices");
     SynthCorpus::new(config)?.write(voices, true, &bar)?;
     Ok(())

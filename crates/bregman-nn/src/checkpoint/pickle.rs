@@ -103,7 +103,7 @@ impl Machine<'_> {
                 b'}' => self.stack.push(Value::Dict(Vec::new())),
                 b')' | b']' => self.stack.push(Value::Tuple(Vec::new())),
                 b't' => {
-                    let items = self.to_mark()?;
+                    let items = self.since_mark()?;
                     self.stack.push(Value::Tuple(items));
                 }
                 0x85..=0x87 => {
@@ -134,7 +134,7 @@ impl Machine<'_> {
                     self.insert(vec![key, value])?;
                 }
                 b'u' => {
-                    let items = self.to_mark()?;
+                    let items = self.since_mark()?;
                     self.insert(items)?;
                 }
                 other => return Err(format!("pickle: instruction 0x{other:02x} is not part of a state_dict")),
@@ -164,7 +164,7 @@ impl Machine<'_> {
         self.stack.pop().ok_or_else(|| "pickle: stack is empty".to_owned())
     }
 
-    fn to_mark(&mut self) -> Result<Vec<Value>> {
+    fn since_mark(&mut self) -> Result<Vec<Value>> {
         let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len()).ok_or("pickle: no mark")?;
         Ok(self.stack.split_off(mark))
     }

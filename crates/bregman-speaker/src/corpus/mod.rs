@@ -48,6 +48,10 @@ pub enum Part {
 impl Corpus {
     /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are only known where written down.
     pub fn find(self, root: &Path, part: Part) -> Result<Manifest> {
+        if part != Part::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
+            let value = format!("{part:?}").to_lowercase();
+            return Err(Error::Setting { field: "part", value, expected: "all: only VoxCeleb and CN-Celeb have a fixed test set" });
+        }
         std::fs::metadata(root).map_err(Error::io(root))?;
         let mut utterances = match self {
             Self::VoxCeleb => voxceleb::find(root, part)?,

@@ -2,7 +2,7 @@
 //! `vox1_dev_wav/wav/id10001/1zcIwhmdeo4/00001.wav` or `dev/aac/id00012/21Uxsk56VDQ/00001.m4a`.
 //!
 //! The id is `SPEAKER/VIDEO/CLIP`, which is what the O, E and H lists name; the session is the video. Test speakers are VoxCeleb1's
-//! id10270–id10309 (the 40 of VoxCeleb1-O) and whatever lies below a folder with `test` in its name.
+//! id10270–id10309 (the 40 of VoxCeleb1-O) and whatever lies below a folder with the word `test` in its name.
 
 use std::path::Path;
 
@@ -20,12 +20,17 @@ pub(super) fn find(root: &Path, part: Part) -> Result<Vec<Utterance>> {
         };
         let [above @ .., speaker, video, clip] = &parts[..] else { continue };
         let Some(number) = speaker_number(speaker) else { continue };
-        let is_test = (10_270..=10_309).contains(&number) || above.iter().any(|folder| folder.to_lowercase().contains("test"));
+        let is_test = (10_270..=10_309).contains(&number) || above.iter().any(|folder| names_test(folder));
         if part == Part::All || is_test == (part == Part::Test) {
             found.add(format!("{speaker}/{video}/{}", stem(clip)), speaker, &path, Some(video), None);
         }
     }
     Ok(found.utterances)
+}
+
+/// True for `test` and `vox1_test_wav`, not for `latest`.
+fn names_test(folder: &str) -> bool {
+    folder.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("test"))
 }
 
 /// 10270 for `id10270`.

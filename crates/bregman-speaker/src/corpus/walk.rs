@@ -7,12 +7,9 @@ use rayon::prelude::*;
 use crate::names::is_audio;
 use crate::{Error, Result};
 
-/// Deeper than any published layout; also ends a walk through a symbolic link that points to its own parent.
-const MAX_DEPTH: usize = 12;
-
 /// Audio files below `root`, symbolic links followed, hidden names left out, sorted.
 pub(super) fn audio_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = walk(root, MAX_DEPTH)?;
+    let mut files = walk(root, &[])?;
     files.par_sort_unstable();
     Ok(files)
 }
@@ -22,7 +19,8 @@ pub(super) fn parts<'a>(root: &Path, path: &'a Path) -> Option<Vec<&'a str>> {
     path.strip_prefix(root).ok()?.iter().map(|part| part.to_str()).collect()
 }
 
-fn walk(folder: &Path, depth: usize) -> Result<Vec<PathBuf>> {
+/// `trail` holds where the links on the way to `folder` lead: a link back to one of them would never end.
+fn walk(folder: &Path, trail: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;
@@ -31,17 +29,53 @@ fn walk(folder: &Path, depth: usize) -> Result<Vec<PathBuf>> {
         }
         let path = entry.path();
         let kind = entry.file_type().map_err(Error::io(&path))?;
-        // A dangling link is nobody's audio; everything else that is a link counts as what it points to.
-        let kind = if kind.is_symlink() { std::fs::metadata(&path).ok().map(|to| to.file_type()) } else { Some(kind) };
-        match kind {
-            Some(kind) if kind.is_dir() => folders.push(path),
-            Some(kind) if kind.is_file() && is_audio(&path) => files.push(path),
-            _ => {}
+        if kind.is_symlink() {
+            // A link counts as what it points to; one that points nowhere is nobody's audio.
+            let Ok(target) = path.canonicalize() else { continue };
+            if target.is_file() && is_audio(&path) {
+                files.push(path);
+            } else if target.is_dir() {
+                let here = folder.canonicalize().map_err(Error::io(folder))?;
+                if !here.starts_with(&target) && !trail.contains(&target) {
+                    folders.push((path, [trail, &[target]].concat()));
+                }
+            }
+        } else if kind.is_dir() {
+            folders.push((path, trail.to_vec()));
+        } else if kind.is_file() && is_audio(&path) {
+            files.push(path);
         }
     }
-    if depth > 0 {
-        let below: Result<Vec<Vec<PathBuf>>> = folders.par_iter().map(|folder| walk(folder, depth - 1)).collect();
-        files.extend(below?.into_iter().flatten());
-    }
+    let below: Result<Vec<Vec<PathBuf>>> = folders.par_iter().map(|(folder, trail)| walk(folder, trail)).collect();
+    files.extend(below?.into_iter().flatten());
     Ok(files)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_are_followed_once_and_loops_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        for folder in [root.join("a"), root.join("b"), outside.clone()] {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("1.wav"), "").unwrap();
+        }
+        for (to, from) in
+            [(&root, "a/up"), (&root.join("a"), "a/self"), (&root.join("b"), "a/b"), (&root.join("a"), "b/a"), (&outside, "c")]
+        {
+            symlink(to, root.join(from)).unwrap();
+        }
+        symlink("nowhere", root.join("dangling.wav")).unwrap();
+        let files = audio_files(&root).unwrap();
+        let names: Vec<_> = files.iter().map(|file| file.strip_prefix(&root).unwrap().to_str().unwrap()).collect();
+        assert!(names.len() < 12, "{names:?}");
+        for expected in ["a/1.wav", "b/1.wav", "c/1.wav"] {
+            assert!(names.contains(&expected), "{names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("up") || name.contains("self")), "{names:?}");
+    }
 }

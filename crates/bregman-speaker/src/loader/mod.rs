@@ -182,6 +182,11 @@ impl Inner {
         (if self.config.drop_last { cuts / self.config.batch } else { cuts.div_ceil(self.config.batch) }) as u64
     }
 
+    /// The position one batch further.
+    fn after(&self, Position { epoch, batch }: Position) -> Position {
+        if batch + 1 < self.batches_per_epoch() { Position { epoch, batch: batch + 1 } } else { Position { epoch: epoch + 1, batch: 0 } }
+    }
+
     /// Computes one batch; `buffer` is memory of a batch that is done.
     fn batch(&self, reader: &mut dyn CutReader, order: &[u32], position: Position, mut buffer: Vec<f32>) -> Result<Batch> {
         let first = position.batch as usize * self.config.batch;
@@ -193,9 +198,7 @@ impl Inner {
             let mut rng = Rng::keyed(&[self.config.seed, 8, position.epoch, (first + at) as u64]);
             labels.push(self.read_or_replace(reader, cut, &mut rng, out)?);
         }
-        let next = Position { epoch: position.epoch, batch: position.batch + 1 };
-        let next = if next.batch == self.batches_per_epoch() { Position { epoch: position.epoch + 1, batch: 0 } } else { next };
-        Ok(Batch { features: buffer, labels, shape: [cuts.len(), frames, bins], cuts, position, next })
+        Ok(Batch { features: buffer, labels, shape: [cuts.len(), frames, bins], cuts, position, next: self.after(position) })
     }
 
     fn read_or_replace(&self, reader: &mut dyn CutReader, cut: &mut u32, rng: &mut Rng, out: &mut [f32]) -> Result<u32> {

@@ -68,9 +68,8 @@ impl Shared {
             let (number, position, order) = (state.issued, state.next, state.order.clone());
             let buffer = state.used.pop().unwrap_or_default();
             state.issued += 1;
-            state.next.batch += 1;
-            if state.next.batch == self.inner.batches_per_epoch() {
-                state.next = Position { epoch: position.epoch + 1, batch: 0 };
+            state.next = self.inner.after(position);
+            if state.next.epoch != position.epoch {
                 state.order = self.order(state.next.epoch);
             }
             drop(state);

@@ -21,6 +21,12 @@ impl Buffer {
     }
 }
 
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "Buffer {{ len: {} }}", self.len)
+    }
+}
+
 impl Deref for Buffer {
     type Target = [f32];
 

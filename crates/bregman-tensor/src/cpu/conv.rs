@@ -2,7 +2,8 @@
 //!
 //! Sparse and bf16 products run on `kernels`, dense f32 here, on `gemm`:
 //! 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time, on patches that fit the
-//! second-level cache: `Y = W · P(X)`, `dX = Pᵀ(Wᵀ · dY)`, `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
+//! second-level cache: `Y = W · P(X)`, `dX = W′ · P(dY)` with the taps reversed (or, with a stride, `Pᵀ(Wᵀ · dY)`),
+//! `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
 //! does not depend on which thread runs what.
 
 use std::cell::RefCell;
@@ -63,17 +64,23 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
         let plane = output.plane();
         return multiply([block.rows, plane, block.columns], weight, Mat::rows(x, plane), into, y, plane);
     }
-    let (tiles, size) = tiles(output.positions(), block.columns);
+    on_patches(conv, input, output, weight, x, into, y);
+}
+
+/// `y ← w · P(x)`, or adds that: one task per item and tile of positions.
+fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], into: Into, y: &mut [f32]) {
+    let rows = input.channels * conv.taps();
+    let (tiles, size) = tiles(output.positions(), rows);
     let target = Target::rows(y, output.plane());
     each(output.batch * tiles, usize::MAX, |task| {
         let (item, tile) = (task / tiles, task % tiles);
         let positions = tile * size..output.positions().min((tile + 1) * size);
         let (start, n) = (item * output.positions() + positions.start, positions.len());
         let patches = Patches { conv, input, output, item, channels: 0..input.channels, positions };
-        with_patches(patches.rows() * n, |values| {
+        with_patches(rows * n, |values| {
             patches.gather(x, values);
             // SAFETY: each task has its own columns of the output, which is borrowed until all are done.
-            unsafe { product([block.rows, n, block.columns], weight, Mat::rows(values, n), into, target.from(0, start)) }
+            unsafe { product([output.channels, n, rows], weight, Mat::rows(values, n), into, target.from(0, start)) }
         });
     });
 }
@@ -86,10 +93,14 @@ pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bo
         return route.backward_input(conv, input, output, dy, add, dx);
     }
     let weight = Mat::rows(&w.value[block.first..], block.stride);
+    let into = if add { Into::Add } else { Into::Replace };
     if conv.is_pointwise() {
         let plane = output.plane();
-        let into = if add { Into::Add } else { Into::Replace };
         return multiply([block.columns, plane, block.rows], weight.t(), Mat::rows(dy, plane), into, dx, plane);
+    }
+    if let (Some(reversed), Some(conv)) = (w.copies.reversed(), conv.adjoint()) {
+        let weight = Mat::rows(reversed, output.channels * conv.taps());
+        return on_patches(&conv, output, input, weight, dy, into, dx);
     }
     let groups = channel_groups(input, output.batch);
     let size = input.channels.div_ceil(groups);
@@ -160,17 +171,13 @@ pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu
 
 /// `db[c] = Σ dy[c, …]`
 pub(super) fn backward_bias(dy: &[f32], db: &mut [f32]) {
-    let plane = dy.len() / db.len();
+    let (channels, plane) = (db.len(), dy.len() / db.len());
     let target = Target::rows(db, 1);
-    each(target_rows(dy, plane), dy.len(), |channel| {
+    each(channels, dy.len(), |channel| {
         let row = &dy[channel * plane..][..plane];
         // SAFETY: each task has its own element.
         unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
     });
-}
-
-fn target_rows(values: &[f32], row: usize) -> usize {
-    if row == 0 { 0 } else { values.len() / row }
 }
 
 /// Into how many groups the input channels are cut so that every thread has work, given `items` tasks already.

@@ -21,9 +21,9 @@ pub(super) fn unit(batch: usize, x: &[f32], unit: &mut [f32], lengths: &mut [f32
 
 /// d ← (d − (d·u) u) / ‖x‖
 pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut [f32]) {
-    for item in 0..batch {
+    for (item, &length) in lengths.iter().enumerate().take(batch) {
         let along: f64 = unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
-        let (along, length) = (along as f32, lengths[item]);
+        let along = along as f32;
         d.iter_mut().zip(unit).skip(item).step_by(batch).for_each(|(d, &u)| *d = (*d - along * u) / length);
     }
 }
@@ -74,8 +74,15 @@ struct Item {
 }
 
 /// Softmax cross-entropy of `scale · scores`, averaged over the batch. `target(score) = (logit / scale, slope)` treats the target class.
-/// `scores` (classes × batch) become the gradient; returns the mean loss and how many targets had the best score.
-fn softmax(scale: f32, labels: &[f32], scores: &mut [f32], target: impl Fn(f32) -> (f32, f32)) -> [f32; 2] {
+/// `scores` (classes × batch) become the gradient, and `along[class]` is told Σ gradient · score. Returns the mean loss and how many
+/// targets had the best score.
+fn softmax(
+    scale: f32,
+    labels: &[f32],
+    scores: &mut [f32],
+    target: impl Fn(f32) -> (f32, f32),
+    mut along: impl FnMut(usize, f32),
+) -> [f32; 2] {
     let batch = labels.len();
     let mut correct = 0.0;
     let mut items: Vec<Item> = (labels.iter().enumerate())
@@ -88,19 +95,20 @@ fn softmax(scale: f32, labels: &[f32], scores: &mut [f32], target: impl Fn(f32) 
             Item { label, target: scale * logit, slope, largest: scale * best.max(logit), total: 0.0 }
         })
         .collect();
-    for (class, row) in scores.chunks_exact_mut(batch).enumerate() {
-        for (item, score) in items.iter_mut().zip(row) {
-            let logit = if class == item.label { item.target } else { scale * *score };
-            *score = exp(logit - item.largest);
-            item.total += *score;
-        }
+    let logit = |item: &Item, class: usize, score: f32| if class == item.label { item.target } else { scale * score };
+    for (class, row) in scores.chunks_exact(batch).enumerate() {
+        items.iter_mut().zip(row).for_each(|(item, &score)| item.total += exp(logit(item, class, score) - item.largest));
     }
     let share = scale / batch as f32;
     for (class, row) in scores.chunks_exact_mut(batch).enumerate() {
+        let mut sum = 0.0;
         for (item, score) in items.iter().zip(row) {
-            let probability = *score / item.total;
-            *score = share * if class == item.label { (probability - 1.0) * item.slope } else { probability };
+            let probability = exp(logit(item, class, *score) - item.largest) / item.total;
+            let gradient = share * if class == item.label { (probability - 1.0) * item.slope } else { probability };
+            sum += gradient * *score;
+            *score = gradient;
         }
+        along(class, sum);
     }
     let loss: f64 = items.iter().map(|item| f64::from(item.largest - item.target) + f64::from(item.total).ln()).sum();
     [(loss / batch as f64) as f32, correct]
@@ -110,19 +118,23 @@ fn softmax(scale: f32, labels: &[f32], scores: &mut [f32], target: impl Fn(f32) 
 ///
 /// With cos = d/‖w‖ and g the gradient to the cosine: the gradient to d is g/‖w‖, and `radial = Σ g·cos / ‖w‖²`.
 pub(super) fn margin(spec: Margin, row_lengths: &[f32], labels: &[f32], d: &mut [f32], radial: &mut [f32], outcome: &mut [f32]) {
-    let batch = labels.len();
-    // ‖w‖²·radial = Σ g·d, but the gradient replaces d: what is needed of d waits here, class by class
-    let products = d.to_vec();
-    d.chunks_exact_mut(batch).zip(row_lengths).for_each(|(row, length)| row.iter_mut().for_each(|v| *v /= length));
-    outcome[..2].copy_from_slice(&softmax(spec.scale, labels, d, |cosine| with_margin(spec, cosine)));
-    let rows = d.chunks_exact_mut(batch).zip(products.chunks_exact(batch)).zip(row_lengths).zip(radial);
-    for (((row, products), &length), radial) in rows {
-        row.iter_mut().for_each(|g| *g /= length);
-        *radial = row.iter().zip(products).map(|(g, product)| g * product).sum::<f32>() / (length * length);
-    }
+    let divide = |d: &mut [f32]| {
+        let rows = d.chunks_exact_mut(labels.len()).zip(row_lengths);
+        rows.for_each(|(row, length)| row.iter_mut().for_each(|value| *value /= length));
+    };
+    divide(d);
+    let result = softmax(
+        spec.scale,
+        labels,
+        d,
+        |cosine| with_margin(spec, cosine),
+        |class, along| radial[class] = along / (row_lengths[class] * row_lengths[class]),
+    );
+    divide(d);
+    outcome[..2].copy_from_slice(&result);
 }
 
 /// Plain cross-entropy. `d`: logits in, their gradient out.
 pub(super) fn cross_entropy(labels: &[f32], d: &mut [f32], outcome: &mut [f32]) {
-    outcome[..2].copy_from_slice(&softmax(1.0, labels, d, |logit| (logit, 1.0)));
+    outcome[..2].copy_from_slice(&softmax(1.0, labels, d, |logit| (logit, 1.0), |_, _| ()));
 }

@@ -119,7 +119,7 @@ pub(super) fn sigmoid(x: f32) -> f32 {
 pub(super) fn tanh(x: f32) -> f32 {
     let square = x * x;
     let p = -5.704_988_7e-3;
-    let p = p * square + 2.063_908_9e-2;
+    let p = p * square + 2.063_909e-2;
     let p = p * square - 5.373_971_6e-2;
     let p = p * square + 1.333_144_2e-1;
     let p = p * square - 3.333_328e-1;

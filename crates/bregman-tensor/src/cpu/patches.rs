@@ -27,11 +27,6 @@ pub(super) struct Patches<'a> {
 }
 
 impl Patches<'_> {
-    /// Rows of the patch matrix: channels × taps.
-    pub(super) fn rows(&self) -> usize {
-        self.channels.len() * self.conv.taps()
-    }
-
     /// `patches[(c, tap), p] = x[c, item, position p under the tap]`, zero in the padding.
     pub(super) fn gather(&self, x: &[f32], patches: &mut [f32]) {
         let stride = self.conv.stride[1];

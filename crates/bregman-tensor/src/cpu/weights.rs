@@ -1,14 +1,12 @@
-//! What the CPU derives from a weight after each optimizer step, and how it chooses between dense and sparse.
+//! What the CPU derives from a weight after each optimizer step, and the products other than dense f32.
 //!
-//! The choice compares costs per weight and output position, in units of a dense f32 multiply-add: sparse costs 2.1 · density + 0.03
-//! (gathering along compressed rows; moving the inputs), dense f32 1, dense bf16 0.6 with AVX-512-BF16 and 0.17 with AMX. These are
-//! shipped constants, the medians of `bench/run kernels` over the three kinds of layer: their ratios hardly depend on the machine, and a
-//! measurement at start-up would make two runs with the same seed differ.
+//! Dense or sparse is chosen per weight and step, by [`cost`]: shipped constants, for the reasons given there.
 
 use rayon::prelude::*;
 
 use super::kernels::bf16::{self, Kernel, Packed};
 use super::kernels::columns::{Geometry, Plain, Window};
+use super::kernels::cost::{Dense, Product};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::math::simd;
@@ -38,23 +36,15 @@ pub enum WeightPolicy {
     Sparse,
 }
 
-/// Cost of a sparse weight that is not zero, and of every weight, against a dense f32 multiply-add.
-const SPARSE: [f32; 2] = [2.1, 0.03];
-
-fn dense_cost(precision: Precision) -> f32 {
-    match (precision, Kernel::best()) {
-        (Precision::F32, _) | (_, Kernel::Portable) => 1.0,
-        (_, Kernel::Avx512) => 0.6,
-        (_, Kernel::Amx) => 0.17,
-    }
-}
-
 /// Copies of one weight for the products with it and its transpose.
 #[derive(Debug, Default)]
 pub struct Copies {
+    precision: Precision,
     sparse: Option<SparseMatrix>,
     use_sparse: bool,
     bf16: Option<[Packed; 2]>,
+    /// A dense convolution's taps in reverse, `[inputs, outputs, taps]`: its input gradient is the convolution with these.
+    reversed: Buffer,
 }
 
 impl Copies {
@@ -62,12 +52,13 @@ impl Copies {
     pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
-        let live: usize = (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
-        let density = live as f32 / (rows * columns).max(1) as f32;
+        let nonzeros = (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
+        let dense = if precision == Precision::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 };
+        self.precision = precision;
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
             WeightPolicy::Sparse => true,
-            WeightPolicy::Cheapest => SPARSE[0] * density + SPARSE[1] < dense_cost(precision),
+            WeightPolicy::Cheapest => Product { rows, columns, nonzeros }.prefers_sparse(dense),
         };
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
@@ -76,13 +67,34 @@ impl Copies {
             let [straight, transposed] = self.bf16.get_or_insert_default();
             straight.pack(values, rows, columns, stride);
             transposed.pack_transposed(values, rows, columns / taps, taps, stride);
+        } else if taps > 1 {
+            self.reverse(values, block);
         }
+    }
+
+    fn reverse(&mut self, values: &[f32], Block { rows, stride, columns, taps, .. }: Block) {
+        if self.reversed.len() != rows * columns {
+            self.reversed = Buffer::zeros(rows * columns);
+        }
+        self.reversed.par_chunks_mut(rows * taps).enumerate().for_each(|(channel, reversed)| {
+            for (row, to) in reversed.chunks_exact_mut(taps).enumerate() {
+                let from = &values[row * stride + channel * taps..][..taps];
+                to.iter_mut().zip(from.iter().rev()).for_each(|(to, &from)| *to = from);
+            }
+        });
+    }
+
+    /// `[inputs, outputs, taps]` of the last refresh, if the product is a dense f32 convolution.
+    pub(super) fn reversed(&self) -> Option<&[f32]> {
+        (!self.reversed.is_empty()).then_some(&*self.reversed)
     }
 
     /// How to multiply activations of this shape; `None`: dense f32.
     pub(super) fn route(&self, output: Shape) -> Option<Route<'_>> {
         match (&self.sparse, &self.bf16) {
-            (Some(sparse), _) if self.use_sparse => Some(Route::Sparse(sparse)),
+            // a vector's operands are not rounded: see `Precision::Bf16`
+            (Some(sparse), _) if self.use_sparse && output.positions() == 1 => Some(Route::Sparse(sparse, Precision::F32)),
+            (Some(sparse), _) if self.use_sparse => Some(Route::Sparse(sparse, self.precision)),
             (_, Some(packed)) if output.positions() > 1 => Some(Route::Bf16(packed)),
             _ => None,
         }
@@ -95,7 +107,7 @@ fn live(row: &[f32]) -> usize {
 
 /// A way to multiply other than dense f32.
 pub(super) enum Route<'a> {
-    Sparse(&'a SparseMatrix),
+    Sparse(&'a SparseMatrix, Precision),
     Bf16(&'a [Packed; 2]),
 }
 
@@ -109,8 +121,10 @@ impl Route<'_> {
         };
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
-            (Self::Sparse(w), true) => w.multiply(&x, start, &y),
-            (Self::Sparse(w), false) => w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Sparse(w, Precision::F32), true) => w.multiply(&x, start, &y),
+            (Self::Sparse(w, Precision::F32), false) => w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_rounded(&x, start, &y),
+            (Self::Sparse(w, Precision::Bf16), false) => w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y),
             (Self::Bf16([w, _]), true) => bf16::multiply(w, &x, start, &y),
             (Self::Bf16([w, _]), false) => bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y),
         }
@@ -121,8 +135,12 @@ impl Route<'_> {
         let start = if add { output::Start::Accumulate } else { output::Start::Zero };
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
-            (Self::Sparse(w), true) => w.multiply_transposed(&dy, start, &dx),
-            (Self::Sparse(w), false) => w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx),
+            (Self::Sparse(w, Precision::F32), true) => w.multiply_transposed(&dy, start, &dx),
+            (Self::Sparse(w, Precision::F32), false) => w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx),
+            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_transposed_rounded(&dy, start, &dx),
+            (Self::Sparse(w, Precision::Bf16), false) => {
+                w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
+            }
             (Self::Bf16([_, w]), true) => bf16::multiply(w, &dy, start, &dx),
             (Self::Bf16([_, w]), false) => bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx),
         }

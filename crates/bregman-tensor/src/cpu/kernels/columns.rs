@@ -5,11 +5,12 @@
 //! strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no im2col buffer exists.
 //!
 //! ```text
-//! linear, conv k=1      Plain                    x̃[c, t]         = x[c, t]
-//! conv1d, forward       Shifted::forward         x̃[(c, τ), t]    = x[c, t + τ·dilation − padding]
-//! conv1d, input grad    Shifted::backward        ỹ[(o, τ), t]    = dy[o, t − τ·dilation + padding]
-//! conv2d, both          Window                   the same along both axes, with strides
+//! pointwise                Plain               x̃[c, t]        = x[c, t]
+//! convolution              Window::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
+//! its input gradient       Window::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride] where that is whole
 //! ```
+
+use std::ops::Range;
 
 /// A batch of virtual matrices, all of the same shape, that can produce any piece of any row.
 pub trait Columns: Sync {
@@ -21,6 +22,13 @@ pub trait Columns: Sync {
     fn len(&self) -> usize;
     /// Writes `X[item][row, from .. from + out.len()]`; the range is inside `0 .. len`.
     fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]);
+    /// Writes the same piece of several rows, to lines `stride` apart in `out`.
+    #[inline(always)]
+    fn fill_rows(&self, item: usize, rows: Range<usize>, from: usize, width: usize, out: &mut [f32], stride: usize) {
+        for (row, line) in rows.zip(out.chunks_exact_mut(stride)) {
+            self.fill(item, row, from, &mut line[..width]);
+        }
+    }
     /// Whether there is nothing to multiply.
     fn is_empty(&self) -> bool {
         self.items() * self.rows() * self.len() == 0
@@ -85,52 +93,6 @@ impl Columns for Plain<'_> {
     }
 }
 
-/// Rows `(channel, tap)`: the channel moved by `start + tap·step` in time, zeros where that leaves the input.
-#[derive(Clone, Copy, Debug)]
-pub struct Shifted<'a> {
-    source: Plain<'a>,
-    taps: usize,
-    start: isize,
-    step: isize,
-    len: usize,
-}
-
-impl<'a> Shifted<'a> {
-    /// Operand of the forward convolution (cross-correlation) with `taps` weights per channel: output length
-    /// `len + 2·padding − dilation·(taps − 1)`.
-    ///
-    /// # Panics
-    /// If the padded input is shorter than the kernel.
-    pub fn forward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
-        let (padded, reach) = (source.len + 2 * padding, dilation * (taps - 1));
-        assert!(padded > reach, "an input of {} frames is too short for {taps} taps with dilation {dilation}", source.len);
-        Self { source, taps, start: -(padding as isize), step: dilation as isize, len: padded - reach }
-    }
-
-    /// Operand of the input gradient of that convolution: `source` is dY, the result has the length of the input.
-    pub fn backward(source: Plain<'a>, taps: usize, dilation: usize, padding: usize) -> Self {
-        let len = source.len + dilation * (taps - 1) - 2 * padding;
-        Self { source, taps, start: padding as isize, step: -(dilation as isize), len }
-    }
-}
-
-impl Columns for Shifted<'_> {
-    fn items(&self) -> usize {
-        self.source.items
-    }
-    fn rows(&self) -> usize {
-        self.source.rows * self.taps
-    }
-    fn len(&self) -> usize {
-        self.len
-    }
-    #[inline(always)]
-    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
-        let shift = self.start + (row % self.taps) as isize * self.step;
-        copy_shifted(self.source.row(item, row / self.taps), from as isize + shift, out);
-    }
-}
-
 /// `out[i] = source[at + i]`, zero outside.
 #[inline(always)]
 fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
@@ -141,11 +103,35 @@ fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
-    for (i, value) in out.iter_mut().enumerate() {
-        let position = at + i as isize;
-        *value = if position >= 0 { source.get(position as usize).copied().unwrap_or(0.0) } else { 0.0 };
+    let before = (-at).clamp(0, out.len() as isize) as usize;
+    let until = (source.len() as isize - at).clamp(before as isize, out.len() as isize) as usize;
+    out[..before].fill(0.0);
+    out[until..].fill(0.0);
+    if before < until {
+        let first = (at + before as isize) as usize;
+        out[before..until].copy_from_slice(&source[first..first + until - before]);
+    }
+}
+
+/// `out[i] = source[at + i·step]`, zero outside.
+fn gather(source: &[f32], at: isize, step: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs().div_ceil(step).min(out.len()) } else { 0 };
+    let first = (at + (before * step) as isize) as usize;
+    out.fill(0.0);
+    if let Some(source) = source.get(first..) {
+        out[before..].iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
+    }
+}
+
+/// `out[i] = source[(at + i) / over]` where that is a whole number inside the source, zero elsewhere.
+fn spread(source: &[f32], at: isize, over: usize, out: &mut [f32]) {
+    let before = if at < 0 { at.unsigned_abs() } else { (over - at as usize % over) % over };
+    let first = (at + before as isize) as usize / over;
+    out.fill(0.0);
+    if let (Some(source), Some(out)) = (source.get(first..), out.get_mut(before..)) {
+        out.iter_mut().step_by(over).zip(source).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -165,6 +151,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Over time, stride 1.
+    #[cfg(test)]
+    pub(super) fn signal(frames: usize, taps: usize, dilation: usize, padding: usize) -> Self {
+        Self { input: [1, frames], kernel: [1, taps], stride: [1, 1], padding: [0, padding], dilation: [1, dilation] }
+    }
+
     /// Size of the output map.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|axis| {
@@ -199,8 +191,8 @@ impl Axis {
     #[inline(always)]
     fn source(&self, position: usize, tap: usize) -> Option<usize> {
         let scaled = position as isize * self.times + self.start + tap as isize * self.step;
-        let inside = scaled >= 0 && scaled % self.over == 0 && ((scaled / self.over) as usize) < self.size;
-        inside.then_some((scaled / self.over) as usize)
+        let (source, rest) = if self.over == 1 { (scaled, 0) } else { (scaled / self.over, scaled % self.over) };
+        (scaled >= 0 && rest == 0 && (source as usize) < self.size).then_some(source as usize)
     }
 }
 
@@ -247,24 +239,47 @@ impl Columns for Window<'_> {
         self.target_len
     }
     #[inline(always)]
-    fn fill(&self, item: usize, row: usize, from: usize, mut out: &mut [f32]) {
-        let (channel, tap) = (row / (self.kernel[0] * self.kernel[1]), row % (self.kernel[0] * self.kernel[1]));
-        let [down, along] = [tap / self.kernel[1], tap % self.kernel[1]];
-        let map = self.source.row(item, channel);
+    fn fill(&self, item: usize, row: usize, from: usize, out: &mut [f32]) {
+        self.fill_rows(item, row..row + 1, from, out.len(), out, out.len().max(1));
+    }
+
+    /// Divides once for all rows: they are short, and divisions would take longer than the copies.
+    #[inline(always)]
+    fn fill_rows(&self, item: usize, rows: Range<usize>, from: usize, width: usize, out: &mut [f32], stride: usize) {
+        let taps = self.kernel[0] * self.kernel[1];
+        let (mut channel, tap) = (rows.start / taps, rows.start % taps);
+        let [mut down, mut along] = [tap / self.kernel[1], tap % self.kernel[1]];
+        let position = [from / self.target_width, from % self.target_width];
+        for line in out.chunks_exact_mut(stride).take(rows.len()) {
+            self.fill_line(self.source.row(item, channel), [down, along], position, &mut line[..width]);
+            along += 1;
+            if along == self.kernel[1] {
+                (along, down) = (0, down + 1);
+            }
+            if down == self.kernel[0] {
+                (down, channel) = (0, channel + 1);
+            }
+        }
+    }
+}
+
+impl Window<'_> {
+    /// The values under one tap from a target position on.
+    #[inline(always)]
+    fn fill_line(&self, map: &[f32], [down, along]: [usize; 2], [mut y, mut x]: [usize; 2], mut out: &mut [f32]) {
         let [vertical, horizontal] = self.axes;
-        let (mut y, mut x) = (from / self.target_width, from % self.target_width);
+        let offset = horizontal.start + along as isize * horizontal.step;
         while !out.is_empty() {
             let (run, rest) = out.split_at_mut(out.len().min(self.target_width - x));
             match vertical.source(y, down) {
                 None => run.fill(0.0),
                 Some(y) => {
                     let line = &map[y * self.source_width..][..self.source_width];
-                    if horizontal.times == 1 && horizontal.over == 1 {
-                        copy_shifted(line, x as isize + horizontal.start + along as isize * horizontal.step, run);
-                    } else {
-                        for (i, value) in run.iter_mut().enumerate() {
-                            *value = horizontal.source(x + i, along).map_or(0.0, |x| line[x]);
-                        }
+                    let at = x as isize * horizontal.times + offset;
+                    match (horizontal.times, horizontal.over) {
+                        (1, 1) => copy_shifted(line, at, run),
+                        (step, 1) => gather(line, at, step as usize, run),
+                        (_, over) => spread(line, at, over as usize, run),
                     }
                 }
             }
@@ -291,15 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_height_one_is_a_shifted_signal() {
-        let x = Random::new(1).values(2 * 3 * 20, 0.0);
-        for (taps, dilation, padding) in [(3, 1, 1), (5, 2, 4), (3, 4, 0)] {
-            let geometry = Geometry { input: [1, 20], kernel: [1, taps], stride: [1, 1], padding: [0, padding], dilation: [1, dilation] };
-            let source = Plain::new(&x, 2, 3, 20);
-            let shifted = Shifted::forward(source, taps, dilation, padding);
-            assert_eq!(all(&Window::forward(source, &geometry)), all(&shifted));
-            let source = Plain::new(&x[..2 * 3 * shifted.len()], 2, 3, shifted.len());
-            assert_eq!(all(&Window::backward(source, &geometry)), all(&Shifted::backward(source, taps, dilation, padding)));
+    fn a_window_shows_the_input_under_each_tap() {
+        let geometry = Geometry { input: [5, 7], kernel: [3, 2], stride: [2, 1], padding: [1, 2], dilation: [1, 3] };
+        let x = Random::new(1).values(2 * 3 * 35, 0.0);
+        let [high, wide] = geometry.output();
+        let values = all(&Window::forward(Plain::new(&x, 2, 3, 35), &geometry));
+        assert_eq!(values.len(), 2 * 3 * 6 * high * wide);
+        for (at, value) in values.into_iter().enumerate() {
+            let (map, tap, position) = (at / (high * wide) / 6, at / (high * wide) % 6, at % (high * wide));
+            let source = |axis: usize, position: usize, tap: usize| {
+                let at = position * geometry.stride[axis] + tap * geometry.dilation[axis];
+                at.checked_sub(geometry.padding[axis]).filter(|&at| at < geometry.input[axis])
+            };
+            let (y, x_at) = (source(0, position / wide, tap / 2), source(1, position % wide, tap % 2));
+            let expected = y.zip(x_at).map_or(0.0, |(y, x_at)| x[map * 35 + y * 7 + x_at]);
+            assert_eq!(value, expected, "entry {at}");
         }
     }
 

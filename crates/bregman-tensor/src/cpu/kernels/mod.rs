@@ -5,6 +5,7 @@
 
 pub mod bf16;
 pub mod columns;
+pub mod cost;
 pub mod output;
 #[cfg(test)]
 mod reference;

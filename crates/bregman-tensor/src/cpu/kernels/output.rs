@@ -13,6 +13,18 @@ pub enum Start<'a> {
     Accumulate,
 }
 
+impl Start<'_> {
+    /// `out = start + sums`, part of the given row.
+    #[inline(always)]
+    pub(super) fn finish(&self, row: usize, out: &mut [f32], sums: &[f32]) {
+        match self {
+            Start::Zero => out.copy_from_slice(sums),
+            Start::Bias(bias) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum + bias[row]),
+            Start::Accumulate => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        }
+    }
+}
+
 /// A mutable batch of `rows × len` matrices: element `(i, r, t)` at `i·item_stride + r·stride + t`.
 ///
 /// Kernels on several threads write disjoint pieces of it, so it hands out raw rows to the kernels of this crate.

@@ -8,7 +8,7 @@
 //! kernel on any CPU.
 //! Reference: Intel 64 and IA-32 Architectures Software Developer's Manual, vol. 1 ch. 18; Linux `Documentation/arch/x86/xstate.rst`.
 
-use super::kernel::{Lines, Sums, WIDTH};
+use super::kernel::{Lines, Sums};
 use super::tile::{SIDE, Tile};
 
 /// Eight tile registers; every method is one instruction.
@@ -19,7 +19,7 @@ pub(super) trait TileRegisters {
     fn load<const REGISTER: u8>(&mut self, tile: &Tile);
     /// Register `SUM` += left · right.
     fn multiply_add<const SUM: u8, const LEFT: u8, const RIGHT: u8>(&mut self);
-    /// 16 rows of 16 f32, [`WIDTH`] apart, the first at `sums[row][column]` ← register.
+    /// 16 rows of 16 f32, one row of `sums` apart, the first at `sums[row][column]` ← register.
     fn store<const REGISTER: u8>(&mut self, sums: &mut Sums, row: usize, column: usize);
 }
 
@@ -56,6 +56,7 @@ mod hardware {
     use std::marker::PhantomData;
     use std::sync::OnceLock;
 
+    use super::super::kernel::WIDTH;
     use super::*;
 
     /// Whether the CPU has AMX with bf16 and the kernel lets this process use it. Asks for that permission on the first call.
@@ -69,16 +70,10 @@ mod hardware {
         const AMX_BF16: u32 = 1 << 22; // leaf 7, edx
         const AMX_TILE: u32 = 1 << 24;
         const TILE_STATE: u64 = 1 << 17 | 1 << 18; // XCR0: tile configuration and data
-        // SAFETY (where cpuid is an unsafe function): every x86-64 CPU has cpuid; leaf 7 is read only where it exists.
-        #[allow(unused_unsafe)]
-        let (highest, basic) = unsafe { (x86_64::__cpuid(0).eax, x86_64::__cpuid(1).ecx) };
-        if highest < 7 || basic & OSXSAVE == 0 {
-            return false;
-        }
-        // SAFETY: leaf 7 exists, as just checked.
-        #[allow(unused_unsafe)]
-        let extended = unsafe { x86_64::__cpuid_count(7, 0).edx };
-        if extended & AMX_BF16 == 0 || extended & AMX_TILE == 0 {
+        #[allow(unused_unsafe)] // safe functions in newer toolchains
+        // SAFETY: every x86-64 CPU has `cpuid`; a leaf it lacks reads as data of another leaf, which the first test excludes.
+        let (highest, basic, features) = unsafe { (x86_64::__cpuid(0).eax, x86_64::__cpuid(1).ecx, x86_64::__cpuid_count(7, 0).edx) };
+        if highest < 7 || basic & OSXSAVE == 0 || features & AMX_BF16 == 0 || features & AMX_TILE == 0 {
             return false;
         }
         let (low, high): (u32, u32);

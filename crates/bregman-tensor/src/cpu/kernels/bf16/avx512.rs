@@ -20,7 +20,7 @@ pub(super) fn available() -> bool {
 
 /// Sums of one tile row and at most three tile columns.
 pub(super) fn multiply(left: Lines, right: Lines, sums: &mut Sums) {
-    assert!(available() && left.count() == 1 && right.count() <= MAX_COLUMNS && left.depth() == right.depth());
+    assert!(available() && left.count() == 1 && right.count() <= MAX_COLUMNS);
     for first in (0..SIDE).step_by(ROWS) {
         // SAFETY: the CPU has the features.
         unsafe {
@@ -39,11 +39,12 @@ fn half<const N: usize>(left: Lines, right: Lines, first: usize, sums: &mut Sums
     let left = left.line(0);
     let right: [_; N] = std::array::from_fn(|column| right.line(column));
     let mut sum = [[_mm512_setzero_ps(); N]; ROWS];
-    for k in 0..left.len() {
-        let rows = &left[k].0[first..first + ROWS];
+    assert!(right.iter().all(|tiles| tiles.len() == left.len()), "operands of different depth");
+    for (k, tile) in left.iter().enumerate() {
+        let rows = &tile.0[first..first + ROWS];
         for pair in 0..16 {
             let columns: [__m512bh; N] = std::array::from_fn(|column| {
-                // SAFETY: 16 words of 32 bits are one vector of 32 bf16; slices of the same length as `left`, asserted by `multiply`.
+                // SAFETY: k is inside, as just asserted; 16 aligned words of 32 bits are one vector of 32 bf16.
                 unsafe { std::mem::transmute(_mm512_load_si512(right[column].get_unchecked(k).0[pair].as_ptr().cast())) }
             });
             for (sum, row) in sum.iter_mut().zip(rows) {

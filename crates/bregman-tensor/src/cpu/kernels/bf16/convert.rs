@@ -14,8 +14,18 @@ pub(super) fn round_word(value: f32) -> u32 {
 
 /// Two values as neighbouring bf16, the first at the lower address.
 #[inline(always)]
-pub(super) fn pair(first: f32, second: f32) -> u32 {
+pub(in super::super) fn pair(first: f32, second: f32) -> u32 {
     round_word(first) >> 16 | round_word(second)
+}
+
+/// 32 neighbouring values.
+#[inline(always)]
+pub(super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
+    let mut narrow = [0u16; 32];
+    for (to, &from) in narrow.iter_mut().zip(values) {
+        *to = ((round_word(from) >> 16) as u16).to_le();
+    }
+    bytemuck::cast(narrow)
 }
 
 /// The bf16 nearest to each value.
@@ -59,6 +69,12 @@ mod tests {
             std::cmp::Ordering::Greater => below + 1,
             std::cmp::Ordering::Equal => below + (below & 1),
         }
+    }
+
+    #[test]
+    fn pairs_are_packed_with_the_first_value_below() {
+        let values = std::array::from_fn(|i| i as f32);
+        assert_eq!(pairs(&values), std::array::from_fn(|i| pair(values[2 * i], values[2 * i + 1])));
     }
 
     #[test]

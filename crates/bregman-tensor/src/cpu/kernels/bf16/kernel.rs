@@ -45,10 +45,6 @@ impl<'a> Lines<'a> {
         self.count
     }
 
-    pub(super) fn depth(&self) -> usize {
-        self.depth
-    }
-
     /// Line `line`; past the last one, the last one again, so that a kernel of fixed shape always has something to read.
     #[inline(always)]
     pub(super) fn line(&self, line: usize) -> &'a [Tile] {

@@ -40,6 +40,7 @@ mod portable;
 mod product;
 mod tile;
 
+pub(super) use convert::pair;
 pub use convert::{to_bf16, to_f32};
 pub use kernel::Kernel;
 pub use operand::Packed;

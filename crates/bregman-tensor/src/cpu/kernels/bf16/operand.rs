@@ -5,7 +5,8 @@ use std::ops::Range;
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::super::columns::Columns;
+use super::super::columns::{Columns, Plain};
+use super::convert::pairs;
 use super::tile::{DEPTH, SIDE, Tile, interleave};
 
 /// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates nothing.
@@ -48,13 +49,17 @@ impl Packed {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn pack(&mut self, weights: &[f32], rows: usize, columns: usize, stride: usize) {
-        self.pack_tiles(rows, columns, columns.div_ceil(DEPTH), |tile, first, block| {
-            tile.pack_lines(SIDE.min(rows - first), |row, out| {
-                let from = block * DEPTH;
-                let values = &weights[(first + row) * stride..][from..columns.min(from + DEPTH)];
-                out[..values.len()].copy_from_slice(values);
-            });
-        });
+        self.pack_batch(&Plain::strided(weights, [1, rows, columns], stride, 0));
+    }
+
+    /// A = dY for dW = dY·Xᵀ: the inner dimension runs over the columns of all items.
+    pub fn pack_batch(&mut self, y: &impl Columns) {
+        let depth = y.items() * y.len().div_ceil(DEPTH);
+        self.pack_rows(
+            [y.rows(), y.items() * y.len(), depth],
+            #[inline(always)]
+            |tiles, first| pack_lines_of(y, tiles, first, 0),
+        );
     }
 
     /// A = Wᵀ for dX = Wᵀ·dY: W is `[rows, channels, taps]`, A is `[channels, rows·taps]`.
@@ -63,51 +68,64 @@ impl Packed {
     /// If the last row is outside `weights`.
     pub fn pack_transposed(&mut self, weights: &[f32], rows: usize, channels: usize, taps: usize, stride: usize) {
         let inner = rows * taps;
-        self.pack_tiles(channels, inner, inner.div_ceil(DEPTH), |tile, first, block| {
-            let count = SIDE.min(channels - first);
-            let line = |k: usize| {
-                let mut values = [0.0; SIDE];
-                if k < inner {
-                    let row = &weights[k / taps * stride + first * taps + k % taps..];
-                    values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
+        self.pack_rows(
+            [channels, inner, inner.div_ceil(DEPTH)],
+            #[inline(always)]
+            |tiles, first| {
+                let count = SIDE.min(channels - first);
+                let line = |k: usize| {
+                    let mut values = [0.0; SIDE];
+                    if k < inner {
+                        let row = &weights[k / taps * stride + first * taps + k % taps..];
+                        values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
+                    }
+                    values
+                };
+                for (tile, block) in tiles.iter_mut().zip(0..) {
+                    for (words, k) in tile.0.iter_mut().zip((block * DEPTH..).step_by(2)) {
+                        interleave(&line(k), &line(k + 1), std::iter::once(words));
+                    }
+                    tile.transpose();
                 }
-                values
-            };
-            for (pair, words) in tile.0.iter_mut().enumerate() {
-                let k = block * DEPTH + 2 * pair;
-                interleave(&line(k), &line(k + 1), std::iter::once(words));
-            }
-            tile.transpose();
-        });
+            },
+        );
     }
 
-    /// A = dY for dW = dY·Xᵀ: the inner dimension runs over the columns of all items.
-    pub fn pack_batch(&mut self, y: &impl Columns) {
-        let blocks = y.len().div_ceil(DEPTH);
-        self.pack_tiles(y.rows(), y.items() * y.len(), y.items() * blocks, |tile, first, block| pack_lines_of(y, tile, first, block));
-    }
-
-    /// Resizes, and calls `pack(tile, first row, inner block)` for every tile.
-    fn pack_tiles(&mut self, rows: usize, inner: usize, depth: usize, pack: impl Fn(&mut Tile, usize, usize) + Sync) {
+    /// Resizes, and calls `pack(tiles, first row)` for every tile row.
+    fn pack_rows(&mut self, [rows, inner, depth]: [usize; 3], pack: impl Fn(&mut [Tile], usize) + Sync) {
         (self.rows, self.inner, self.depth) = (rows, inner, depth);
         self.tiles.resize(rows.div_ceil(SIDE) * depth, Tile::ZERO);
         let arch = Arch::new();
         self.tiles.par_chunks_mut(depth.max(1)).enumerate().for_each(|(tile_row, tiles)| {
             arch.dispatch(
                 #[inline(always)]
-                || tiles.iter_mut().enumerate().for_each(|(block, tile)| pack(tile, tile_row * SIDE, block)),
+                || pack(tiles, tile_row * SIDE),
             );
         });
     }
 }
 
-/// Packs 16 rows of `x` from row `first`, 32 columns: those of the given block, counted item by item.
+/// Blocks whose lines are fetched in one piece.
+const RUN: usize = 16;
+
+/// Packs 16 rows of `x` from row `first` as lines of left tiles; blocks of 32 columns are counted item by item from `block`.
 #[inline(always)]
-fn pack_lines_of(x: &impl Columns, tile: &mut Tile, first: usize, block: usize) {
-    let blocks = x.len().div_ceil(DEPTH);
-    let (item, from) = (block / blocks, block % blocks * DEPTH);
-    let count = DEPTH.min(x.len() - from);
-    tile.pack_lines(SIDE.min(x.rows() - first), |row, out| x.fill(item, first + row, from, &mut out[..count]));
+fn pack_lines_of(x: &impl Columns, mut tiles: &mut [Tile], first: usize, mut block: usize) {
+    let (blocks, rows) = (x.len().div_ceil(DEPTH), SIDE.min(x.rows() - first));
+    let mut line = [[0.0; DEPTH]; RUN];
+    while !tiles.is_empty() {
+        let (item, at) = (block / blocks, block % blocks);
+        let (run, rest) = tiles.split_at_mut(tiles.len().min(RUN).min(blocks - at));
+        let count = (run.len() * DEPTH).min(x.len() - at * DEPTH);
+        for row in 0..rows {
+            // zero past the end of the item, as left by the previous run or cleared here
+            line[run.len() - 1] = [0.0; DEPTH];
+            x.fill(item, first + row, at * DEPTH, &mut line.as_flattened_mut()[..count]);
+            run.iter_mut().zip(&line).for_each(|(tile, values)| tile.0[row] = pairs(values));
+        }
+        run.iter_mut().for_each(|tile| tile.0[rows..].fill([0; 16]));
+        (block, tiles) = (block + run.len(), rest);
+    }
 }
 
 /// A right operand B[inner × columns], `items` times, that can be packed piece by piece.
@@ -139,19 +157,18 @@ impl<X: Columns> Right for Straight<'_, X> {
     fn pack(&self, item: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]) {
         let from = columns.start * SIDE;
         let width = (columns.len() * SIDE).min(self.0.len() - from);
-        // zero past the width of the strip and past the last row
-        let mut lines = [[0.0; STRIP * SIDE]; 2];
+        // Zero past the width of the strip and past the last row. All rows of a block are copied before any is converted:
+        // they lie far apart in memory, and so the loads wait for each other as little as possible.
+        let mut lines = [[0.0; STRIP * SIDE]; DEPTH];
         for (at, block) in blocks.clone().enumerate() {
-            for pair in 0..DEPTH / 2 {
-                for (line, row) in lines.iter_mut().zip(block * DEPTH + 2 * pair..) {
-                    if row >= self.0.rows() {
-                        *line = [0.0; STRIP * SIDE];
-                    } else if width == line.len() {
-                        self.0.fill(item, row, from, line);
-                    } else {
-                        self.0.fill(item, row, from, &mut line[..width]);
-                    }
-                }
+            let rows = block * DEPTH..self.0.rows().min((block + 1) * DEPTH);
+            lines[rows.len()..].fill([0.0; STRIP * SIDE]);
+            if width == STRIP * SIDE {
+                self.0.fill_rows(item, rows, from, STRIP * SIDE, lines.as_flattened_mut(), STRIP * SIDE);
+            } else {
+                self.0.fill_rows(item, rows, from, width, lines.as_flattened_mut(), STRIP * SIDE);
+            }
+            for (pair, lines) in lines.chunks_exact(2).enumerate() {
                 interleave(&lines[0], &lines[1], tiles.iter_mut().skip(at).step_by(blocks.len()).map(|tile| &mut tile.0[pair]));
             }
         }
@@ -174,10 +191,8 @@ impl<X: Columns> Right for Transposed<'_, X> {
     #[inline(always)]
     fn pack(&self, _: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]) {
         for (tiles, column) in tiles.chunks_exact_mut(blocks.len()).zip(columns) {
-            for (tile, block) in tiles.iter_mut().zip(blocks.clone()) {
-                pack_lines_of(self.0, tile, column * SIDE, block);
-                tile.transpose();
-            }
+            pack_lines_of(self.0, tiles, column * SIDE, blocks.start);
+            tiles.iter_mut().for_each(Tile::transpose);
         }
     }
 }

@@ -7,7 +7,11 @@ use super::tile::{DEPTH, SIDE};
 
 /// Sums of any number of tiles.
 pub(super) fn multiply(left: Lines, right: Lines, sums: &mut Sums) {
-    Arch::new().dispatch(Product { left, right, sums });
+    multiply_with(Arch::new(), left, right, sums);
+}
+
+fn multiply_with(arch: Arch, left: Lines, right: Lines, sums: &mut Sums) {
+    arch.dispatch(Product { left, right, sums });
 }
 
 struct Product<'a> {
@@ -59,6 +63,43 @@ fn add_rows<S: Simd, const W: usize>(simd: S, left: &[[u32; 16]], right: &[[f32;
         for (row, sum) in sums.iter_mut().zip(sum) {
             let out = &mut S::as_mut_simd_f32s(&mut row[column..column + SIDE]).0[vector];
             *out = simd.add_f32s(*out, sum);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reference::Random;
+    use super::super::convert::pair;
+    use super::super::tile::Tile;
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_multiplies_tiles() {
+        #[allow(unused_mut)]
+        let mut sets = vec![Arch::Scalar, Arch::new()];
+        #[cfg(target_arch = "x86_64")]
+        sets.extend(pulp::x86::V3::try_new().map(Arch::V3));
+        let mut random = Random::new(1);
+        // quarters up to 16: bf16 numbers whose sums are exact in f32, in any order
+        let mut quarter = || (random.unit() * 64.0).round() / 4.0;
+        let mut tiles: Vec<Tile> = vec![Tile::ZERO; 5];
+        tiles.iter_mut().flat_map(|tile| tile.0.as_flattened_mut()).for_each(|word| *word = pair(quarter(), quarter()));
+        let (left, right) = (Lines::new(&tiles, 2, 1, 2), Lines::new(&tiles[1..], 2, 2, 2));
+        let value = |word: u32, k: usize| f32::from_bits(if k.is_multiple_of(2) { word << 16 } else { word & 0xFFFF_0000 });
+        for arch in sets {
+            let mut sums = Sums::ZERO;
+            multiply_with(arch, left, right, &mut sums);
+            for (row, column) in (0..16 * 32).map(|at| (at / 32, at % 32)) {
+                let term = |k: usize| {
+                    let [a, b] = [
+                        left.line(0)[k / DEPTH].0[row][k % DEPTH / 2],
+                        right.line(column / SIDE)[k / DEPTH].0[k % DEPTH / 2][column % SIDE],
+                    ];
+                    value(a, k) * value(b, k)
+                };
+                assert_eq!(sums.0[row][column], (0..2 * DEPTH).map(term).sum::<f32>(), "{arch:?} at {row}, {column}");
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Geometry, Plain, Shifted, Window};
+use super::super::columns::{Geometry, Plain, Window};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
@@ -70,7 +70,8 @@ fn convolutions_agree_with_their_virtual_operand() {
     let (taps, len) = (3, 61);
     let weights = rounded(random.values(rows * channels * taps, 0.0));
     let x = rounded(random.values(items * channels * len, 0.0));
-    let view = Shifted::forward(Plain::new(&x, items, channels, len), taps, 2, 2);
+    let geometry = Geometry::signal(len, taps, 2, 2);
+    let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
     let mut a = Packed::default();
     a.pack(&weights, rows, channels * taps, channels * taps);
     let mut y = vec![0.0; items * rows * len];
@@ -78,7 +79,7 @@ fn convolutions_agree_with_their_virtual_operand() {
     assert_close(&y, &product(rows, |row, k| weights[row * channels * taps + k], &view), TOLERANCE);
     // its input gradient: A[c, (o, τ)] = W[o, c, τ]
     let dy = rounded(random.values(items * rows * len, 0.0));
-    let view = Shifted::backward(Plain::new(&dy, items, rows, len), taps, 2, 2);
+    let view = Window::backward(Plain::new(&dy, items, rows, len), &geometry);
     a.pack_transposed(&weights, rows, channels, taps, channels * taps);
     let mut dx = vec![0.0; items * channels * len];
     multiply(&a, &view, Start::Zero, &Output::new(&mut dx, items, channels, len));

@@ -22,29 +22,54 @@ pub(super) struct Tile(pub(super) [[u32; 16]; 16]);
 impl Tile {
     pub(super) const ZERO: Self = Self([[0; 16]; 16]);
 
-    /// Packs lines along the inner dimension: `fill(line, out)` writes 32 values of line `0..lines`; lines after those are zero.
-    #[inline(always)]
-    pub(super) fn pack_lines(&mut self, lines: usize, mut fill: impl FnMut(usize, &mut [f32; DEPTH])) {
-        for (line, words) in self.0.iter_mut().enumerate() {
-            if line < lines {
-                let mut values = [0.0; DEPTH];
-                fill(line, &mut values);
-                for (word, at) in words.iter_mut().zip(0..) {
-                    *word = pair(values[2 * at], values[2 * at + 1]);
-                }
-            } else {
-                *words = [0; 16];
-            }
-        }
-    }
-
-    /// Words of a 16 × 16 matrix with rows and columns exchanged: a left tile of A becomes a right tile of Aᵀ.
+    /// Rows and columns of words exchanged: a left tile of A becomes a right tile of Aᵀ.
     #[inline(always)]
     pub(super) fn transpose(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the CPU has AVX-512F.
+            #[allow(unsafe_code)]
+            unsafe {
+                self.transpose_avx512()
+            };
+            return;
+        }
+        self.transpose_portable();
+    }
+
+    fn transpose_portable(&mut self) {
         for row in 1..16 {
             for column in 0..row {
                 (self.0[row][column], self.0[column][row]) = (self.0[column][row], self.0[row][column]);
             }
+        }
+    }
+
+    /// Four rounds; round b exchanges bit b of the row number with bit b of the column number.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    #[allow(unsafe_code)]
+    fn transpose_avx512(&mut self) {
+        use std::arch::x86_64::*;
+        let load = |row: &[u32; 16]| {
+            // SAFETY: 16 words; any alignment is allowed.
+            unsafe { _mm512_loadu_si512(row.as_ptr().cast()) }
+        };
+        let mut rows: [__m512i; 16] = std::array::from_fn(|row| load(&self.0[row]));
+        for bit in [1, 2, 4, 8] {
+            // Lane i of the upper result: the upper row where i lacks the bit, else the lower row (lanes 16 to 31) one step left.
+            let upper: [u32; 16] = std::array::from_fn(|i| (if i & bit == 0 { i } else { 16 + i - bit }) as u32);
+            let lower: [u32; 16] = std::array::from_fn(|i| (if i & bit == 0 { i + bit } else { 16 + i }) as u32);
+            let (upper, lower) = (load(&upper), load(&lower));
+            for row in (0..16).filter(|row| row & bit == 0) {
+                let (a, b) = (rows[row], rows[row + bit]);
+                rows[row] = _mm512_permutex2var_epi32(a, upper, b);
+                rows[row + bit] = _mm512_permutex2var_epi32(a, lower, b);
+            }
+        }
+        for (words, row) in self.0.iter_mut().zip(rows) {
+            // SAFETY: 16 words; any alignment is allowed.
+            unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), row) };
         }
     }
 }
@@ -55,6 +80,22 @@ pub(super) fn interleave<'a>(first: &[f32], second: &[f32], word_rows: impl Iter
     for ((words, first), second) in word_rows.zip(first.chunks_exact(SIDE)).zip(second.chunks_exact(SIDE)) {
         for (word, (&first, &second)) in words.iter_mut().zip(first.iter().zip(second)) {
             *word = pair(first, second);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposition_exchanges_rows_and_columns() {
+        let tile = Tile(std::array::from_fn(|row| std::array::from_fn(|column| (100 * row + column) as u32)));
+        let (mut fast, mut portable) = (tile, tile);
+        fast.transpose();
+        portable.transpose_portable();
+        for (row, column) in (0..256).map(|at| (at / 16, at % 16)) {
+            assert_eq!([fast.0[row][column], portable.0[row][column]], [tile.0[column][row]; 2]);
         }
     }
 }

@@ -5,18 +5,44 @@
 //! ```text
 //! y[r, strip] = Σ_{non-zeros (c, w) of row r} w · x[c, strip]
 //! ```
-//! so a non-zero costs one broadcast and one multiply-add per vector, and nothing is written until the row is done.
+//! so a non-zero costs one broadcast and one multiply-add per vector, and nothing is written until the row is done. What limits it is
+//! the reading of the strip from that cache; rounded to bf16, two columns share a word and half the traffic remains.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::super::bf16::pair;
 use super::super::columns::Columns;
 use super::super::output::{Output, Start};
 use super::super::scratch::with_scratch;
 use super::{Blocks, tile::Tile};
 
-/// Most SIMD vectors in a strip: as many accumulators stay in registers on every architecture.
-const MAX_VECTORS: usize = 6;
+/// How the strip of X is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strip {
+    /// As it is.
+    F32,
+    /// Rounded to bf16, two vectors of columns in one vector of words.
+    Bf16,
+}
+
+impl Strip {
+    /// Columns in one vector of the strip, for `lanes` of f32.
+    fn columns(self, lanes: usize) -> usize {
+        match self {
+            Self::F32 => lanes,
+            Self::Bf16 => 2 * lanes,
+        }
+    }
+
+    /// Most vectors in a strip; their sums stay in registers on every architecture.
+    fn most(self) -> usize {
+        match self {
+            Self::F32 => 6,
+            Self::Bf16 => 4,
+        }
+    }
+}
 
 /// The tiles of one orientation of a matrix: `tile(row block, inner block)`.
 pub(super) struct Grid<F> {
@@ -28,7 +54,14 @@ pub(super) struct Grid<F> {
 }
 
 /// Y = grid · X with the instructions of `arch`.
-pub(super) fn multiply<'a, X: Columns>(arch: Arch, grid: &Grid<impl Fn(usize, usize) -> &'a Tile + Sync>, x: &X, start: Start, y: &Output) {
+pub(super) fn multiply<'a, X: Columns>(
+    arch: Arch,
+    storage: Strip,
+    grid: &Grid<impl Fn(usize, usize) -> &'a Tile + Sync>,
+    x: &X,
+    start: Start,
+    y: &Output,
+) {
     assert_eq!(x.rows(), grid.inner.total * grid.taps, "rows of X against columns of the matrix");
     assert_eq!(y.shape(), [x.items(), grid.rows.total, x.len()], "shape of Y");
     if let Start::Bias(bias) = start {
@@ -37,8 +70,7 @@ pub(super) fn multiply<'a, X: Columns>(arch: Arch, grid: &Grid<impl Fn(usize, us
     if x.items() * x.len() * grid.rows.total == 0 {
         return;
     }
-    let lanes = arch.dispatch(Lanes);
-    let strips = Strips::new(x.len(), lanes, x.items() * grid.rows.count());
+    let strips = Strips::new(x.len(), storage.columns(arch.dispatch(Lanes)), storage.most(), x.items() * grid.rows.count());
     (0..x.items() * strips.count * grid.rows.count()).into_par_iter().for_each(|unit| {
         let (unit, row_block) = (unit / grid.rows.count(), unit % grid.rows.count());
         let (item, strip) = (unit / strips.count, unit % strips.count);
@@ -53,7 +85,7 @@ pub(super) fn multiply<'a, X: Columns>(arch: Arch, grid: &Grid<impl Fn(usize, us
             let (from, width) = strips.range(strip);
             let first_row = grid.rows.range(row_block).start;
             with_scratch(columns.len() * strips.width, |strip| {
-                arch.dispatch(Job { tile, first_row, x, columns, item, from, width, start, y, strip });
+                arch.dispatch(Job { tile, first_row, x, columns, item, from, width, start, y, storage, strip });
             });
         }
     });
@@ -78,12 +110,12 @@ struct Strips {
 
 impl Strips {
     /// Few wide strips, but more of them where otherwise threads would wait: `repeats` is how often the strips are worked through.
-    fn new(len: usize, lanes: usize, repeats: usize) -> Self {
-        let (vectors, threads) = (len.div_ceil(lanes), rayon::current_num_threads());
+    fn new(len: usize, vector: usize, most: usize, repeats: usize) -> Self {
+        let (vectors, threads) = (len.div_ceil(vector), rayon::current_num_threads());
         let idles = |strips: usize| repeats * strips < 4 * threads && !(repeats * strips).is_multiple_of(threads);
-        let fewest = vectors.div_ceil(MAX_VECTORS);
+        let fewest = vectors.div_ceil(most);
         let strips = (fewest..=vectors.min(2 * fewest)).find(|&strips| !idles(strips)).unwrap_or(fewest);
-        let width = vectors.div_ceil(strips) * lanes;
+        let width = vectors.div_ceil(strips) * vector;
         Self { len, width, count: len.div_ceil(width) }
     }
 
@@ -105,6 +137,7 @@ struct Job<'a, X> {
     width: usize,
     start: Start<'a>,
     y: &'a Output<'a>,
+    storage: Strip,
     /// Room for the strip of X.
     strip: &'a mut [f32],
 }
@@ -114,75 +147,112 @@ impl<X: Columns> WithSimd for Job<'_, X> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        match self.width.div_ceil(S::F32_LANES) {
-            1 => self.run::<S, 1>(simd),
-            2 => self.run::<S, 2>(simd),
-            3 => self.run::<S, 3>(simd),
-            4 => self.run::<S, 4>(simd),
-            5 => self.run::<S, 5>(simd),
-            6 => self.run::<S, 6>(simd),
-            vectors => unreachable!("a strip of {vectors} vectors"),
+        match (self.storage, self.width.div_ceil(self.storage.columns(S::F32_LANES))) {
+            (Strip::F32, 1) => self.run::<S, 1, 1>(simd),
+            (Strip::F32, 2) => self.run::<S, 2, 1>(simd),
+            (Strip::F32, 3) => self.run::<S, 3, 1>(simd),
+            (Strip::F32, 4) => self.run::<S, 4, 1>(simd),
+            (Strip::F32, 5) => self.run::<S, 5, 1>(simd),
+            (Strip::F32, 6) => self.run::<S, 6, 1>(simd),
+            (Strip::Bf16, 1) => self.run::<S, 1, 2>(simd),
+            (Strip::Bf16, 2) => self.run::<S, 2, 2>(simd),
+            (Strip::Bf16, 3) => self.run::<S, 3, 2>(simd),
+            (Strip::Bf16, 4) => self.run::<S, 4, 2>(simd),
+            (_, vectors) => unreachable!("a strip of {vectors} vectors"),
         }
     }
 }
 
+/// Rows of X rounded together.
+const ROUNDED_ROWS: usize = 16;
+
+/// V vectors of the strip with P columns in each lane.
 impl<X: Columns> Job<'_, X> {
     #[inline(always)]
-    fn run<S: Simd, const V: usize>(mut self, simd: S) {
-        self.copy_strip(V * S::F32_LANES);
-        self.multiply_rows::<S, V>(simd);
+    fn run<S: Simd, const V: usize, const P: usize>(mut self, simd: S) {
+        match self.storage {
+            Strip::F32 => self.copy_strip(V * S::F32_LANES),
+            Strip::Bf16 => self.round_strip::<S, V>(),
+        }
+        self.multiply_rows::<S, V, P>(simd);
     }
 
     /// Copies the strip of X, each row padded with zeros to whole vectors.
     #[inline(always)]
     fn copy_strip(&mut self, padded: usize) {
-        for (row, out) in self.columns.clone().zip(self.strip.chunks_exact_mut(padded)) {
-            if self.width == padded {
-                self.x.fill(self.item, row, self.from, out);
-            } else {
-                let (inside, outside) = out.split_at_mut(self.width);
-                self.x.fill(self.item, row, self.from, inside);
-                outside.fill(0.0);
+        if self.width < padded {
+            self.strip.chunks_exact_mut(padded).take(self.columns.len()).for_each(|line| line[self.width..].fill(0.0));
+            self.x.fill_rows(self.item, self.columns.clone(), self.from, self.width, self.strip, padded);
+        } else {
+            self.x.fill_rows(self.item, self.columns.clone(), self.from, padded, self.strip, padded);
+        }
+    }
+
+    /// Rounds the strip of X: the word in lane i of vector v holds columns i of vectors 2v and 2v + 1.
+    #[inline(always)]
+    fn round_strip<S: Simd, const V: usize>(&mut self) {
+        let lanes = S::F32_LANES;
+        let mut lines = [0.0; ROUNDED_ROWS * MAX_ROUNDED];
+        let lines = &mut lines[..ROUNDED_ROWS * 2 * V * lanes];
+        for first in self.columns.clone().step_by(ROUNDED_ROWS) {
+            let rows = first..self.columns.end.min(first + ROUNDED_ROWS);
+            self.x.fill_rows(self.item, rows.clone(), self.from, self.width, lines, 2 * V * lanes);
+            let words = &mut self.strip[(first - self.columns.start) * V * lanes..][..rows.len() * V * lanes];
+            for (words, values) in words.chunks_exact_mut(lanes).zip(lines.chunks_exact(2 * lanes)) {
+                for i in 0..lanes {
+                    words[i] = f32::from_bits(pair(values[i], values[lanes + i]));
+                }
             }
         }
     }
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn multiply_rows<S: Simd, const V: usize>(&self, simd: S) {
+    fn multiply_rows<S: Simd, const V: usize, const P: usize>(&self, simd: S) {
         let (lanes, vectors) = (S::F32_LANES, self.strip.as_ptr().cast::<S::f32s>());
+        let [sixteen, upper] = [16, 0xFFFF_0000].map(|word| simd.splat_u32s(word));
         let Tile { start, column, value, .. } = self.tile;
         assert!(self.strip.len() >= self.columns.len() * V * lanes && column.len() == value.len());
         for row in 0..self.tile.rows() {
             // SAFETY: units of work differ in item, strip or row block, so no other thread writes this piece of this row.
             let out = unsafe { self.y.row(self.item, self.first_row + row, self.from, self.width) };
-            let mut sums = [simd.splat_f32s(0.0); V];
+            let mut sums = [[simd.splat_f32s(0.0); P]; V];
             match self.start {
                 Start::Zero => {}
-                Start::Bias(bias) => sums = [simd.splat_f32s(bias[self.first_row + row]); V],
-                Start::Accumulate => sums = load(simd, out),
+                Start::Bias(bias) => sums = [[simd.splat_f32s(bias[self.first_row + row]); P]; V],
+                Start::Accumulate => load(simd, out, sums.as_flattened_mut()),
             }
             let range = start[row] as usize..start[row + 1] as usize;
             for (&column, &weight) in column[range.clone()].iter().zip(&value[range]) {
                 debug_assert!(usize::from(column) < self.columns.len());
                 let weight = simd.splat_f32s(weight);
-                for (v, sum) in sums.iter_mut().enumerate() {
+                for (v, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: columns of a tile are below the rows of X under it, each V vectors long in `strip` (asserted above).
                     let x = unsafe { *vectors.add(usize::from(column) * V + v) };
-                    *sum = simd.mul_add_e_f32s(weight, x, *sum);
+                    if P == 1 {
+                        sums[0] = simd.mul_add_e_f32s(weight, x, sums[0]);
+                    } else {
+                        let words = simd.transmute_u32s_f32s(x);
+                        let first = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(words, sixteen));
+                        let second = simd.transmute_f32s_u32s(simd.and_u32s(words, upper));
+                        sums[0] = simd.mul_add_e_f32s(weight, first, sums[0]);
+                        sums[1] = simd.mul_add_e_f32s(weight, second, sums[1]);
+                    }
                 }
             }
-            store(simd, sums, out);
+            store(simd, sums.as_flattened(), out);
         }
     }
 }
 
-/// Up to V vectors from a slice of at most V vectors, the last one perhaps partial.
+/// The most columns of a rounded strip: 4 vectors of 16 words.
+const MAX_ROUNDED: usize = 128;
+
+/// Fills vectors from a slice that may end inside one of them.
 // Every index into the vectors is a constant after unrolling, which keeps them in registers.
 #[inline(always)]
-fn load<S: Simd, const V: usize>(simd: S, from: &[f32]) -> [S::f32s; V] {
+fn load<S: Simd>(simd: S, from: &[f32], vectors: &mut [S::f32s]) {
     let (whole, rest) = S::as_simd_f32s(from);
-    let mut vectors = [simd.splat_f32s(0.0); V];
     for (v, vector) in vectors.iter_mut().enumerate() {
         if v < whole.len() {
             *vector = whole[v];
@@ -190,12 +260,11 @@ fn load<S: Simd, const V: usize>(simd: S, from: &[f32]) -> [S::f32s; V] {
             *vector = simd.partial_load_f32s(rest);
         }
     }
-    vectors
 }
 
 /// The reverse of [`load`].
 #[inline(always)]
-fn store<S: Simd, const V: usize>(simd: S, vectors: [S::f32s; V], to: &mut [f32]) {
+fn store<S: Simd>(simd: S, vectors: &[S::f32s], to: &mut [f32]) {
     let (whole, rest) = S::as_mut_simd_f32s(to);
     for (v, &vector) in vectors.iter().enumerate() {
         if v < whole.len() {

@@ -1,10 +1,12 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Plain, Shifted};
+use super::super::columns::{Geometry, Plain, Window};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
 const TOLERANCE: f64 = 1e-6;
+/// bf16 has 8 significant bits.
+const ROUNDED_TOLERANCE: f64 = 1.0 / 256.0;
 
 fn sparse(rows: usize, channels: usize, taps: usize, weights: &[f32]) -> SparseMatrix {
     let mut matrix = SparseMatrix::new(rows, channels, taps);
@@ -64,13 +66,14 @@ fn a_dilated_convolution_and_its_input_gradient_match_the_definition() {
         let weights = random.values(rows * channels * taps, 0.8);
         let matrix = sparse(rows, channels, taps, &weights);
         let x = random.values(items * channels * len, 0.0);
-        let view = Shifted::forward(Plain::new(&x, items, channels, len), taps, dilation, padding);
+        let geometry = Geometry::signal(len, taps, dilation, padding);
+        let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
         let out_len = len + 2 * padding - dilation * (taps - 1);
         let mut y = vec![0.0; items * rows * out_len];
         matrix.multiply(&view, Start::Zero, &Output::new(&mut y, items, rows, out_len));
 
         let dy = random.values(items * rows * out_len, 0.0);
-        let back = Shifted::backward(Plain::new(&dy, items, rows, out_len), taps, dilation, padding);
+        let back = Window::backward(Plain::new(&dy, items, rows, out_len), &geometry);
         let mut dx = vec![0.0; items * channels * len];
         matrix.multiply_transposed(&back, Start::Zero, &Output::new(&mut dx, items, channels, len));
 
@@ -204,8 +207,33 @@ fn every_instruction_set_gives_the_right_product() {
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     for arch in sets {
         let mut y = vec![f32::NAN; rows * len];
-        matrix.multiply_with(arch, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, Strip::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, TOLERANCE);
+        matrix.forward(arch, Strip::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        assert_close(&y, &exact, ROUNDED_TOLERANCE);
+    }
+}
+
+#[test]
+fn rounded_products_are_exact_on_values_that_need_no_rounding() {
+    let mut random = Random::new(8);
+    for (items, rows, columns, len) in [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 19, 130, 97), (1, 70, 1500, 33)] {
+        let weights = random.values(rows * columns, 0.9);
+        let matrix = sparse(rows, columns, 1, &weights);
+        // quarters up to 16 are bf16 numbers
+        let mut quarters = |len: usize| random.values(len, 0.0).into_iter().map(|value| (value * 64.0).round() / 4.0).collect::<Vec<_>>();
+        let (x, dy, bias) = (quarters(items * columns * len), quarters(items * rows * len), quarters(rows));
+        let (x, dy) = (Plain::new(&x, items, columns, len), Plain::new(&dy, items, rows, len));
+        for start in [Start::Zero, Start::Bias(&bias), Start::Accumulate] {
+            let [mut plain, mut rounded] = [vec![3.0; items * rows * len], vec![3.0; items * rows * len]];
+            matrix.multiply(&x, start, &Output::new(&mut plain, items, rows, len));
+            matrix.multiply_rounded(&x, start, &Output::new(&mut rounded, items, rows, len));
+            assert_eq!(plain, rounded);
+        }
+        let [mut plain, mut rounded] = [vec![0.0; items * columns * len], vec![0.0; items * columns * len]];
+        matrix.multiply_transposed(&dy, Start::Zero, &Output::new(&mut plain, items, columns, len));
+        matrix.multiply_transposed_rounded(&dy, Start::Zero, &Output::new(&mut rounded, items, columns, len));
+        assert_eq!(plain, rounded);
     }
 }
 

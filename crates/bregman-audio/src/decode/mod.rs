@@ -2,20 +2,24 @@
 //!
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
-//! - M4A keeps the encoder's priming (usually 1024 samples) in front: its edit list is not read;
+//! - the encoder's priming at the start is dropped where the container tells its length: MP3, Ogg and M4A do, bare AAC does not;
+//! - of an Ogg file made of several streams in a row, the first is read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
 //!   [`Error::TooLong`]; [`Decoder`] reads longer files in blocks with the memory of one block;
 //! - a panic inside a codec is caught and reported as [`Error::Decode`].
 
+mod block;
+mod edits;
+
 use std::fs::File;
-use std::io::Cursor;
+use std::io::{Cursor, Seek, SeekFrom};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use symphonia::core::codecs::CodecParameters;
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_PCM_S16LE};
 use symphonia::core::errors::Error as SourceError;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo, TrackType};
@@ -23,6 +27,7 @@ use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::{Audio, Error, Result};
+use block::{Block, Codec};
 
 /// [`decode_file`] and [`decode_bytes`] refuse anything longer: 4 hours are 0.9 GB at 16 kHz.
 pub const MAX_SECONDS: u32 = 4 * 3600;
@@ -77,28 +82,20 @@ pub fn decode_range(path: impl AsRef<Path>, range: Range<u64>) -> Result<Audio> 
 /// A file read block by block, mixed to mono.
 pub struct Decoder<'a> {
     format: Box<dyn FormatReader + 'a>,
-    codec: Box<dyn AudioDecoder>,
+    codec: Codec,
     track: u32,
     probe: Probe,
     block: Block,
-    /// Timestamps count samples, so that a position can be sought.
-    seekable: bool,
-    /// The last block of this container is padded: its stated length is where sound ends.
+    /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be sought.
+    preroll: Option<u64>,
+    /// Decoded samples before the sound begins, and where it ends, which may be inside the last block.
+    priming: u64,
     end: u64,
     /// After a jump the next packet's timestamp says where we are.
     jumped: bool,
     /// A block was decoded to learn rate and channels, and nobody has seen it yet.
     pending: bool,
     ended: bool,
-}
-
-/// The last decoded block.
-#[derive(Default)]
-struct Block {
-    mono: Vec<f32>,
-    interleaved: Vec<f32>,
-    /// Index of its first sample in the file.
-    start: u64,
 }
 
 impl Decoder<'static> {
@@ -127,7 +124,10 @@ impl<'a> Decoder<'a> {
         Ok(decoder)
     }
 
-    fn read_header(source: Box<dyn MediaSource + 'a>, extension: &str) -> Result<Self> {
+    fn read_header(mut source: Box<dyn MediaSource + 'a>, extension: &str) -> Result<Self> {
+        // Whatever is wrong with the file, the decoder will say it better.
+        let priming = edits::priming(&mut source).ok().flatten();
+        source.seek(SeekFrom::Start(0))?;
         let mut hint = Hint::new();
         hint.with_extension(extension);
         let stream = MediaSourceStream::new(source, Default::default());
@@ -148,9 +148,25 @@ impl<'a> Decoder<'a> {
         let seekable = track.time_base.is_some_and(|base| base.numer.get() == 1 && base.denom.get() == rate);
         let frames = track.num_frames.or(track.duration.filter(|_| seekable).map(|duration| duration.get()));
         let end = frames.filter(|_| format.format_info().short_name == "isomp4").unwrap_or(u64::MAX);
-        let codec = symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?;
+        let priming = priming.filter(|&priming| seekable && frames.is_some_and(|frames| priming < frames)).unwrap_or(0);
+        let frames = frames.map(|frames| frames - priming);
+        let lossless = [CODEC_ID_PCM_S16LE, CODEC_ID_FLAC].contains(&parameters.codec);
+        let preroll = seekable.then_some(if lossless { 0 } else { PREROLL });
+        let codec = Codec::new(parameters)?;
         let (track, probe) = (track.id, Probe { rate, channels, frames });
-        Ok(Self { format, codec, track, probe, block: Block::default(), seekable, end, jumped: false, pending: false, ended: false })
+        Ok(Self {
+            format,
+            codec,
+            track,
+            probe,
+            block: Block::default(),
+            preroll,
+            priming,
+            end,
+            jumped: false,
+            pending: false,
+            ended: false,
+        })
     }
 
     /// What the header says.
@@ -176,10 +192,11 @@ impl<'a> Decoder<'a> {
 
     /// Samples `range` of the file; see [`decode_range`].
     pub fn range(mut self, range: Range<u64>) -> Result<Audio> {
-        self.jump_near(range.start);
         // A stated length is a claim: reserve for a minute at most, then grow with what really comes.
         let expected = range.end.min(self.probe.frames.unwrap_or(0)).saturating_sub(range.start).min(60 * u64::from(self.probe.rate));
         let mut samples = Vec::with_capacity(expected.min(1 << 22) as usize);
+        let range = range.start.saturating_add(self.priming)..range.end.saturating_add(self.priming);
+        self.jump_near(range.start);
         while let Some(block) = self.next_block()? {
             let length = block.len() as u64;
             let at = |index: u64, start: u64| index.saturating_sub(start).min(length) as usize;
@@ -188,7 +205,7 @@ impl<'a> Decoder<'a> {
             if samples.len() as u64 > self.most() {
                 return Err(Error::TooLong { limit: MAX_SECONDS });
             }
-            if self.block.start + length >= range.end {
+            if self.block.start.saturating_add(length) >= range.end {
                 break;
             }
         }
@@ -205,7 +222,7 @@ impl<'a> Decoder<'a> {
 
     /// Moves to some place before `sample`, where that saves decoding; otherwise stays.
     fn jump_near(&mut self, sample: u64) {
-        let Some(target) = sample.checked_sub(PREROLL).filter(|&target| self.seekable && target > 0) else { return };
+        let Some(target) = self.preroll.and_then(|preroll| sample.checked_sub(preroll)).filter(|&target| target > 0) else { return };
         let Ok(target) = i64::try_from(target) else { return };
         let to = SeekTo::Timestamp { ts: target.into(), track_id: self.track };
         let sought = guarded(|| self.format.seek(SeekMode::Accurate, to).map_err(Error::from));
@@ -220,7 +237,7 @@ impl<'a> Decoder<'a> {
         if self.ended {
             return Ok(false);
         }
-        self.block.start += self.block.mono.len() as u64;
+        self.block.start = self.block.start.saturating_add(self.block.mono.len() as u64);
         let outcome = guarded(|| self.decode_packets());
         self.ended = !matches!(outcome, Ok(true));
         if self.ended {
@@ -236,53 +253,37 @@ impl<'a> Decoder<'a> {
                 Ok(None) => return Ok(false),
                 // A truncated file ends here: what was decoded so far stands.
                 Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+                // Another stream begins (chained Ogg).
                 Err(SourceError::ResetRequired) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
             if packet.track_id != self.track {
                 continue;
             }
-            let decoded = match self.codec.decode(&packet) {
-                Ok(decoded) => decoded,
-                Err(SourceError::DecodeError(_) | SourceError::IoError(_)) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if decoded.is_empty() {
-                continue;
-            }
-            let (rate, channels) = (decoded.spec().rate(), decoded.num_planes());
+            let Some((rate, channels)) = self.codec.decode(&packet, &mut self.block.interleaved)? else { continue };
             if rate == 0 || channels == 0 || channels > MAX_CHANNELS {
                 return Err(Error::Decode { reason: format!("{rate} Hz, {channels} channels") });
             }
             if std::mem::take(&mut self.jumped) {
-                self.block.start = packet.pts.get().max(0).unsigned_abs() + packet.trim_start.get();
+                self.block.start = packet.pts.get().max(0).unsigned_abs().saturating_add(packet.trim_start.get());
             }
             if self.block.start > 0 && rate != self.probe.rate {
                 return Err(Error::Decode { reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate) });
             }
             (self.probe.rate, self.probe.channels) = (rate, channels);
-            decoded.copy_to_vec_interleaved(&mut self.block.interleaved);
             self.block.mix(channels)?;
-            self.block.mono.truncate(self.end.saturating_sub(self.block.start).min(1 << 32) as usize);
-            return Ok(!self.block.mono.is_empty());
+            if self.block.start >= self.end {
+                return Ok(false);
+            }
+            self.block.mono.truncate((self.end - self.block.start).min(1 << 32) as usize);
+            let unheard = self.priming.saturating_sub(self.block.start).min(self.block.mono.len() as u64);
+            self.block.mono.drain(..unheard as usize);
+            self.block.start += unheard;
+            if !self.block.mono.is_empty() {
+                return Ok(true);
+            }
         }
         Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
-    }
-}
-
-impl Block {
-    fn mix(&mut self, channels: usize) -> Result<()> {
-        if channels == 1 {
-            std::mem::swap(&mut self.mono, &mut self.interleaved);
-        } else {
-            let scale = 1.0 / channels as f32;
-            self.mono.clear();
-            self.mono.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
-        }
-        match self.mono.iter().position(|sample| !sample.is_finite()) {
-            Some(at) => Err(Error::NotFinite { index: self.start + at as u64 }),
-            None => Ok(()),
-        }
     }
 }
 

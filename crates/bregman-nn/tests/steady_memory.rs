@@ -1,0 +1,71 @@
+//! Once warm, a training step takes no memory of its own: buffers are reused, and only `gemm` packs its operands on the way.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use bregman_nn::{Architecture, EcapaConfig, Input, Model, ResNetConfig};
+use bregman_tensor::{Cpu, Margin, Precision};
+
+/// What each thread may take for packing; the activations of each case here are ten times larger.
+const SCRATCH: isize = 1 << 20;
+
+/// Bytes in use now, and the most that were.
+static IN_USE: AtomicIsize = AtomicIsize::new(0);
+static MOST: AtomicIsize = AtomicIsize::new(0);
+
+struct Counting;
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
+        MOST.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_training_step_reuses_its_buffers() {
+    let (batch, frames, features) = (4, 50, 80);
+    let values: Vec<f32> = (0..batch * frames * features).map(|i| (i % 13) as f32 * 0.1).collect();
+    let labels: Vec<usize> = (0..batch).collect();
+    let scratch = SCRATCH * std::thread::available_parallelism().unwrap().get() as isize;
+    for architecture in [
+        Architecture::Ecapa(EcapaConfig { channels: 64, ..EcapaConfig::default() }),
+        Architecture::ResNet(ResNetConfig { channels: 8, ..ResNetConfig::default() }),
+    ] {
+        for (precision, zeros) in [(Precision::F32, 0), (Precision::F32, 19), (Precision::Bf16, 0)] {
+            let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(2000), 0).unwrap();
+            for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
+                parameter.value.iter_mut().enumerate().filter(|(i, _)| i % 20 < zeros).for_each(|(_, weight)| *weight = 0.0);
+            }
+            let mut step = || {
+                model.refresh().unwrap();
+                let input = Input { values: &values, batch, frames };
+                model.gradients(input, &labels, Margin { scale: 32.0, margin: 0.2, easy: false }).unwrap()
+            };
+            // thread-local scratch of every thread has grown after a few steps
+            for _ in 0..6 {
+                step();
+            }
+            let before = IN_USE.load(Ordering::Relaxed);
+            MOST.store(before, Ordering::Relaxed);
+            step();
+            let kept = IN_USE.load(Ordering::Relaxed) - before;
+            let transient = MOST.load(Ordering::Relaxed) - before;
+            let case = format!("{architecture:?}, {precision:?}, {zeros} of 20 zero");
+            assert!(kept < scratch, "{case}: {kept} bytes kept");
+            assert!(transient < scratch, "{case}: {transient} transient bytes");
+        }
+    }
+}
