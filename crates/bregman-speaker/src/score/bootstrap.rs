@@ -76,10 +76,10 @@ impl Bootstrap {
     /// How often each speaker is drawn in each replicate of a pass.
     fn draw(&self, pass: usize, speakers: usize) -> Vec<[u32; LANES]> {
         let mut weights = vec![[0; LANES]; speakers];
-        for lane in 0..LANES {
+        (0..LANES).for_each(|lane| {
             let mut rng = Rng::keyed(&[self.seed, (pass * LANES + lane) as u64]);
             (0..speakers).for_each(|_| weights[rng.below(speakers)][lane] += 1);
-        }
+        });
         weights
     }
 }

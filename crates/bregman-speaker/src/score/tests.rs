@@ -36,6 +36,23 @@ impl Golden {
     fn metric(&self, case: &str, name: &str) -> f64 {
         self.settings["metrics"][case][name].as_f64().unwrap_or_else(|| panic!("scoring.json has no metrics.{case}.{name}"))
     }
+
+    /// Every detection cost of a case: its P_target and its value.
+    fn costs(&self, case: &str) -> Vec<(f64, f64)> {
+        let setting = |name: &str| self.settings[name].as_f64().unwrap();
+        let (c_miss, c_fa) = (setting("c_miss"), setting("c_fa"));
+        let costs = self.settings["metrics"][case].as_object().unwrap().iter().filter(|(name, _)| name.starts_with("min_dcf"));
+        let cost = |(name, value): (&String, &serde_json::Value)| {
+            let p = name.strip_prefix("min_dcf_p").map_or(setting("p_target"), |p| p.parse().unwrap());
+            // Costs other than 1 only move the prior.
+            (c_miss * p / (c_miss * p + c_fa * (1.0 - p)), value.as_f64().unwrap())
+        };
+        costs.map(cost).collect()
+    }
+
+    fn metric_labels(&self) -> Vec<bool> {
+        self.tensors.i64("metric_labels").into_iter().map(|label| label == 1).collect()
+    }
 }
 
 fn assert_close(what: &str, ours: impl IntoIterator<Item = f64>, reference: &[f64], tolerance: f64) {
@@ -63,9 +80,10 @@ fn scores_equal_the_reference_with_and_without_centring() {
         assert_close("cohort std", statistics.iter().map(|s| s.std), &reference("cohort_std"), COSINE);
 
         let labels: Vec<bool> = trials.iter().map(|trial| trial.target).collect();
+        let case = format!("trials_asnorm{suffix}");
         let det = Det::new(scores.best(), &labels).unwrap();
-        let eer = golden.metric(&format!("trials_asnorm{suffix}"), "eer");
-        assert!((det.eer() - eer).abs() < 1e-9, "{} {eer}", det.eer());
+        assert_close(&case, [det.eer()], &[golden.metric(&case, "eer")], 1e-9);
+        assert_costs(&det, &golden, &case);
     }
     assert_close("mean", speakers.mean().into_iter().map(f64::from), &golden.tensors.f64("mean_vector"), 1e-6);
 }
@@ -80,33 +98,35 @@ fn enrollment_with_equal_weights_equals_the_reference() {
     assert_close("models", models.values().iter().map(|&x| f64::from(x)), &golden.tensors.f64("authors_enrollment_mean"), 1e-6);
 }
 
+fn assert_costs(det: &Det, golden: &Golden, case: &str) {
+    for (p, reference) in golden.costs(case) {
+        assert_close(&format!("{case}, minDCF({p})"), [det.min_dcf(p)], &[reference], 1e-9);
+    }
+}
+
 #[test]
 fn rates_equal_the_reference() {
     let golden = Golden::load();
-    let labels: Vec<bool> = golden.tensors.i64("metric_labels").into_iter().map(|label| label == 1).collect();
-    let (scores, p_target) = (golden.tensors.f64("metric_scores"), golden.settings["p_target"].as_f64().unwrap());
-    let det = Det::new(&scores, &labels).unwrap();
-    let ours = [det.eer(), det.threshold(), det.min_dcf(p_target), det.min_dcf(0.001), det.min_dcf(0.05)];
-    let names = ["eer", "eer_threshold", "min_dcf", "min_dcf_p0.001", "min_dcf_p0.05"];
-    assert_close("no ties", ours, &names.map(|name| golden.metric("no_ties", name)), 1e-9);
+    let labels = golden.metric_labels();
+    let det = Det::new(&golden.tensors.f64("metric_scores"), &labels).unwrap();
+    let reference = ["eer", "eer_threshold"].map(|name| golden.metric("no_ties", name));
+    assert_close("no ties", [det.eer(), det.threshold()], &reference, 1e-9);
+    assert_costs(&det, &golden, "no_ties");
 
     let separable: Vec<f64> = labels.iter().map(|&target| if target { 0.8 } else { 0.3 }).collect();
     let det = Det::new(&separable, &labels).unwrap();
-    let ours = [det.eer(), det.threshold(), det.min_dcf(p_target)];
-    assert_close("separable", ours, &["eer", "eer_threshold", "min_dcf"].map(|name| golden.metric("separable", name)), 1e-9);
+    assert_close("separable", [det.eer(), det.threshold()], &[golden.metric("separable", "eer"), 0.3], 1e-9);
+    assert_costs(&det, &golden, "separable");
 }
 
 #[test]
 fn ties_lie_between_the_extremes_of_the_reference() {
     let golden = Golden::load();
-    let labels: Vec<bool> = golden.tensors.i64("metric_labels").into_iter().map(|label| label == 1).collect();
-    let det = Det::new(&golden.tensors.f64("metric_scores_ties"), &labels).unwrap();
+    let det = Det::new(&golden.tensors.f64("metric_scores_ties"), &golden.metric_labels()).unwrap();
     let [first, last] = ["ties_targets_sorted_first", "ties_targets_sorted_last"].map(|case| golden.metric(case, "eer"));
     assert!((last..=first).contains(&det.eer()), "{last} {} {first}", det.eer());
     // No threshold can use the order within a tie: the cost is that of the order that gains nothing from it.
-    for (p, name) in [(golden.settings["p_target"].as_f64().unwrap(), "min_dcf"), (0.05, "min_dcf_p0.05")] {
-        assert_close(name, [det.min_dcf(p)], &[golden.metric("ties_targets_sorted_first", name)], 1e-9);
-    }
+    assert_costs(&det, &golden, "ties_targets_sorted_first");
 }
 
 #[test]
