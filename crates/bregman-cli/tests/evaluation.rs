@@ -1,4 +1,4 @@
-//! Evaluation and daily use as a user runs them: one tiny network, trained once for all tests of this file.
+//! Evaluation and daily use as a user runs them: one tiny network, trained once per process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,8 +14,9 @@ struct World {
 }
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("evaluation");
-    let _ = std::fs::remove_dir_all(&dir); // what an earlier run of the tests left
+    // A folder per process: nextest runs every test in one of its own.
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("evaluation-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir); // what an earlier process of this number left
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
     let synth = ["synth", "--speakers", "7", "--utterances", "6", "--held-out", "3", "--seconds", "1.0", "1.5", "--out", text(&voices)];
     success(&bregman(&synth));
