@@ -30,9 +30,6 @@ impl Digit {
     }
 }
 
-/// Bins that [`smallest_threshold`] hands out at most.
-pub const BINS: usize = 1 << 11;
-
 /// The smallest λ such that keys of a total weight of at most `keep` are larger than λ.
 ///
 /// `count` adds, for every key with the prefix of the digit, the key's weight to its bin. The result is 0 when all keys
