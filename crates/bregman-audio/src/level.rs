@@ -15,8 +15,8 @@ pub fn level(samples: &mut [f32]) {
     let power = squares / samples.len() as f64 - mean * mean;
     // Rounding leaves some power in a constant signal; less than this of its square is none.
     let gain = if power > 1e-12 * mean * mean { TARGET_RMS / power.sqrt() } else { 0.0 };
-    let (mean, gain) = (mean as f32, gain as f32);
-    samples.iter_mut().for_each(|x| *x = ((*x - mean) * gain).clamp(-1.0, 1.0));
+    // In f64: a mean rounded to f32 would leave an offset that a large gain makes visible.
+    samples.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * gain).clamp(-1.0, 1.0) as f32);
 }
 
 /// Mean square; 0 for nothing.
