@@ -2,9 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod evaluation;
 mod failure;
 mod network;
 mod output;
+mod provenance;
+mod report;
+mod runs;
 mod threshold;
 mod watch;
 
@@ -48,6 +52,8 @@ enum Command {
     Identify(commands::enroll::IdentifyArgs),
     /// Show the sparsity of a run, layer by layer
     Inspect(commands::inspect::Args),
+    /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes
+    Report(commands::report::Args),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +70,7 @@ fn main() -> ExitCode {
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Report(args) => commands::report::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -14,6 +14,10 @@ pub(crate) struct Network {
     pub(crate) checkpoint: PathBuf,
     /// s(θ) of the checkpoint.
     pub(crate) sparsity: f64,
+    /// Steps that it has seen.
+    pub(crate) step: u64,
+    /// Where its training corpus is.
+    pub(crate) corpus: PathBuf,
     /// The beginning of each utterance that counts.
     pub(crate) max_seconds: f64,
     /// Everything an embedding depends on but the audio, hashed.
@@ -43,7 +47,15 @@ impl Network {
         let experiment = trained.experiment();
         let settings = format!("{:?} {:?} {max_seconds}", experiment.data.features, experiment.train.precision);
         let key = content_hash([&weights, settings.as_bytes()]);
-        Ok(Self { checkpoint, sparsity: trained.state().sparsity, max_seconds, key, dim: trained.model().outputs() })
+        Ok(Self {
+            checkpoint,
+            sparsity: trained.state().sparsity,
+            step: trained.state().step,
+            corpus: experiment.data.root.clone(),
+            max_seconds,
+            key,
+            dim: trained.model().outputs(),
+        })
     }
 
     /// A copy of the network.

@@ -10,9 +10,11 @@ use serde::Serialize;
 
 use super::train::stop_on_ctrl_c;
 use crate::Outcome;
+use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json, table};
+use crate::provenance::Provenance;
 use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
@@ -89,7 +91,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let out = args.out.display();
     print(&format!(
         "\n{}\nsize: one bit per weight and four bytes per live one. Unseen synthetic speakers; real corpora need real recipes.\n\n\
-         next:\n  bregman inspect {out}/adaptive\n  \
+         next:\n  bregman report {out} -o report.html     look at the runs side by side\n  bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
          bregman prepare --help     your own folder of speakers\n  ls recipes                 every experiment of the paper\n",
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
@@ -109,27 +111,36 @@ fn synthesise(voices: &Path) -> Outcome {
 /// Trains to the end, from where an earlier call stopped; `false` if this one was stopped too.
 fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, Failure> {
     let watch = Watch::new(&experiment.method.title());
-    let trainer = if run.join("config.toml").is_file() { Trainer::resume(run, &watch)? } else { Trainer::new(experiment, run, &watch)? };
+    let trainer = if run.join("config.toml").is_file() {
+        Trainer::resume(run, &watch)?
+    } else {
+        let trainer = Trainer::new(experiment, run, &watch)?;
+        Provenance::save(run);
+        trainer
+    };
     Ok(trainer.run(stop)?.ending != Ending::Interrupted)
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let network = Network::open(run, f64::from(u16::MAX))?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
-    let trials = Trials::read(&voices.join("trials.txt"))?.resolve(&source.0, None)?;
-    let bootstrap = Bootstrap { replicates: 0, seed: 1 };
+    let list = voices.join("trials.txt");
+    let trials = Trials::read(&list)?.resolve(&source.0, None)?;
+    let bootstrap = Bootstrap { replicates: 1000, seed: 1 };
     let evaluation =
         Evaluation { source: &source, trials: &trials, cohort: None, max_seconds: network.max_seconds, bootstrap, strict: true };
     let bar = Bar::new("embedding");
-    let eer = evaluation.run(|| network.load(), &network.store(), &bar)?.report.rates.eer;
+    let report = evaluation.run(|| network.load(), &network.store(), &bar)?.report;
     drop(bar);
+    let subject = Subject::new(&network, &list, voices, Some("unseen voices".to_owned()), Some(Domain::In));
+    Evaluated { subject: &subject, report: &report }.save(run);
     let inspection = Inspection::of(run)?;
     Ok(Row {
         run: run.to_owned(),
         method: inspection.method,
         target: inspection.target,
         sparsity: inspection.sparsity,
-        eer,
+        eer: report.rates.eer,
         live: inspection.live,
         bytes: inspection.parameters / 8 + 4 * inspection.live,
     })

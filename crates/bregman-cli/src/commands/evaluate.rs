@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, Trials, open_corpus};
-use serde::Serialize;
 
 use crate::Outcome;
+use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json, table, unreadable};
@@ -19,7 +19,7 @@ const TOP_N: usize = 600;
 ///
 /// Each utterance is embedded once, and known again by its content in later evaluations. Cosine scores, optionally AS-norm with a cohort of
 /// other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling speakers. Trials with equal scores are accepted
-/// or rejected together, so the result does not depend on the order of the list.
+/// or rejected together, so the result does not depend on the order of the list. The result is kept in RUN/evaluations for `bregman report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
@@ -68,21 +68,18 @@ pub(crate) struct Args {
     /// Stop at unreadable audio; otherwise its trials are left out
     #[arg(long)]
     strict: bool,
+    /// Name of the test set in reports [default: of the folder and of the list]
+    #[arg(long)]
+    name: Option<String>,
+    /// Whether the network was trained on this corpus [default: in if --root is the run's data.root]
+    #[arg(long, value_enum)]
+    domain: Option<Domain>,
     /// Threads [default: every core]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Printed<'a> {
-    checkpoint: &'a Path,
-    sparsity: f64,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -115,6 +112,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     drop(bar);
 
     let report = &scored.report;
+    let subject = Subject::new(&network, &args.trials, &args.root, args.name, args.domain);
+    let evaluated = Evaluated { subject: &subject, report };
+    evaluated.save(network.run());
     let Rates { threshold, eer, .. } = *report.cosine.as_ref().unwrap_or(&report.rates);
     if !args.center {
         Threshold { cosine: threshold, eer, trials: args.trials, network: network.name() }.save(network.run());
@@ -124,7 +124,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
     if args.json {
-        return print_json(&Printed { checkpoint: &network.checkpoint, sparsity: network.sparsity, report });
+        return print_json(&evaluated);
     }
     print(&text(&network, report))
 }

@@ -6,6 +6,7 @@ pub(crate) mod enroll;
 pub(crate) mod evaluate;
 pub(crate) mod inspect;
 pub(crate) mod prepare;
+pub(crate) mod report;
 pub(crate) mod shard;
 pub(crate) mod sweep;
 pub(crate) mod synth;

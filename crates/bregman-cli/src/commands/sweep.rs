@@ -188,14 +188,14 @@ fn one(args: &Args, settings: &[String]) -> Row {
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
         row.lambda = chosen.as_ref().and_then(State::mean_lambda);
         row.seconds = state(&run.join("last")).map(|state| state.seconds);
-        let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>| -> Result<Option<f64>, String> {
+        let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
             let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
             let mut evaluate = program(args)?;
-            evaluate.arg("evaluate").arg(&run).args(["--json", "--bootstrap", "0", "--trials"]).arg(trials).arg("--root").arg(root);
+            evaluate.arg("evaluate").arg(&run).args(["--json", "--domain", domain, "--trials"]).arg(trials).arg("--root").arg(root);
             Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
         };
-        row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root)?;
-        row.eer = evaluate(&args.trials, &args.root)?; // last, so that the run keeps the threshold of its own domain
+        row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root, "out")?;
+        row.eer = evaluate(&args.trials, &args.root, "in")?; // last, so that the run keeps the threshold of its own domain
         Ok(())
     };
     if let Err(problem) = work() {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{print, print_json};
+use crate::provenance::Provenance;
 use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
@@ -63,7 +64,9 @@ pub(crate) fn run(args: Args) -> crate::Outcome {
         refuse_another(&experiment, trainer.experiment(), &out)?;
         trainer
     } else {
-        Trainer::new(experiment.clone(), &out, &watch)?
+        let trainer = Trainer::new(experiment.clone(), &out, &watch)?;
+        Provenance::save(&out);
+        trainer
     };
     let outcome = trainer.run(&stop);
     drop(watch);

@@ -8,7 +8,7 @@
 //! Who speaks is read off the trials: two sides linked by a target trial are one speaker. So no speaker names are needed.
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::det::{Counts, Det, slot};
 use crate::{Rng, Trial};
@@ -28,7 +28,7 @@ pub struct Bootstrap {
 }
 
 /// 95 % confidence intervals.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervals {
     /// Of the equal error rate.
     pub eer: [f64; 2],

@@ -8,7 +8,7 @@
 //! scores it lies between: 3.5 M non-targets become counts in the gaps of 18 k targets.
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ pub struct Det {
 }
 
 /// One operating point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DetPoint {
     /// Fraction of targets rejected.
     pub miss: f64,

@@ -1,15 +1,17 @@
 //! A whole evaluation: audio and trials in, error rates out.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    Bootstrap, Cohort, Det, DetPoint, Embedded, Embedder, EmbeddingStore, Embeddings, Intervals, embed_utterances, score_trials,
+    Bootstrap, Cohort, Det, DetPoint, Embedded, Embedder, EmbeddingStore, Embeddings, Histogram, Intervals, embed_utterances, score_trials,
     speakers_of_trials,
 };
 use crate::{AudioSource, Error, Progress, ResolvedTrials, Result, Trial, Unreadable};
 
 /// P_target of the two costs that are reported.
 const P_TARGETS: [f64; 2] = [0.01, 0.05];
+/// Bins of the histogram of scores.
+const BINS: usize = 80;
 
 /// What to evaluate, and how.
 ///
@@ -49,7 +51,7 @@ pub struct CohortSource<'a> {
 }
 
 /// Error rates of scored trials.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Equal error rate, in [0, 1].
     pub eer: f64,
@@ -63,6 +65,8 @@ pub struct Rates {
     pub intervals: Option<Intervals>,
     /// The DET curve, thinned.
     pub det: Vec<DetPoint>,
+    /// How the scores are spread.
+    pub histogram: Histogram,
 }
 
 /// The result of an evaluation.
@@ -261,5 +265,6 @@ fn measure(scores: &[f64], trials: &[Trial], speakers: &[[u32; 2]], bootstrap: &
         threshold: det.threshold(),
         intervals: bootstrap.intervals(&det, scores, trials, speakers, &P_TARGETS),
         det: det.points(),
+        histogram: Histogram::new(scores, &labels, BINS),
     })
 }

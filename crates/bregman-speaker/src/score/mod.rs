@@ -15,6 +15,7 @@ mod embed;
 mod embeddings;
 mod evaluate;
 mod file;
+mod histogram;
 mod store;
 mod top;
 
@@ -25,6 +26,7 @@ pub use embed::{Embedded, Embedder, embed_utterances};
 pub use embeddings::Embeddings;
 pub use evaluate::{CohortSource, Evaluation, Rates, Report, Scored};
 pub use file::{read_scores, write_scores};
+pub use histogram::Histogram;
 pub use store::{Embedding, EmbeddingStore};
 
 use pulp::{Arch, Simd, WithSimd};

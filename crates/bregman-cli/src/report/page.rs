@@ -1,0 +1,64 @@
+//! The page: template, style, script and data put together. Nothing is loaded from anywhere else.
+//!
+//! While a run trains, the file is rewritten and the open page looks into it every few seconds: it loads itself into a hidden frame, which
+//! hands its data over by a message. That works from `file://`, where a page may not read files, and keeps zoom and choices.
+
+use serde::Serialize;
+
+use crate::runs::Run;
+
+/// Whether the page should look for news, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Live(pub(crate) Option<u64>);
+
+#[derive(Serialize)]
+struct Data<'a> {
+    version: &'static str,
+    /// Seconds since 1970.
+    written: u64,
+    live: Live,
+    runs: &'a [&'a Run],
+}
+
+const TEMPLATE: &str = include_str!("../../assets/report.html");
+const STYLE: &str = include_str!("../../assets/report.css");
+/// One idea per file, in the order in which they need each other.
+const SCRIPTS: &str = concat!(
+    include_str!("../../assets/js/dom.js"),
+    include_str!("../../assets/js/format.js"),
+    include_str!("../../assets/js/scale.js"),
+    include_str!("../../assets/js/state.js"),
+    include_str!("../../assets/js/figure.js"),
+    include_str!("../../assets/js/chart.js"),
+    include_str!("../../assets/js/curves.js"),
+    include_str!("../../assets/js/layers.js"),
+    include_str!("../../assets/js/scores.js"),
+    include_str!("../../assets/js/table.js"),
+    include_str!("../../assets/js/recipes.js"),
+    include_str!("../../assets/js/live.js"),
+    include_str!("../../assets/js/main.js"),
+);
+
+/// The whole file.
+pub(crate) fn page(runs: &[&Run], live: Live) -> String {
+    let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let data = Data { version: env!("CARGO_PKG_VERSION"), written, live, runs };
+    // No `<` of a run's name or recipe may end the script element.
+    let data = serde_json::to_string(&data).expect("runs are plain data").replace('<', "\\u003c");
+    let parts = [("/*STYLE*/", STYLE), ("/*SCRIPT*/", SCRIPTS), ("/*DATA*/", &data)];
+    parts.iter().fold(TEMPLATE.to_owned(), |page, (mark, text)| page.replacen(mark, text, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_loads_nothing_from_elsewhere() {
+        let page = page(&[], Live(None));
+        let addresses = page.match_indices("http").filter(|(at, _)| !page[*at..].starts_with("http://www.w3.org/"));
+        assert_eq!(addresses.count(), 0, "an address in the page");
+        assert!(!page.contains("<link") && !page.contains("@import") && !page.contains("/*DATA*/"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What is logged at the end of each epoch: validation, layers and their groups.
+
+use serde::Serialize;
+
+use super::metrics::EpochLine;
+use super::six_digits;
+
+/// Columns over epochs; NaN where a value is missing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(crate) struct Epochs {
+    pub(crate) epoch: Vec<u64>,
+    pub(crate) step: Vec<u64>,
+    pub(crate) train_loss: Vec<f64>,
+    pub(crate) train_accuracy: Vec<f64>,
+    pub(crate) validation_loss: Vec<f64>,
+    pub(crate) validation_accuracy: Vec<f64>,
+    pub(crate) seconds: Vec<f64>,
+    /// Frobenius norm of all weights.
+    pub(crate) norm: Vec<f64>,
+    /// Sparsity of layers whose names begin alike.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// A group of layers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) sparsity: Vec<f64>,
+}
+
+/// Every weight tensor over the epochs, or over as many of them as a heat map has room for.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(crate) struct Layers {
+    /// The epochs that are kept: the first, the last and some between.
+    pub(crate) epoch: Vec<u64>,
+    pub(crate) layers: Vec<Layer>,
+}
+
+/// A weight tensor.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Layer {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) sparsity: Vec<f64>,
+    pub(crate) norm: Vec<f64>,
+    /// Weights that are not zero, at the end.
+    pub(crate) live: u64,
+    /// The epoch since which nothing lives in it.
+    pub(crate) dead_since: Option<u64>,
+}
+
+/// Columns of a heat map.
+const COLUMNS: usize = 100;
+
+fn number(value: Option<f64>) -> f64 {
+    value.map_or(f64::NAN, six_digits)
+}
+
+impl Epochs {
+    pub(super) fn of(lines: &[EpochLine]) -> Self {
+        let column = |value: fn(&EpochLine) -> Option<f64>| lines.iter().map(|line| number(value(line))).collect::<Vec<_>>();
+        let norm = |line: &EpochLine| {
+            let squares: Option<f64> = line.layers.iter().map(|layer| layer.norm.map(|norm| norm * norm)).sum();
+            squares.filter(|_| !line.layers.is_empty()).map(f64::sqrt)
+        };
+        let group = |(name, _): &(String, _)| {
+            let at = |line: &EpochLine| number(line.groups.iter().find(|(other, _)| other == name).and_then(|(_, sparsity)| *sparsity));
+            Group { name: name.clone(), sparsity: lines.iter().map(at).collect() }
+        };
+        Self {
+            epoch: lines.iter().map(|line| line.epoch).collect(),
+            step: lines.iter().map(|line| line.step).collect(),
+            train_loss: column(|line| line.train_loss),
+            train_accuracy: column(|line| line.train_accuracy),
+            validation_loss: column(|line| line.validation_loss),
+            validation_accuracy: column(|line| line.validation_accuracy),
+            seconds: column(|line| line.seconds),
+            norm: lines.iter().map(|line| number(norm(line))).collect(),
+            groups: lines.last().map(|line| line.groups.iter().map(group).collect()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Layers {
+    pub(super) fn of(lines: &[EpochLine]) -> Self {
+        let Some(last) = lines.last() else { return Self::default() };
+        let stride = lines.len().div_ceil(COLUMNS);
+        let kept: Vec<&EpochLine> = lines.iter().rev().step_by(stride).chain(lines.first().filter(|_| (lines.len() - 1) % stride != 0)).collect();
+        let kept: Vec<&EpochLine> = kept.into_iter().rev().collect();
+        let layer = |(at, end): (usize, &super::metrics::LayerLine)| {
+            let of = |line: &EpochLine| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();
+            let dead = lines.iter().rev().take_while(|line| line.dead.contains(&end.name)).last();
+            Layer {
+                name: end.name.clone(),
+                shape: end.shape.clone(),
+                sparsity: kept.iter().map(|line| number(of(line).and_then(|layer| layer.sparsity))).collect(),
+                norm: kept.iter().map(|line| number(of(line).and_then(|layer| layer.norm))).collect(),
+                live: end.live,
+                dead_since: dead.map(|line| line.epoch),
+            }
+        };
+        Self { epoch: kept.iter().map(|line| line.epoch).collect(), layers: last.layers.iter().enumerate().map(layer).collect() }
+    }
+
+    /// Names of the layers without a live weight.
+    pub(crate) fn dead(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(|layer| layer.dead_since.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::LayerLine;
+    use super::*;
+
+    fn line(epoch: u64, norm: f64, dead: bool) -> EpochLine {
+        let layer = |name: &str, norm| LayerLine { name: name.to_owned(), norm: Some(norm), sparsity: Some(0.5), ..LayerLine::default() };
+        let layers = vec![layer("a", 3.0 * norm), layer("b", 4.0 * norm)];
+        EpochLine { epoch, layers, dead: if dead { vec!["b".to_owned()] } else { vec![] }, ..EpochLine::default() }
+    }
+
+    #[test]
+    fn the_norm_of_the_network_is_that_of_all_its_weights() {
+        assert_eq!(Epochs::of(&[line(1, 1.0, false), line(2, 2.0, false)]).norm, [5.0, 10.0]);
+    }
+
+    #[test]
+    fn a_layer_is_dead_since_it_died_for_the_last_time() {
+        let lines: Vec<_> = [true, false, true, true].iter().zip(1..).map(|(&dead, epoch)| line(epoch, 1.0, dead)).collect();
+        let layers = Layers::of(&lines);
+        assert_eq!(layers.dead().map(|layer| (layer.name.as_str(), layer.dead_since)).collect::<Vec<_>>(), [("b", Some(3))]);
+    }
+
+    #[test]
+    fn a_long_run_keeps_its_first_and_last_epoch_and_not_more_columns_than_fit() {
+        for epochs in [1, 2, 99, 100, 101, 250, 1000] {
+            let lines: Vec<_> = (1..=epochs).map(|epoch| line(epoch, 1.0, false)).collect();
+            let kept = Layers::of(&lines).epoch;
+            assert_eq!((kept[0], kept[kept.len() - 1]), (1, epochs));
+            assert!(kept.len() <= COLUMNS + 1 && kept.is_sorted(), "{epochs}: {kept:?}");
+        }
+    }
+}
