@@ -6,6 +6,7 @@ mod evaluation;
 mod failure;
 mod network;
 mod output;
+mod plot;
 mod provenance;
 mod report;
 mod runs;
@@ -54,6 +55,8 @@ enum Command {
     Inspect(commands::inspect::Args),
     /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes
     Report(commands::report::Args),
+    /// Write single figures of runs as SVG, PNG or PDF
+    Plot(commands::plot::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Identify(args) => commands::enroll::identify(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Report(args) => commands::report::run(args),
+        Command::Plot(args) => commands::plot::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

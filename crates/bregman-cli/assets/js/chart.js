@@ -1,7 +1,7 @@
 // Lines and points over two axes: hover reads the nearest values, dragging zooms, a double click goes back.
 //
 // spec = { x, y: { label, kind, name, format, include }, series(), bands(), guides(), group, nearest: "x" | "xy", noisy, note() }
-// series = [{ run, name, color, dash, x: [], y: [], low: [], high: [], shape, error: [[low, high]], line: true }]
+// series = [{ run, name, color, dash, x: [], y: [], low: [], high: [], shape, colors: [], error: [[low, high]], line: true }]
 
 const zooms = {};          // by group of charts: { x: [low, high] }, bent
 const AXIS = { "font-size": 11, fill: "var(--muted)" };
@@ -18,12 +18,13 @@ class Chart extends Figure {
 
   legend() {
     const seen = new Set();
-    return this.shown.filter(({ name }) => !seen.has(name) && seen.add(name));
+    return this.shown.filter((one) => one.shape || !this.shown.some((other) => other.shape)).filter(({ name }) => !seen.has(name) && seen.add(name));
   }
 
   empty() { return this.spec.empty ?? super.empty(); }
 
   rows() {
+    if (this.spec.rows) return this.spec.rows();
     const { x, y } = this.spec, bands = this.shown.some((one) => one.low);
     const head = ["series", x.name ?? x.label, y.name ?? y.label, ...(bands ? ["lowest", "highest"] : [])];
     return [head, ...this.shown.flatMap((one) => one.x.map((value, at) => [one.name, value, one.y[at], ...(bands ? [one.low?.[at] ?? one.y[at], one.high?.[at] ?? one.y[at]] : [])]))];
@@ -51,7 +52,7 @@ class Chart extends Figure {
     this.note.textContent = series.length ? (spec.note?.(series) ?? "") : "";
     if (!series.length) return null;
     const zoom = zooms[this.group] ?? {}, inside = (value) => !zoom.x || (value >= zoom.x[0] && value <= zoom.x[1]);
-    const xs = zoom.x ?? this.extent(spec.x.kind, series.flatMap((one) => one.x), spec.x.include, spec.x.pad ?? 0.01);
+    const xs = zoom.x ?? this.extent(spec.x.kind, series.flatMap((one) => one.x), spec.x.include?.(series), spec.x.pad ?? 0.01);
     const bendX = KINDS[spec.x.kind].bend, values = [];
     for (const one of series) for (let at = 0; at < one.x.length; at++) if (given(one.y[at]) && inside(bendX(one.x[at]))) {
       values.push(one.y[at]);
@@ -60,11 +61,11 @@ class Chart extends Figure {
     }
     const include = zoom.x ? [] : (spec.y.include?.(series) ?? []);
     const ys = this.zoomY ?? this.extent(spec.y.kind, values, include, 0.05) ?? [0, 1];
-    if (!this.zoomY && spec.y.floor !== undefined) ys[0] = Math.max(ys[0], spec.y.floor);
-    if (!this.zoomY && spec.y.ceiling !== undefined) ys[1] = Math.min(ys[1], spec.y.ceiling);
+    if (!zoom.x) limit(xs, spec.x);
+    if (!this.zoomY) limit(ys, spec.y);
 
     const bottom = height - 38;
-    const yTicks = new Scale(spec.y.kind, ys, [bottom, 10]).ticks(5), yLabel = spec.y.tick ?? label.number, xLabel = spec.x.tick ?? label.number;
+    const yTicks = new Scale(spec.y.kind, ys, [bottom, 10]).ticks(height / 50), yLabel = spec.y.tick ?? label.number, xLabel = spec.x.tick ?? label.number;
     const left = 24 + Math.max(...yTicks.map((tick) => yLabel(tick).length), 1) * 6.4, right = width - (spec.right ?? 10);
     const x = new Scale(spec.x.kind, xs, [left, right]), y = new Scale(spec.y.kind, ys, [bottom, 10]);
     Object.assign(this, { scaleX: x, scaleY: y, box: { left, right, top: 10, bottom } });
@@ -84,7 +85,7 @@ class Chart extends Figure {
         return svg("rect", { class: "band", x: left, width: right - left, y: Math.min(top, low), height: Math.max(1, Math.abs(low - top)), fill: "var(--good)", "fill-opacity": 0.13 });
       }),
       (spec.guides?.(series) ?? []).map((guide) => this.guide(guide)),
-      series.map((one) => this.trace(one)));
+      series.map((one) => this.trace(one)), this.guideLabels(spec.guides?.(series) ?? []));
     const overlay = svg("rect", { class: "overlay", x: left, y: 0, width: Math.max(0, right - left), height: bottom, fill: "transparent", style: "cursor:crosshair" });
     this.cross = svg("g", { class: "cross", "pointer-events": "none" });
     const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.title },
@@ -94,7 +95,19 @@ class Chart extends Figure {
     return drawing;
   }
 
-  guide({ y, diagonal, text }) {
+  // Labels at the right end of the guides; those that would overlap share one.
+  guideLabels(guides) {
+    const groups = [];
+    for (const { y, text } of guides.filter((guide) => given(guide.text))) {
+      const at = this.scaleY.at(y), last = groups[groups.length - 1];
+      if (last && Math.abs(last.at - at) < 24) { last.texts.push(text); last.at = at; } else groups.push({ at, texts: [text] });
+    }
+    return groups.map(({ at, texts }) => svg("text", {
+      x: this.box.right - 4, y: at < 26 ? at + 15 : at - 6, "text-anchor": "end", "font-size": 11, fill: "var(--good)", stroke: "var(--paper)", "stroke-width": 3.5, "stroke-linejoin": "round", "paint-order": "stroke",
+    }, this.spec.guideText(texts)));
+  }
+
+  guide({ y, diagonal }) {
     const { left, right } = this.box, at = y === undefined ? 0 : this.scaleY.at(y);
     if (diagonal) {
       const low = Math.max(this.scaleX.domain[0], this.scaleY.domain[0]), high = Math.min(this.scaleX.domain[1], this.scaleY.domain[1]);
@@ -102,12 +115,11 @@ class Chart extends Figure {
       const [[x1, y1], [x2, y2]] = [point(low), point(high)];
       return svg("line", { x1, y1, x2, y2, stroke: "var(--muted)", "stroke-width": 1, "stroke-dasharray": "1 4" });
     }
-    return [svg("line", { class: "target", x1: left, x2: right, y1: at, y2: at, stroke: "var(--good)", "stroke-width": 1.2, "stroke-dasharray": "5 3" }),
-      text ? svg("text", { x: right - 4, y: at - 5, "text-anchor": "end", "font-size": 10.5, fill: "var(--good)" }, text) : null];
+    return svg("line", { class: "target", x1: left, x2: right, y1: at, y2: at, stroke: "var(--good)", "stroke-width": 1.2, "stroke-dasharray": "5 3" });
   }
 
   trace(one) {
-    const { scaleX: x, scaleY: y } = this, alone = this.shown.length === 1;
+    const { scaleX: x, scaleY: y } = this;
     const line = (values) => {
       let path = "", pen = "M";
       for (let at = 0; at < one.x.length; at++) {
@@ -128,19 +140,19 @@ class Chart extends Figure {
         path += `${path ? "L" : "M"}${x.at(value).toFixed(1)},${top.toFixed(1)}`;
         back.push(`L${x.at(value).toFixed(1)},${low.toFixed(1)}`);
       });
-      if (path) parts.push(svg("path", { d: `${path}${back.reverse().join("")}Z`, fill: one.color, "fill-opacity": alone ? 0.22 : 0.11, stroke: "none" }));
+      if (path) parts.push(svg("path", { class: "spread", d: `${path}${back.reverse().join("")}Z`, fill: one.color, "fill-opacity": Math.max(0.015, 0.22 / this.shown.length), stroke: one.color, "stroke-width": 0.6, "stroke-opacity": 0.25 }));
     }
     if (one.line !== false) {
-      const stroke = { fill: "none", stroke: one.color, "stroke-width": one.thin ? 1.2 : 1.7, "stroke-linejoin": "round", "stroke-dasharray": one.dash };
+      const stroke = { fill: "none", stroke: one.color, "stroke-width": one.thin ? 1.2 : this.spec.noisy && !smooth ? 1.1 : 1.7, "stroke-linejoin": "round", "stroke-dasharray": one.dash };
       if (smooth) parts.push(svg("path", { d: line(one.y), ...stroke, "stroke-width": 1, "stroke-opacity": 0.22, "stroke-dasharray": null }));
       parts.push(svg("path", { class: "line", d: line(smooth ? smoothed(one.y) : one.y), ...stroke }));
     }
     if (one.error) one.x.forEach((value, at) => {
       if (!one.error[at]) return;
       const [px, top, low] = [x.at(value), y.at(one.error[at][1]), y.at(one.error[at][0])];
-      parts.push(svg("path", { class: "interval", d: `M${px},${top}V${low}M${px - 4},${top}h8M${px - 4},${low}h8`, fill: "none", stroke: one.color, "stroke-width": 1.3, "stroke-opacity": 0.75 }));
+      parts.push(svg("path", { class: "interval", d: `M${px},${top}V${low}M${px - 4},${top}h8M${px - 4},${low}h8`, fill: "none", stroke: one.colors[at], "stroke-width": 1.3, "stroke-opacity": 0.75 }));
     });
-    if (one.shape) one.x.forEach((value, at) => given(one.y[at]) && parts.push(marker(one.shape, x.at(value), y.at(one.y[at]), one.shapeSize ?? 4.5, one.color)));
+    if (one.shape) one.x.forEach((value, at) => given(one.y[at]) && parts.push(marker(one.shape, x.at(value), y.at(one.y[at]), 5, one.colors[at])));
     else if (one.x.length < 40 && one.dots) one.x.forEach((value, at) => given(one.y[at]) && parts.push(svg("circle", { cx: x.at(value), cy: y.at(one.y[at]), r: 2.3, fill: one.color })));
     return svg("g", { "data-run": one.run?.name }, parts);
   }
@@ -169,14 +181,14 @@ class Chart extends Figure {
     const shown = points.slice(0, several ? 9 : 1).sort((a, b) => b.one.y[b.at] - a.one.y[a.at]);
     this.cross.replaceChildren(
       ...(several ? [svg("line", { x1: first.x, x2: first.x, y1: box.top, y2: box.bottom, stroke: "var(--muted)", "stroke-width": 1, "stroke-opacity": 0.5 })] : []),
-      ...shown.filter((point) => point.y >= 0 && point.y <= box.bottom).map((point) => svg("circle", { cx: point.x, cy: point.y, r: point === first ? 4 : 2.8, fill: point.one.color, stroke: "var(--paper)", "stroke-width": 1.5 })));
+      ...shown.filter((point) => point.y >= 0 && point.y <= box.bottom).map((point) => svg("circle", { cx: point.x, cy: point.y, r: point === first ? 4 : 2.8, fill: point.one.colors?.[point.at] ?? point.one.color, stroke: "var(--paper)", "stroke-width": 1.5 })));
     const value = (point) => {
       const { one, at } = point, text = (spec.y.format ?? format.number)(one.y[at]), show = spec.y.format ?? format.number;
       const spread = one.low && one.low[at] !== one.high[at] ? ` (${show(one.low[at])} … ${show(one.high[at])})` : one.error?.[at] ? ` (${show(one.error[at][0])} … ${show(one.error[at][1])})` : "";
       return text + spread;
     };
     const row = (point) => html("tr", { class: point === first ? "near" : null },
-      html("td", null, sample(point.one.color, point.one.dash, point.one.shape)), html("td", { class: "name" }, point.one.name), html("td", { class: "value" }, value(point)));
+      html("td", null, sample(point.one.colors?.[point.at] ?? point.one.color, point.one.dash, point.one.shape)), html("td", { class: "name" }, point.one.name), html("td", { class: "value" }, value(point)));
     const more = several ? points.length - shown.length : 0;
     const at = first.one.x[first.at], from = first.one.from?.[first.at];
     const head = spec.at ? spec.at(first) : `${spec.x.label} ${given(from) && from !== at ? `${spec.x.format(from)} – ` : ""}${spec.x.format(at)}`;
@@ -221,6 +233,12 @@ class Chart extends Figure {
 
   // Charts of one group share their horizontal axis.
   together() { light(null); figures.filter((figure) => figure.group === this.group && figure.element.isConnected).forEach((figure) => figure.redraw()); }
+}
+
+// No more of an axis than makes sense, such as shares above one.
+function limit(range, { kind, floor, ceiling }) {
+  if (floor !== undefined) range[0] = Math.max(range[0], KINDS[kind].bend(floor));
+  if (ceiling !== undefined) range[1] = Math.min(range[1], KINDS[kind].bend(ceiling));
 }
 
 // Exponential mean, corrected for its start; gaps stay gaps.

@@ -22,7 +22,7 @@ function epochSeries(metric, change = {}) {
 // What was left of the steps, where they were thinned.
 function thinned(series) {
   const most = Math.max(...series.map(({ run }) => run.curves.logged / Math.max(1, run.curves.last.length)));
-  return most > 1 ? `Each point stands for up to ${Math.ceil(most)} steps: their mean, and a band from the lowest to the highest value.` : "";
+  return most > 1 ? `Lines: means of up to ${Math.ceil(most)} steps. Bands: their lowest and highest value.` : "";
 }
 
 const targets = (series) => {
@@ -44,30 +44,33 @@ function epochChart(id, title, y, series, more = {}) {
 
 const share = { tick: label.percent, format: format.percent };
 
-// Validation as the run's line, training thin and dotted beside it.
-const both = (metric) => () => [...epochSeries(`validation_${metric}`), ...epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false }).map((one) => ({ ...one, name: `${one.name} (training)` }))];
+// Validation as the run's line, training thin and dotted beside it where there is room for both.
+const ROOM = 6;
+const both = (metric) => () => [...epochSeries(`validation_${metric}`), ...(visible().length > ROOM ? [] : epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false })).map((one) => ({ ...one, name: `${one.name} (training)` }))];
+const bothHint = `validation; dotted: training, for up to ${ROOM} runs`;
 
 function controlCharts() {
-  const percentOf = (target) => `asked for ${Number((100 * target).toPrecision(6))} %`;
   return [
     stepChart("sparsity", "Sparsity", "sparsity", { ...share, label: "zeros, %", include: (series) => targets(series).map(([target]) => target), ceiling: 1.02 }, {
       bands: (series) => targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
-      guides: (series) => targets(series).map(([target]) => ({ y: target, text: percentOf(target) })),
+      guides: (series) => targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
+      guideText: (values) => `asked for ${values.join(", ")} %`,
     }),
     stepChart("lambda", "Regularization λ", "lambda", { label: "λ", kind: "log", name: "lambda" }, { empty: "None of the chosen runs has a λ." }),
     stepChart("error", "Distance to the target", "epsilon", { label: "s* − s, points", tick: label.percent, format: format.points, include: () => [-0.01, 0.01], name: "epsilon" }, {
       empty: "None of the chosen runs has a target.",
       bands: (series) => [{ low: -Math.max(...series.map(({ run }) => run.tolerance)), high: Math.max(...series.map(({ run }) => run.tolerance)) }],
       guides: () => [{ y: 0, text: "on target" }],
+      guideText: (values) => values[0],
     }),
-    epochChart("norm", "Frobenius norm of the weights", { label: "norm" }, () => epochSeries("norm")),
+    epochChart("norm", "Frobenius norm of the weights", { label: "norm", kind: "log" }, () => epochSeries("norm")),
   ];
 }
 
 function learningCharts() {
   return [
-    epochChart("loss-epoch", "Loss", { label: "loss", kind: "log" }, both("loss"), { hint: "validation solid, training dotted" }),
-    epochChart("accuracy-epoch", "Accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, both("accuracy"), { hint: "validation solid, training dotted" }),
+    epochChart("loss-epoch", "Loss", { label: "loss", kind: "log" }, both("loss"), { hint: bothHint }),
+    epochChart("accuracy-epoch", "Accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, both("accuracy"), { hint: bothHint }),
     stepChart("loss-step", "Training loss, every step", "loss", { label: "loss", kind: "log" }, { noisy: true }),
     stepChart("accuracy-step", "Training accuracy, every step", "accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, { noisy: true }),
   ];

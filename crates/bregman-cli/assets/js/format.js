@@ -14,11 +14,7 @@ const format = {
   // 12 345
   count: (value) => given(value) ? String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : MISSING,
   // A share in per cent: enough digits to tell 99.9 from 99.99.
-  percent(value) {
-    if (!given(value)) return MISSING;
-    const digits = value !== 1 && value > 0.99 ? 3 : 2;
-    return `${(100 * value).toFixed(digits)} %`;
-  },
+  percent: (value) => given(value) ? `${(100 * value).toFixed(value < 1 && value > 0.999 ? 3 : 2)} %` : MISSING,
   points: (value) => given(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(3)}` : MISSING,
   seconds(value) {
     if (!given(value)) return MISSING;

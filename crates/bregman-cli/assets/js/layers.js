@@ -87,9 +87,9 @@ class HeatMap extends LayerFigure {
     const stride = Math.ceil(28 / cell), ticks = epoch.map((number, at) => at % stride === 0 ? svg("text", { ...AXIS, x: left + (at + 0.5) * cell, y: bottom + 16, "text-anchor": "middle" }, number) : null);
     const ramp = Array.from({ length: 24 }, (_, at) => svg("rect", { x: left + at * 4, y: bottom + 24, width: 4.2, height: 8, fill: heat(at / 23) }));
     const [from, to] = livingScale() ? ["≤ 0.01 % live", "100 % live"] : ["0 % zeros", "100 % zeros"];
-    const key = svg("text", { ...AXIS, "font-size": 10.5, x: left + 104, y: bottom + 32 }, `${from} to ${to}${this.run.dead.length ? " · orange: dead" : ""}`);
+    const key = svg("text", { ...AXIS, "font-size": 10.5, x: left + 104, y: bottom + 32 }, `${from} to ${to}${this.run.dead.length ? ", orange: dead" : ""}`);
     const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.title }, this.names(left), layers.map(row), ticks, ramp, key,
-      svg("text", { ...AXIS, x: right, y: bottom + 32, "text-anchor": "end" }, "epoch"));
+      svg("text", { ...AXIS, x: left - 8, y: bottom + 16, "text-anchor": "end" }, "epoch"));
     return this.follow(drawing, (layer, x) => {
       const at = Math.floor((x - left) / cell);
       return at < 0 || at >= epoch.length ? this.facts(layer) : [...this.facts(layer), html("div", null, `epoch ${epoch[at]}: zeros ${format.percent(layer.sparsity[at])}, norm ${format.number(layer.norm[at])}`)];

@@ -3,16 +3,16 @@
 const section = (id, title, text, ...content) => html("section", { id }, html("div", { class: "head" }, html("h2", null, title), text ? html("p", null, text) : ""), content);
 const grid = (charts, kind = "") => html("div", { class: `grid ${kind}` }, charts.map((chart) => chart.element));
 
-const overview = html("div"), recipeList = html("div"), scoreGrid = html("div", { class: "grid small", style: "margin-top:14px" }), keys = html("p", { class: "keys" });
+const overview = html("div"), recipeList = html("div"), scoreGrid = html("div", { class: "grid small" }), keys = html("p", { class: "keys" });
 const runTable = new SortedTable("runs", runColumns), evaluationTable = new SortedTable("evaluations", evaluationColumns);
 const layerSelect = html("select", { "aria-label": "Run whose layers are shown", change: () => { state.layersOf = layerSelect.value; changed(); } });
 const layerChoice = choice(html("div", { class: "choice", role: "group", "aria-label": "Scale" }), [["zeros", "zeros"], ["living", "living, log"]], state.layerScale, (value) => { state.layerScale = value; changed(); });
 const testSelect = html("select", { "aria-label": "Test set", change: () => { state.test = testSelect.value; changed(); } });
 
 function build() {
-  const verification = section("verification", "Verification", "Equal error rate against sparsity, for the methods side by side.", grid([rateChart("eer-in", "In domain", "in"), rateChart("eer-out", "Out of domain", "out")]), keys,
+  const verification = section("verification", "Verification", "Error rates on the trials of other speakers.", grid([rateChart("eer-in", "EER against sparsity, in domain", "in"), rateChart("eer-out", "EER against sparsity, out of domain", "out")]), keys,
     html("div", { class: "head", style: "display:flex;gap:12px;align-items:center;margin:22px 0 10px;flex-wrap:wrap" }, html("h3", null, "Scores"), testSelect, html("span", { class: "muted", id: "score-key" })),
-    grid([detChart()]), scoreGrid, html("div", { class: "panel", style: "margin-top:14px", id: "evaluation-panel" }, evaluationTable.element));
+    html("div", { class: "score-grid" }, detChart().element, scoreGrid), html("div", { class: "panel", style: "margin-top:14px", id: "evaluation-panel" }, evaluationTable.element));
   const layers = section("layers-of", "Layers", "", grid(layerCharts()));
   layers.querySelector(".head").append(layerSelect, layerChoice);
   byId("sections").append(

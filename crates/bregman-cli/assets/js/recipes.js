@@ -4,7 +4,8 @@ function differences(runs) {
   const known = runs.filter((run) => run.settings.length);
   if (known.length < 2) return "";
   const all = known.map((run) => new Map(run.settings)), keys = [...new Set(known.flatMap((run) => run.settings.map(([key]) => key)))];
-  const differing = keys.filter((key) => new Set(all.map((settings) => settings.get(key))).size > 1);
+  // A key that only some methods have, with one value in all of these, says nothing new.
+  const differing = keys.filter((key) => new Set(all.map((settings) => settings.get(key)).filter(given)).size > 1);
   if (!differing.length) return html("p", { class: "muted" }, "All recipes are the same.");
   const columns = [runColumns[0], ...differing.map((key) => ({
     title: key, text: true, value: (run) => { const value = new Map(run.settings).get(key); return value !== undefined && value !== "" && !Number.isNaN(Number(value)) ? Number(value) : value; },

@@ -3,7 +3,7 @@
 // Between `low` and `high`, about `count` ticks at 1, 2 or 5 times a power of ten.
 function evenTicks(low, high, count) {
   const raw = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= raw) ?? 10);
+  const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= 0.75 * raw) ?? 10);
   const ticks = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at++) ticks.push(at * step);
   return ticks;
@@ -37,7 +37,7 @@ function probit(p) {
 
 const nines = (share) => -Math.log10(1 - Math.min(share, 0.99999));
 const RATES = [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99];
-const SHARES = [0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999];
+const SHARES = [0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999];
 
 const KINDS = {
   linear: { bend: (value) => value, ticks: evenTicks },

@@ -13,7 +13,7 @@ const NOT_EVALUATED = "None of the chosen runs was evaluated here: bregman evalu
 
 // One line per method and test set, through the means of the runs with one target.
 function ratesAgainstSparsity(domain) {
-  const several = new Set(state.runs.map((run) => run.model)).size > 1;
+  const several = new Set(state.runs.map((run) => run.model).filter(Boolean)).size > 1;
   const methods = [...new Set(state.runs.map((run) => run.method))], tests = allTests().filter(([, of]) => of === domain).map(([name]) => name);
   const lines = new Map();
   for (const { run, one } of evaluated((one) => one.domain === domain)) {
@@ -22,40 +22,42 @@ function ratesAgainstSparsity(domain) {
     lines.get(key).points.push({ run, one });
   }
   return [...lines].flatMap(([name, { method, test, points }]) => {
-    const number = Math.max(0, methods.indexOf(method)), look = { name, color: `var(--c${number % COLORS})`, shape: SHAPES[number % SHAPES.length], dash: DASHES[tests.indexOf(test) % DASHES.length] };
+    const number = Math.max(0, methods.indexOf(method)), look = { name, color: "var(--muted)", shape: SHAPES[number % SHAPES.length], dash: DASHES[tests.indexOf(test) % DASHES.length] };
     points.sort((a, b) => a.one.sparsity - b.one.sparsity);
     const groups = new Map();
     for (const point of points) { const key = point.run.target ?? 0; groups.set(key, [...(groups.get(key) ?? []), point]); }
     const mean = (group, value) => group.reduce((sum, point) => sum + value(point.one), 0) / group.length;
     const means = [...groups.values()].map((group) => [mean(group, (one) => one.sparsity), mean(group, (one) => one.eer)]).sort((a, b) => a[0] - b[0]);
     return [
-      { ...look, x: means.map(([x]) => x), y: means.map(([, y]) => y), shape: null, thin: true, mean: true },
-      { ...look, line: false, runs: points.map((point) => point.run), x: points.map(({ one }) => one.sparsity), y: points.map(({ one }) => one.eer), error: points.map(({ one }) => one.intervals?.eer) },
+      { ...look, x: means.map(([x]) => x), y: means.map(([, y]) => y), shape: null, thin: true },
+      { ...look, line: false, runs: points.map(({ run }) => run), colors: points.map(({ run }) => run.color), x: points.map(({ one }) => one.sparsity), y: points.map(({ one }) => one.eer), error: points.map(({ one }) => one.intervals?.eer) },
     ];
   });
 }
 
 function rateChart(id, title, domain) {
   return new Chart(id, title, {
-    x: { label: "sparsity, % (equal steps from 90 to 99 to 99.9)", name: "sparsity", kind: "nines", tick: label.percent, format: format.percent, pad: 0.06 },
+    x: { label: "sparsity, %", name: "sparsity", kind: "nines", tick: label.percent, format: format.percent, pad: 0.05, include: (series) => series.flatMap((one) => one.runs ?? []).map((run) => run.target).filter(given) },
     y: { label: "EER, %", name: "EER", kind: "linear", tick: label.percent, format: format.percent, floor: 0, include: () => [0] },
     nearest: "xy", series: () => ratesAgainstSparsity(domain), empty: NOT_EVALUATED,
-    at: (point) => `${point.one.runs?.[point.at].name ?? "mean of the runs with one target"} · ${format.percent(point.one.x[point.at])} sparse`,
-    note: () => "Bars: 95 % intervals, by drawing speakers again. Lines: means of the runs with one target.",
+    rows: () => [["run", "method", "test set", "target", "sparsity", "EER", "lowest", "highest"], ...evaluated((one) => one.domain === domain).map(({ run, one }) =>
+      [run.name, run.method, testName(one), run.target, one.sparsity, one.eer, one.intervals?.eer[0], one.intervals?.eer[1]])],
+    at: (point) => `${point.one.runs?.[point.at].name ?? "mean"} · ${format.percent(point.one.x[point.at])} sparse`,
+    note: () => "Bars: 95 % intervals by resampling speakers. Lines: means over the runs with one target.",
   }, { height: 290 });
 }
 
 function rateLegend() {
   const seen = new Map();
   for (const domain of ["in", "out"]) for (const one of ratesAgainstSparsity(domain)) if (one.shape) seen.set(one.name, one);
-  return [...seen.values()].map((one) => html("span", { class: "key" }, sample(one.color, null, one.shape), one.name));
+  return [...seen.values()].map((one) => html("span", { class: "key" }, sample("var(--soft)", null, one.shape), one.name));
 }
 
 function detChart() {
   const clip = (value) => (value > 0 && value < 1 ? value : null);
   const chart = new Chart("det", "Detection error trade-off", {
-    x: { label: "false alarms, %", name: "false alarms", kind: "probit", tick: label.percent, format: format.percent, pad: 0.02 },
-    y: { label: "misses, %", name: "misses", kind: "probit", tick: label.percent, format: format.percent },
+    x: { label: "false alarms, %", name: "false alarms", kind: "probit", tick: label.percent, format: format.percent, floor: 0.0002, ceiling: 0.8 },
+    y: { label: "misses, %", name: "misses", kind: "probit", tick: label.percent, format: format.percent, floor: 0.0002, ceiling: 0.8 },
     nearest: "xy", empty: NOT_EVALUATED,
     series: () => evaluated((one) => testName(one) === currentTest()).map(({ run, one }) => {
       const points = one.det.filter((point) => clip(point.miss) && clip(point.false_alarm));

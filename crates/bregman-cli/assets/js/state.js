@@ -46,7 +46,10 @@ function light(name) {
   state.lit = name;
   document.querySelectorAll("[data-run]").forEach((element) => {
     if (element.closest("#legend")) element.classList.toggle("lit", element.dataset.run === name);
-    else element.style.opacity = name === null || element.dataset.run === name ? "" : "0.15";
+    else {
+      element.style.opacity = name === null || element.dataset.run === name ? "" : "0.15";
+      element.classList.toggle("lit", name !== null && element.dataset.run === name);
+    }
   });
 }
 

@@ -29,7 +29,7 @@ class SortedTable {
       if (!given(x) || !given(y)) return given(x) ? -1 : given(y) ? 1 : 0;       // what is missing comes last either way
       return sort.way * (typeof x === "string" ? x.localeCompare(y, undefined, { numeric: true }) : x - y);
     });
-    this.body.replaceChildren(...rows.map((row) => html("tr", { class: row.faded ? "faded" : null }, this.columns.map((column) => html("td", { class: column.text ? `text ${column.long ? "long" : ""}` : null }, column.show(row))))));
+    this.body.replaceChildren(...rows.map((row) => html("tr", { class: row.faded ? "faded" : null }, this.columns.map((column) => html("td", { class: column.text ? "text" : null }, column.show(row))))));
   }
 }
 
@@ -45,24 +45,23 @@ const living = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.liv
 const interval = (one) => one?.intervals ? html("span", { class: "range" }, ` ${(100 * one.intervals.eer[0]).toFixed(1)} – ${(100 * one.intervals.eer[1]).toFixed(1)}`) : "";
 
 const runColumns = [
-  { title: "run", text: true, long: true, value: (run) => run.name, show: (run) => [sample(run.color, run.dash), " ", html("a", { href: `#recipe-${state.runs.indexOf(run)}` }, run.name)] },
+  { title: "run", text: true, value: (run) => run.name, show: (run) => html("span", { class: "run" }, sample(run.color, run.dash), html("a", { href: `#recipe-${state.runs.indexOf(run)}` }, run.name)) },
   { title: "method", text: true, value: (run) => run.title, show: (run) => run.title ?? MISSING },
   { title: "state", text: true, value: (run) => run.status, show: progress },
   { title: "asked for", value: (run) => run.target, show: (run) => format.percent(run.target) },
   { title: "sparsity", value: (run) => run.sparsity, show: (run) => { const hit = onTarget(run); return hit === null ? format.percent(run.sparsity) : [format.percent(run.sparsity), " ", badge(hit ? "good" : "warn", hit ? "✓" : `${format.points(run.sparsity - run.target).replace(/0$/, "")}`)]; } },
   { title: "λ", value: (run) => run.lambda, show: (run) => format.number(run.lambda) },
-  { title: "best epoch", value: (run) => run.best?.epoch, show: (run) => run.best?.epoch ?? MISSING },
-  { title: "val. loss", value: (run) => run.best?.loss, show: (run) => format.number(run.best?.loss) },
-  { title: "val. accuracy", value: (run) => run.best?.accuracy, show: (run) => format.percent(run.best?.accuracy) },
+  { title: "best", hint: "Epoch with the best validation near the target", value: (run) => run.best?.epoch, show: (run) => run.best?.epoch ?? MISSING },
+  { title: "validation", hint: "Accuracy of the best epoch", value: (run) => run.best?.accuracy, show: (run) => format.percent(run.best?.accuracy) },
   { title: "EER", hint: "In domain, with a 95 % interval", value: (run) => rate(run, "in")?.eer, show: (run) => [format.percent(rate(run, "in")?.eer), interval(rate(run, "in"))] },
-  { title: "EER elsewhere", hint: "Out of domain, with a 95 % interval", value: (run) => rate(run, "out")?.eer, show: (run) => [format.percent(rate(run, "out")?.eer), interval(rate(run, "out"))] },
-  { title: "dead layers", value: (run) => run.layers.layers.length ? run.dead.length : null, show: (run) => !run.layers.layers.length ? MISSING : run.dead.length ? badge("warn", run.dead.length) : "0" },
+  { title: "EER out", hint: "Out of domain, with a 95 % interval", value: (run) => rate(run, "out")?.eer, show: (run) => [format.percent(rate(run, "out")?.eer), interval(rate(run, "out"))] },
+  { title: "dead", hint: "Layers in which nothing lives", value: (run) => run.layers.layers.length ? run.dead.length : null, show: (run) => !run.layers.layers.length ? MISSING : run.dead.length ? badge("warn", run.dead.length) : "0" },
   { title: "utt./s", hint: "Median over the steps", value: speed, show: (run) => format.number(speed(run)) },
   { title: "time", value: (run) => run.seconds, show: (run) => format.seconds(run.seconds) },
 ];
 
 const evaluationColumns = [
-  { title: "run", text: true, long: true, value: ({ run }) => run.name, show: ({ run }) => [sample(run.color, run.dash), " ", run.name] },
+  { title: "run", text: true, value: ({ run }) => run.name, show: ({ run }) => html("span", { class: "run" }, sample(run.color, run.dash), html("span", null, run.name)) },
   { title: "test set", text: true, value: ({ one }) => testName(one), show: ({ one }) => testName(one) },
   { title: "domain", text: true, value: ({ one }) => one.domain, show: ({ one }) => one.domain === "in" ? "in domain" : "out of domain" },
   { title: "sparsity", value: ({ one }) => one.sparsity, show: ({ one }) => format.percent(one.sparsity) },
@@ -86,7 +85,7 @@ function cards(run) {
     card("Validation", run.best ? format.percent(run.best.accuracy) : MISSING, run.best ? `accuracy, loss ${format.number(run.best.loss)}, epoch ${run.best.epoch}` : "no best epoch"),
     run.layers.layers.length ? card("Live weights", format.size(living(run)), `of ${format.size(weights(run))}`) : null,
     run.layers.layers.length ? card("Dead layers", [String(run.dead.length), html("small", null, ` of ${run.layers.layers.length}`)], run.dead.length ? "nothing lives in them" : "every layer lives") : null,
-    given(run.lambda) ? card("λ", format.number(run.lambda), "at the end of the log") : null,
+    given(run.lambda) ? card(html("span", { style: "text-transform:none" }, "λ"), format.number(run.lambda), "at the end of the log") : null,
     card("Time", format.seconds(run.seconds), [progress(run), given(speed(run)) ? ` ${format.number(speed(run))} utterances/s` : ""]));
 }
 

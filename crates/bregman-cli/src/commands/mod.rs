@@ -5,6 +5,7 @@ pub(crate) mod embed;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
 pub(crate) mod inspect;
+pub(crate) mod plot;
 pub(crate) mod prepare;
 pub(crate) mod report;
 pub(crate) mod shard;

@@ -118,7 +118,11 @@ impl Metrics {
             }
         }
         if let Some(first) = garbled.first() {
-            let text = format!("{} lines of metrics.jsonl cannot be understood and are left out; the first is line {first}", garbled.len());
+            let many = garbled.len();
+            let text = match many {
+                1 => format!("line {first} of metrics.jsonl cannot be understood and is left out"),
+                _ => format!("{many} lines of metrics.jsonl cannot be understood and are left out; the first is line {first}"),
+            };
             metrics.problems.push(text);
         }
         if metrics.steps.is_empty() && metrics.epochs.is_empty() && metrics.problems.is_empty() {
@@ -177,7 +181,8 @@ mod tests {
 
     #[test]
     fn garbled_lines_are_counted_and_the_first_is_named() {
-        let metrics = read("{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n");
+        let metrics =
+            read("{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n");
         assert_eq!(metrics.steps.step, [1, 3]);
         assert_eq!(metrics.problems, ["2 lines of metrics.jsonl cannot be understood and are left out; the first is line 2"]);
     }

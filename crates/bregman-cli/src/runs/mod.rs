@@ -8,8 +8,8 @@ mod find;
 mod metrics;
 mod run;
 
-pub(crate) use curves::{Curve, Curves};
-pub(crate) use epochs::{Epochs, Layers};
+pub(crate) use curves::Curves;
+pub(crate) use epochs::{Epochs, Layer, Layers};
 pub(crate) use find::{Found, find};
 pub(crate) use run::{Run, Status};
 

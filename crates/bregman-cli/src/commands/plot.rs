@@ -1,0 +1,73 @@
+//! `bregman plot`: single figures for papers.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::output::{print, print_json};
+use crate::plot::{Format, What, figure, write};
+use crate::report::Reader;
+use crate::runs::find;
+
+/// Points of each curve, enough for the width of a page in print.
+const BUCKETS: usize = 1000;
+
+/// Write single figures of runs as SVG, PNG or PDF.
+///
+/// Several charts stand below each other with one legend. Colours are safe for colour-blind readers, and the PDF has its font inside. Curves of
+/// many steps keep the lowest and highest value of each point as a band.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman plot runs/lin95 --what sparsity,lambda -o control.pdf
+  bregman plot sweeps/adabreg --what eer,eer-out -o eer.svg
+  bregman plot runs/lin95 --what heat -o layers.png --width 510")]
+pub(crate) struct Args {
+    /// Folders of runs, or folders with runs in them
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Charts, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    what: Vec<What>,
+    /// The file to write: .svg, .png or .pdf
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+    /// Width in points of 1/72 inch: 245 is a column of a paper, 510 a page
+    #[arg(long, default_value_t = 480, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(120..=4000))]
+    width: u32,
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    figure: PathBuf,
+    bytes: usize,
+    runs: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    let format = Format::of(&args.out)?;
+    if args.out.exists() && !args.force {
+        return Err(Failure::mistake(format!("{}: exists", args.out.display()), "pass --force to replace it"));
+    }
+    let mut reader = Reader::new(BUCKETS);
+    reader.read(&find(&args.runs, false)?);
+    let runs = reader.runs();
+    let bytes = write(&figure(&runs, &args.what)?, format, f64::from(args.width), &args.out)?;
+    let summary = Summary { figure: args.out, bytes, runs: runs.iter().map(|run| run.name.clone()).collect() };
+    if args.json {
+        return print_json(&summary);
+    }
+    print(&format!("{}: {} of {} runs, {:.1} kB\n", summary.figure.display(), count(args.what.len()), runs.len(), bytes as f64 / 1e3))
+}
+
+fn count(charts: usize) -> String {
+    if charts == 1 { "1 chart".to_owned() } else { format!("{charts} charts") }
+}

@@ -1,0 +1,67 @@
+//! A figure before it is drawn: marks over axes, in the values of the data.
+
+use super::axis::Axis;
+
+/// Red, green, blue.
+pub(super) type Color = (u8, u8, u8);
+
+/// Okabe & Ito's colours, which colour-blind readers tell apart; without their yellow, which paper swallows.
+pub(super) const COLORS: [Color; 7] =
+    [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (77, 77, 77)];
+pub(super) const GOOD: Color = (0, 122, 90);
+pub(super) const GREY: Color = (98, 108, 121);
+/// Strokes and gaps, in points: with the colours, 21 lines that differ.
+const DASHES: [Option<[f64; 2]>; 3] = [None, Some([5.0, 2.5]), Some([1.5, 2.0])];
+
+/// How a line or point looks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Look {
+    pub(super) color: Color,
+    pub(super) dash: Option<[f64; 2]>,
+    pub(super) width: f64,
+}
+
+impl Look {
+    /// The look of run number `at`, as in the report.
+    pub(super) fn of(at: usize) -> Self {
+        Self { color: COLORS[at % COLORS.len()], dash: DASHES[at / COLORS.len() % DASHES.len()], width: 1.2 }
+    }
+}
+
+/// What is drawn in a panel.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Mark {
+    /// Values that are not numbers are gaps.
+    Line { points: Vec<[f64; 2]>, look: Look },
+    /// A filled polygon.
+    Area { points: Vec<[f64; 2]>, color: Color, alpha: f64 },
+    /// A filled rectangle between two corners.
+    Rectangle { from: [f64; 2], to: [f64; 2], color: Color, alpha: f64 },
+    /// A symbol, by number.
+    Point { at: [f64; 2], symbol: usize, color: Color },
+}
+
+/// One pair of axes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Panel {
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) marks: Vec<Mark>,
+    /// Names of rows at 0.5, 1.5, … from above, instead of ticks.
+    pub(super) rows: Vec<String>,
+}
+
+/// An entry of the legend.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Key {
+    pub(super) name: String,
+    pub(super) look: Look,
+    pub(super) symbol: Option<usize>,
+}
+
+/// Panels below each other, with one legend.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Figure {
+    pub(super) panels: Vec<Panel>,
+    pub(super) keys: Vec<Key>,
+}
