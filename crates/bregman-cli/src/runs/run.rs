@@ -214,7 +214,7 @@ mod tests {
         };
         assert_eq!((of(&[]), of(&["method.target=0.99"])), ("LinBreg".to_owned(), "LinBreg".to_owned()));
         assert_eq!(of(&["method.optimizer.kind=adabreg", "method.law.kind=density"]), "AdaBreg, density");
-        assert_eq!(of(&["method.optimizer.variant=prox_rescaling"]), "LinBreg, prox rescaling");
+        assert_eq!(of(&["method.optimizer.kind=linbreg", "method.optimizer.variant=prox_rescaling"]), "LinBreg, prox rescaling");
         assert_eq!(of(&["method.kind=fixed", "method.lambda=0.3"]), "LinBreg, fixed λ");
         assert_eq!(of(&["method.kind=dense"]), "dense SGD");
         assert_eq!(of(&["method.kind=gradual", "method.target=0.9"]), "gradual pruning");

@@ -25,8 +25,10 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     let dir = tempfile::tempdir().unwrap();
     let (runs, report) = (dir.path().join("runs"), dir.path().join("report.html"));
     write_run(&runs.join("first"), 5, 0.9, "linbreg");
-    write_run(&runs.join("second </script> & co"), 5, 0.95, "adabreg");
-    write_run(&runs.join("third"), 5, 0.75, "adabreg");
+    write_run(&runs.join("second <b> & co"), 5, 0.95, "adabreg");
+    let third = write_run(&runs.join("third"), 5, 0.75, "adabreg");
+    let recipe = std::fs::read_to_string(third.join("config.toml")).unwrap();
+    std::fs::write(third.join("config.toml"), recipe + "# </script><script>console.error('escaped')</script>\n").unwrap();
     success(&bregman(&["report", text(&runs), "-o", text(&report)]));
     browser.open(&report);
 
@@ -60,7 +62,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.mouse("mouseMoved", middle, 0);
     browser.until("!document.querySelector('#chart-lambda .tip').hidden");
     let read = browser.eval("document.querySelector('#chart-lambda .tip').textContent");
-    assert!(["step", "first", "second </script> & co", "third"].iter().all(|word| read.as_str().unwrap().contains(word)), "{read}");
+    assert!(["step", "first", "second <b> & co", "third"].iter().all(|word| read.as_str().unwrap().contains(word)), "{read}");
 
     // Dragging zooms all charts over steps, a double click goes back.
     let first_tick = "Number(document.querySelector('#chart-loss-step svg text[text-anchor=middle]').textContent)";
