@@ -1,22 +1,47 @@
 // Charts over steps and epochs.
 
 const overSteps = () => state.axis === "step";
-const horizontal = () => overSteps()
-  ? { label: "step", kind: "linear", tick: label.count, format: format.count }
-  : { label: "epoch", kind: "linear", tick: label.number, format: (value) => String(Number(value.toFixed(2))) };
+const horizontal = () =>
+  overSteps()
+    ? { label: "step", kind: "linear", tick: label.count, format: format.count }
+    : { label: "epoch", kind: "linear", tick: label.number, format: (value) => String(Number(value.toFixed(2))) };
 
 // A metric of every step.
 function stepSeries(metric, change = {}) {
-  return visible().filter((run) => run.curves.metrics[metric] && (overSteps() || run.perEpoch)).map((run) => {
-    const { mean, low, high } = run.curves.metrics[metric], place = (steps) => overSteps() ? steps : steps.map((step) => step / run.perEpoch);
-    return { run, name: run.name, color: run.color, dash: run.dash, x: place(run.curves.last), from: low && place(run.curves.first), y: mean, low, high, ...change };
-  });
+  return visible()
+    .filter((run) => run.curves.metrics[metric] && (overSteps() || run.perEpoch))
+    .map((run) => {
+      const { mean, low, high } = run.curves.metrics[metric],
+        place = (steps) => (overSteps() ? steps : steps.map((step) => step / run.perEpoch));
+      return {
+        run,
+        name: run.name,
+        color: run.color,
+        dash: run.dash,
+        x: place(run.curves.last),
+        from: low && place(run.curves.first),
+        y: mean,
+        low,
+        high,
+        ...change,
+      };
+    });
 }
 
 // A metric of every epoch.
 function epochSeries(metric, change = {}) {
-  return visible().filter((run) => run.epochs.epoch.length).map((run) =>
-    ({ run, name: run.name, color: run.color, dash: run.dash, x: overSteps() ? run.epochs.step : run.epochs.epoch, y: run.epochs[metric], dots: true, ...change }));
+  return visible()
+    .filter((run) => run.epochs.epoch.length)
+    .map((run) => ({
+      run,
+      name: run.name,
+      color: run.color,
+      dash: run.dash,
+      x: overSteps() ? run.epochs.step : run.epochs.epoch,
+      y: run.epochs[metric],
+      dots: true,
+      ...change,
+    }));
 }
 
 // What was left of the steps, where they were thinned.
@@ -32,37 +57,88 @@ const targets = (series) => {
 };
 
 function stepChart(id, title, metric, y, more = {}) {
-  return new Chart(id, title, {
-    get x() { return horizontal(); }, y: { kind: "linear", ...y }, group: "steps", note: thinned,
-    series: () => stepSeries(metric, more.change), ...more,
-  }, { hint: more.hint });
+  return new Chart(
+    id,
+    title,
+    {
+      get x() {
+        return horizontal();
+      },
+      y: { kind: "linear", ...y },
+      group: "steps",
+      note: thinned,
+      series: () => stepSeries(metric, more.change),
+      ...more,
+    },
+    { hint: more.hint },
+  );
 }
 
 function epochChart(id, title, y, series, more = {}) {
-  return new Chart(id, title, { get x() { return horizontal(); }, y: { kind: "linear", ...y }, group: "steps", series, empty: "No epoch has ended yet.", ...more }, { hint: more.hint });
+  return new Chart(
+    id,
+    title,
+    {
+      get x() {
+        return horizontal();
+      },
+      y: { kind: "linear", ...y },
+      group: "steps",
+      series,
+      empty: "No epoch has ended yet.",
+      ...more,
+    },
+    { hint: more.hint },
+  );
 }
 
 const share = { tick: label.percent, format: format.percent };
 
 // Validation as the run's line, training thin and dotted beside it where there is room for both.
 const ROOM = 6;
-const both = (metric) => () => [...epochSeries(`validation_${metric}`), ...(visible().length > ROOM ? [] : epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false })).map((one) => ({ ...one, name: `${one.name} (training)` }))];
+const both = (metric) => () => [
+  ...epochSeries(`validation_${metric}`),
+  ...(visible().length > ROOM ? [] : epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false })).map((one) => ({
+    ...one,
+    name: `${one.name} (training)`,
+  })),
+];
 const bothHint = `validation; dotted: training, for up to ${ROOM} runs`;
 
 function controlCharts() {
   return [
-    stepChart("sparsity", "Sparsity", "sparsity", { ...share, label: "zeros, %", include: (series) => targets(series).map(([target]) => target), ceiling: 1.02 }, {
-      bands: (series) => targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
-      guides: (series) => targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
-      guideText: (values) => `asked for ${values.join(", ")} %`,
-    }),
-    stepChart("lambda", "Regularization λ", "lambda", { label: "λ", kind: "log", name: "lambda" }, { empty: "None of the chosen runs has a λ." }),
-    stepChart("error", "Distance to the target", "epsilon", { label: "s* − s, points", tick: label.percent, format: format.points, include: () => [-0.01, 0.01], name: "epsilon" }, {
-      empty: "None of the chosen runs has a target.",
-      bands: (series) => [{ low: -Math.max(...series.map(({ run }) => run.tolerance)), high: Math.max(...series.map(({ run }) => run.tolerance)) }],
-      guides: () => [{ y: 0, text: "on target" }],
-      guideText: (values) => values[0],
-    }),
+    stepChart(
+      "sparsity",
+      "Sparsity",
+      "sparsity",
+      { ...share, label: "zeros, %", include: (series) => targets(series).map(([target]) => target), ceiling: 1.02 },
+      {
+        bands: (series) => targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
+        guides: (series) => targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
+        guideText: (values) => `asked for ${values.join(", ")} %`,
+      },
+    ),
+    stepChart(
+      "lambda",
+      "Regularization λ",
+      "lambda",
+      { label: "λ", kind: "log", name: "lambda" },
+      { empty: "None of the chosen runs has a λ." },
+    ),
+    stepChart(
+      "error",
+      "Distance to the target",
+      "epsilon",
+      { label: "s* − s, points", tick: label.percent, format: format.points, include: () => [-0.01, 0.01], name: "epsilon" },
+      {
+        empty: "None of the chosen runs has a target.",
+        bands: (series) => [
+          { low: -Math.max(...series.map(({ run }) => run.tolerance)), high: Math.max(...series.map(({ run }) => run.tolerance)) },
+        ],
+        guides: () => [{ y: 0, text: "on target" }],
+        guideText: (values) => values[0],
+      },
+    ),
     epochChart("norm", "Frobenius norm of the weights", { label: "norm", kind: "log" }, () => epochSeries("norm")),
   ];
 }
@@ -72,7 +148,13 @@ function learningCharts() {
     epochChart("loss-epoch", "Loss", { label: "loss", kind: "log" }, both("loss"), { hint: bothHint }),
     epochChart("accuracy-epoch", "Accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, both("accuracy"), { hint: bothHint }),
     stepChart("loss-step", "Training loss, every step", "loss", { label: "loss", kind: "log" }, { noisy: true }),
-    stepChart("accuracy-step", "Training accuracy, every step", "accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, { noisy: true }),
+    stepChart(
+      "accuracy-step",
+      "Training accuracy, every step",
+      "accuracy",
+      { ...share, label: "accuracy, %", ceiling: 1.02 },
+      { noisy: true },
+    ),
   ];
 }
 

@@ -11,16 +11,24 @@ class Figure {
     this.canvas = html("div", { class: "canvas" });
     this.tip = html("div", { class: "tip", hidden: true });
     const tool = (text, title, click) => html("button", { type: "button", title, click }, text);
-    this.tools = html("div", { class: "tools" },
+    this.tools = html(
+      "div",
+      { class: "tools" },
       tool("save SVG", "Save this chart as an SVG file", () => download(`${this.id}.svg`, "image/svg+xml", this.standalone())),
-      tool("CSV", "Save the numbers of this chart", () => download(`${this.id}.csv`, "text/csv", csv(this.rows()))));
+      tool("CSV", "Save the numbers of this chart", () => download(`${this.id}.csv`, "text/csv", csv(this.rows()))),
+    );
     this.caption = html("figcaption", null, html("h3", null, title), this.hint, this.tools);
     this.element = html("figure", { id: `chart-${id}`, class: wide ? "wide" : null }, this.caption, this.canvas, this.tip);
     figures.push(this);
-    new ResizeObserver(() => { if (this.width !== this.canvas.clientWidth) this.redraw(); }).observe(this.canvas);
+    new ResizeObserver(() => {
+      if (this.width !== this.canvas.clientWidth) this.redraw();
+    }).observe(this.canvas);
   }
 
-  setTitle(title) { this.title = title; this.caption.firstChild.textContent = title; }
+  setTitle(title) {
+    this.title = title;
+    this.caption.firstChild.textContent = title;
+  }
 
   redraw() {
     this.width = this.canvas.clientWidth;
@@ -32,8 +40,12 @@ class Figure {
     this.tools.hidden = !drawing;
   }
 
-  empty() { return "Nothing to show for the chosen runs."; }
-  legend() { return []; }
+  empty() {
+    return "Nothing to show for the chosen runs.";
+  }
+  legend() {
+    return [];
+  }
 
   // Shows `content` beside the point (x, y) of the drawing.
   readout(x, y, ...content) {
@@ -47,32 +59,62 @@ class Figure {
 
   // The drawing with its title and legend on white, without a style sheet: for papers and slides.
   standalone() {
-    const width = 680, drawing = this.draw(width), height = Number(drawing.getAttribute("height"));
+    const width = 680,
+      drawing = this.draw(width),
+      height = Number(drawing.getAttribute("height"));
     drawing.querySelectorAll(".overlay, .cross").forEach((element) => element.remove());
-    const legend = this.legend(), columns = 3, cell = (width - 40) / columns, rows = Math.ceil(legend.length / columns);
-    const text = (x, y, size, weight, content) => svg("text", { x, y, "font-size": size, "font-weight": weight, fill: "var(--ink)" }, content);
+    const legend = this.legend(),
+      columns = 3,
+      cell = (width - 40) / columns,
+      rows = Math.ceil(legend.length / columns);
+    const text = (x, y, size, weight, content) =>
+      svg("text", { x, y, "font-size": size, "font-weight": weight, fill: "var(--ink)" }, content);
     const entry = ({ name, color, dash, shape }, at) => {
-      const x = 20 + (at % columns) * cell, y = height + 52 + 18 * Math.floor(at / columns);
-      const mark = shape ? marker(shape, x + 10, y - 4, 4, color) : svg("line", { x1: x, x2: x + 20, y1: y - 4, y2: y - 4, stroke: color, "stroke-width": 2, "stroke-dasharray": dash });
+      const x = 20 + (at % columns) * cell,
+        y = height + 52 + 18 * Math.floor(at / columns);
+      const mark = shape
+        ? marker(shape, x + 10, y - 4, 4, color)
+        : svg("line", { x1: x, x2: x + 20, y1: y - 4, y2: y - 4, stroke: color, "stroke-width": 2, "stroke-dasharray": dash });
       return [mark, text(x + 27, y, 11, 400, name.length > 32 ? `${name.slice(0, 31)}…` : name)];
     };
     const total = height + 36 + (rows ? 18 * rows + 14 : 0);
     drawing.setAttribute("y", 30);
-    const whole = svg("svg", { xmlns: NAMESPACE, width, height: total, viewBox: `0 0 ${width} ${total}`, "font-family": "Helvetica, Arial, 'Liberation Sans', sans-serif" },
-      svg("rect", { width, height: total, fill: "var(--paper)" }), text(14, 20, 14, 600, this.title), drawing, legend.map(entry));
+    const whole = svg(
+      "svg",
+      {
+        xmlns: NAMESPACE,
+        width,
+        height: total,
+        viewBox: `0 0 ${width} ${total}`,
+        "font-family": "Helvetica, Arial, 'Liberation Sans', sans-serif",
+      },
+      svg("rect", { width, height: total, fill: "var(--paper)" }),
+      text(14, 20, 14, 600, this.title),
+      drawing,
+      legend.map(entry),
+    );
     const probe = html("div", { "data-theme": "light", hidden: true });
     document.body.append(probe);
     const style = getComputedStyle(probe);
-    const content = new XMLSerializer().serializeToString(whole).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+    const content = new XMLSerializer()
+      .serializeToString(whole)
+      .replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
     probe.remove();
     return content;
   }
 }
 
-const csv = (rows) => rows.map((row) => row.map((cell) => {
-  const text = given(cell) ? String(cell) : "";
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}).join(",")).join("\n") + "\n";
+const csv = (rows) =>
+  rows
+    .map((row) =>
+      row
+        .map((cell) => {
+          const text = given(cell) ? String(cell) : "";
+          return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+        })
+        .join(","),
+    )
+    .join("\n") + "\n";
 
 function download(name, type, content) {
   const link = html("a", { href: URL.createObjectURL(new Blob([content], { type })), download: `bregman-${name}` });

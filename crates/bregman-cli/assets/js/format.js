@@ -12,10 +12,10 @@ const format = {
     return size >= 1000 ? format.count(Math.round(value)) : String(Number(value.toPrecision(4)));
   },
   // 12 345
-  count: (value) => given(value) ? String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : MISSING,
+  count: (value) => (given(value) ? String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : MISSING),
   // A share in per cent: enough digits to tell 99.9 from 99.99.
-  percent: (value) => given(value) ? `${(100 * value).toFixed(value < 1 && value > 0.999 ? 3 : 2)} %` : MISSING,
-  points: (value) => given(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(3)}` : MISSING,
+  percent: (value) => (given(value) ? `${(100 * value).toFixed(value < 1 && value > 0.999 ? 3 : 2)} %` : MISSING),
+  points: (value) => (given(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(3)}` : MISSING),
   seconds(value) {
     if (!given(value)) return MISSING;
     if (value < 90) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
@@ -32,9 +32,12 @@ const format = {
 
 // Labels of ticks: short.
 const label = {
-  number: (value) => (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) ? value.toExponential(0).replace("e+", "e") : String(Number(value.toPrecision(6)))),
+  number: (value) =>
+    value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5)
+      ? value.toExponential(0).replace("e+", "e")
+      : String(Number(value.toPrecision(6))),
   percent: (value) => `${Number((100 * value).toPrecision(6))}`,
-  count: (value) => value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : String(Number(value.toPrecision(6))),
+  count: (value) => (value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : String(Number(value.toPrecision(6)))),
 };
 
 const median = (values) => {

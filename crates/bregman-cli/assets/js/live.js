@@ -4,24 +4,35 @@
 const NEWS = "?news";
 const isMessenger = location.search === NEWS && parent !== window;
 
-function deliver() { parent.postMessage({ bregman: byId("data").textContent }, "*"); }
+function deliver() {
+  parent.postMessage({ bregman: byId("data").textContent }, "*");
+}
 
 function follow(show) {
-  const seconds = state.data.live, line = byId("live");
+  const seconds = state.data.live,
+    line = byId("live");
   line.hidden = !seconds;
   if (!seconds) return;
   line.textContent = `live, ${new Date(1000 * state.data.written).toLocaleTimeString()}`;
   setTimeout(() => {
     const frame = html("iframe", { hidden: true, src: `${location.href.split(/[?#]/)[0]}${NEWS}` });
-    const end = () => { clearTimeout(patience); removeEventListener("message", hear); frame.remove(); };
+    const end = () => {
+      clearTimeout(patience);
+      removeEventListener("message", hear);
+      frame.remove();
+    };
     const hear = (event) => {
       if (event.source !== frame.contentWindow || !event.data.bregman) return;
       end();
       const data = JSON.parse(event.data.bregman);
-      if (data.written !== state.data.written) show(data); else follow(show);
+      if (data.written !== state.data.written) show(data);
+      else follow(show);
     };
     // A browser that refuses the frame gets the plain way.
-    const patience = setTimeout(() => { end(); location.reload(); }, 20_000);
+    const patience = setTimeout(() => {
+      end();
+      location.reload();
+    }, 20_000);
     addEventListener("message", hear);
     document.body.append(frame);
   }, 1000 * seconds);

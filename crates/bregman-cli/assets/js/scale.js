@@ -2,7 +2,8 @@
 
 // Between `low` and `high`, about `count` ticks at 1, 2 or 5 times a power of ten.
 function evenTicks(low, high, count) {
-  const raw = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(raw));
+  const raw = (high - low) / Math.max(1, count),
+    power = 10 ** Math.floor(Math.log10(raw));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= 0.75 * raw) ?? 10);
   const ticks = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at++) ticks.push(at * step);
@@ -12,7 +13,8 @@ function evenTicks(low, high, count) {
 // Of fixed candidates, those inside that keep a distance.
 const chosenTicks = (candidates, bend) => (low, high, count) => {
   const inside = candidates.filter((value) => bend(value) >= low - 1e-9 && bend(value) <= high + 1e-9);
-  const gap = (high - low) / (1.6 * count), kept = [];
+  const gap = (high - low) / (1.6 * count),
+    kept = [];
   for (const value of inside) if (!kept.length || bend(value) - bend(kept[kept.length - 1]) >= gap) kept.push(value);
   return kept;
 };
@@ -31,12 +33,15 @@ function probit(p) {
     const q = Math.sqrt(-2 * Math.log(p));
     return poly(c, q) / (poly(d, q) * q + 1);
   }
-  const q = p - 0.5, r = q * q;
+  const q = p - 0.5,
+    r = q * q;
   return (poly(a, r) * q) / (poly(b, r) * r + 1);
 }
 
 const nines = (share) => -Math.log10(1 - Math.min(share, 0.99999));
-const RATES = [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99];
+const RATES = [
+  0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99,
+];
 const SHARES = [0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999];
 
 const KINDS = {
@@ -45,9 +50,15 @@ const KINDS = {
     bend: Math.log10,
     ticks(low, high, count) {
       if (high - low < 1) return evenTicks(10 ** low, 10 ** high, count).filter((value) => value > 0);
-      const stride = Math.ceil((high - low) / Math.max(2, count)), ticks = [];
+      const stride = Math.ceil((high - low) / Math.max(2, count)),
+        ticks = [];
       for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power++) if (power % stride === 0) ticks.push(10 ** power);
-      return ticks.length > 2 || high - low > 3 ? ticks : chosenTicks(ticks.concat(ticks.flatMap((t) => [t * 2, t * 5, t / 2, t / 5])).sort((a, b) => a - b), Math.log10)(low, high, count);
+      return ticks.length > 2 || high - low > 3
+        ? ticks
+        : chosenTicks(
+            ticks.concat(ticks.flatMap((t) => [t * 2, t * 5, t / 2, t / 5])).sort((a, b) => a - b),
+            Math.log10,
+          )(low, high, count);
     },
   },
   // Both axes of a DET curve: normally distributed scores give straight lines.
@@ -62,7 +73,13 @@ class Scale {
     Object.assign(this, { kind: KINDS[kind], domain, range });
     this.factor = (range[1] - range[0]) / (domain[1] - domain[0]);
   }
-  at(value) { return this.range[0] + (this.kind.bend(value) - this.domain[0]) * this.factor; }
-  bent(pixel) { return this.domain[0] + (pixel - this.range[0]) / this.factor; }
-  ticks(count) { return this.kind.ticks(this.domain[0], this.domain[1], count); }
+  at(value) {
+    return this.range[0] + (this.kind.bend(value) - this.domain[0]) * this.factor;
+  }
+  bent(pixel) {
+    return this.domain[0] + (pixel - this.range[0]) / this.factor;
+  }
+  ticks(count) {
+    return this.kind.ticks(this.domain[0], this.domain[1], count);
+  }
 }

@@ -1,5 +1,11 @@
 // What the reader has chosen, kept while the page is open and over reloads.
-const kept = (() => { try { return JSON.parse(sessionStorage.getItem("bregman-report")) ?? {}; } catch { return {}; } })();
+const kept = (() => {
+  try {
+    return JSON.parse(sessionStorage.getItem("bregman-report")) ?? {};
+  } catch {
+    return {};
+  }
+})();
 
 const state = {
   data: null,
@@ -14,7 +20,8 @@ const state = {
   lit: null,
 };
 
-const COLORS = 7, DASHES = [null, "7 3", "2 3"];
+const COLORS = 7,
+  DASHES = [null, "7 3", "2 3"];
 
 function setData(data) {
   state.data = data;
@@ -22,21 +29,34 @@ function setData(data) {
   data.runs.forEach((run, number) => {
     run.color = `var(--c${number % COLORS})`;
     run.dash = DASHES[Math.floor(number / COLORS) % DASHES.length];
-    run.words = [run.name, run.title, run.method, run.model, run.status, ...run.settings.map(([key, value]) => `${key}=${value}`)].join(" ").toLowerCase();
+    run.words = [run.name, run.title, run.method, run.model, run.status, ...run.settings.map(([key, value]) => `${key}=${value}`)]
+      .join(" ")
+      .toLowerCase();
     // Steps in one epoch, to lay steps out over epochs.
     run.perEpoch = run.epochs.epoch.length ? run.epochs.step[0] / run.epochs.epoch[0] : null;
     run.dead = run.layers.layers.filter((layer) => layer.dead_since !== null);
   });
 }
 
-const matches = (run) => state.filter.toLowerCase().split(/\s+/).every((word) => run.words.includes(word));
+const matches = (run) =>
+  state.filter
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => run.words.includes(word));
 const visible = () => state.runs.filter((run) => !state.hidden.has(run.name) && matches(run));
 
 const listeners = [];
 const onChange = (listener) => listeners.push(listener);
 function changed() {
   const { filter, axis, smooth, layersOf, layerScale, test } = state;
-  try { sessionStorage.setItem("bregman-report", JSON.stringify({ hidden: [...state.hidden], filter, axis, smooth, layersOf, layerScale, test })); } catch { /* private windows */ }
+  try {
+    sessionStorage.setItem(
+      "bregman-report",
+      JSON.stringify({ hidden: [...state.hidden], filter, axis, smooth, layersOf, layerScale, test }),
+    );
+  } catch {
+    /* private windows */
+  }
   listeners.forEach((listener) => listener());
 }
 
@@ -57,12 +77,25 @@ const theme = {
   current: () => document.documentElement.dataset.theme,
   start() {
     const dark = matchMedia("(prefers-color-scheme: dark)");
-    const saved = () => { try { return localStorage.getItem("bregman-theme"); } catch { return null; } };
-    const apply = () => { document.documentElement.dataset.theme = saved() ?? (dark.matches ? "dark" : "light"); byId("theme").textContent = theme.current() === "dark" ? "Light" : "Dark"; };
+    const saved = () => {
+      try {
+        return localStorage.getItem("bregman-theme");
+      } catch {
+        return null;
+      }
+    };
+    const apply = () => {
+      document.documentElement.dataset.theme = saved() ?? (dark.matches ? "dark" : "light");
+      byId("theme").textContent = theme.current() === "dark" ? "Light" : "Dark";
+    };
     dark.addEventListener("change", apply);
     byId("theme").addEventListener("click", () => {
       const next = theme.current() === "dark" ? "light" : "dark";
-      try { localStorage.setItem("bregman-theme", next); } catch { /* then only for now */ }
+      try {
+        localStorage.setItem("bregman-theme", next);
+      } catch {
+        /* then only for now */
+      }
       apply();
       document.documentElement.dataset.theme = next;
       byId("theme").textContent = next === "dark" ? "Light" : "Dark";

@@ -5,10 +5,13 @@
 //! ```
 
 mod axis;
+mod curves;
 mod draw;
+mod layers;
 mod output;
 mod pdf;
 mod scene;
+mod scores;
 mod what;
 
 pub(crate) use output::{Format, write};

@@ -1,6 +1,6 @@
 //! A figure before it is drawn: marks over axes, in the values of the data.
 
-use super::axis::Axis;
+use super::axis::{Axis, Scale};
 
 /// Red, green, blue.
 pub(super) type Color = (u8, u8, u8);
@@ -49,6 +49,24 @@ pub(super) struct Panel {
     pub(super) marks: Vec<Mark>,
     /// Names of rows at 0.5, 1.5, … from above, instead of ticks.
     pub(super) rows: Vec<String>,
+}
+
+/// What a chart gives: nothing where the runs have no data for it.
+pub(super) type Drawn = Option<(Panel, Vec<Key>)>;
+
+impl Panel {
+    /// Axes around all marks, each given as its scale, its label and whether it shows shares.
+    pub(super) fn around(x: (Scale, &'static str, bool), y: (Scale, &'static str, bool), marks: Vec<Mark>) -> Option<Self> {
+        let corners = |mark: &Mark| match mark {
+            Mark::Line { points, .. } | Mark::Area { points, .. } => points.clone(),
+            Mark::Rectangle { from, to, .. } => vec![*from, *to],
+            Mark::Point { at, .. } => vec![*at],
+        };
+        let all: Vec<[f64; 2]> = marks.iter().flat_map(corners).filter(|[_, y]| y.is_finite()).collect();
+        let x = Axis::over(x.0, x.1, x.2, all.iter().map(|[x, _]| *x))?;
+        let y = Axis::over(y.0, y.1, y.2, all.iter().map(|[_, y]| *y))?;
+        Some(Self { x, y, marks, rows: Vec::new() })
+    }
 }
 
 /// An entry of the legend.

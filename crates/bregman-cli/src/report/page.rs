@@ -30,6 +30,8 @@ const SCRIPTS: &str = concat!(
     include_str!("../../assets/js/scale.js"),
     include_str!("../../assets/js/state.js"),
     include_str!("../../assets/js/figure.js"),
+    include_str!("../../assets/js/plane.js"),
+    include_str!("../../assets/js/trace.js"),
     include_str!("../../assets/js/chart.js"),
     include_str!("../../assets/js/curves.js"),
     include_str!("../../assets/js/layers.js"),

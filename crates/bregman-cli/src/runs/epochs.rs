@@ -86,7 +86,7 @@ impl Layers {
         let Some(last) = lines.last() else { return Self::default() };
         let stride = lines.len().div_ceil(COLUMNS);
         let kept: Vec<&EpochLine> =
-            lines.iter().rev().step_by(stride).chain(lines.first().filter(|_| (lines.len() - 1) % stride != 0)).collect();
+            lines.iter().rev().step_by(stride).chain(lines.first().filter(|_| !(lines.len() - 1).is_multiple_of(stride))).collect();
         let kept: Vec<&EpochLine> = kept.into_iter().rev().collect();
         let layer = |(at, end): (usize, &super::metrics::LayerLine)| {
             let of = |line: &EpochLine| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();

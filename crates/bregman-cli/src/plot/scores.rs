@@ -1,0 +1,82 @@
+//! Error rates, DET curves and scores of evaluated runs.
+
+use super::axis::Scale;
+use super::scene::{COLORS, Color, Drawn, GREY, Key, Look, Mark, Panel};
+use crate::evaluation::{Domain, Evaluation};
+use crate::runs::Run;
+
+/// One symbol and colour per method; a line through the means of the runs with one target.
+pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
+    type Points<'a> = Vec<(Option<f64>, &'a Evaluation)>;
+    let mut methods: Vec<(&str, Points)> = Vec::new();
+    for run in runs {
+        let name = run.method.as_deref().unwrap_or(&run.name);
+        for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.subject.domain == domain) {
+            match methods.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, points)) => points.push((run.target, evaluation)),
+                None => methods.push((name, vec![(run.target, evaluation)])),
+            }
+        }
+    }
+    let (mut marks, mut keys) = (Vec::new(), Vec::new());
+    for (number, (name, points)) in methods.iter_mut().enumerate() {
+        points.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
+        let look = Look { dash: None, width: 0.9, ..Look::of(number) };
+        let means = points.chunk_by(|a, b| a.0 == b.0).map(|same| {
+            let mean = |value: fn(&Evaluation) -> f64| same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64;
+            [mean(|one| one.subject.sparsity), mean(|one| one.rates.eer)]
+        });
+        marks.push(Mark::Line { points: means.collect(), look });
+        for (_, Evaluation { subject, rates, .. }) in points.iter() {
+            if let Some(intervals) = &rates.intervals {
+                let [low, high] = intervals.eer;
+                marks.push(Mark::Line { points: vec![[subject.sparsity, low], [subject.sparsity, high]], look });
+            }
+            marks.push(Mark::Point { at: [subject.sparsity, rates.eer], symbol: number, color: look.color });
+        }
+        keys.push(Key { name: (*name).to_owned(), look, symbol: Some(number) });
+    }
+    let label = if domain == Domain::In { "EER, %" } else { "EER out of domain, %" };
+    let mut panel = Panel::around((Scale::Nines, "sparsity, %", true), (Scale::Linear, label, true), marks)?;
+    panel.y.range[0] = 0.0;
+    Some((panel, keys))
+}
+
+pub(super) fn det(runs: &[&Run]) -> Drawn {
+    let (mut marks, mut keys) = (Vec::new(), Vec::new());
+    for (at, run) in runs.iter().enumerate() {
+        for (number, evaluation) in run.evaluations.iter().enumerate() {
+            let look = Look::of(at + number * COLORS.len());
+            let inside = |rate: f64| (0.0002..=0.8).contains(&rate);
+            let points = evaluation.rates.det.iter().filter(|point| inside(point.miss) && inside(point.false_alarm));
+            marks.push(Mark::Line { points: points.map(|point| [point.false_alarm, point.miss]).collect(), look });
+            keys.push(Key { name: format!("{}, {}", run.name, evaluation.subject.test), look, symbol: None });
+        }
+    }
+    Some((Panel::around((Scale::Probit, "false alarms, %", true), (Scale::Probit, "misses, %", true), marks)?, keys))
+}
+
+pub(super) fn scores(runs: &[&Run]) -> Drawn {
+    let rates = &runs.iter().find_map(|run| run.evaluations.first())?.rates;
+    let histogram = &rates.histogram;
+    let width = (histogram.high - histogram.low) / histogram.targets.len() as f64;
+    let shape = |counts: &[u64], color: Color| {
+        let total = counts.iter().sum::<u64>().max(1) as f64;
+        let step = |(at, &count): (usize, &u64)| {
+            let (left, share) = (histogram.low + at as f64 * width, count as f64 / total);
+            [[left, share], [left + width, share]]
+        };
+        let ends = |x: f64| std::iter::once([x, 0.0]);
+        let points = ends(histogram.low).chain(counts.iter().enumerate().flat_map(step)).chain(ends(histogram.high)).collect();
+        Mark::Area { points, color, alpha: 0.55 }
+    };
+    let marks = vec![shape(&histogram.others, COLORS[1]), shape(&histogram.targets, COLORS[0])];
+    let mut panel = Panel::around((Scale::Linear, "score", false), (Scale::Linear, "trials of each kind, %", true), marks)?;
+    panel.y.range[0] = 0.0;
+    let top = panel.y.range[1];
+    let threshold = Look { color: GREY, dash: Some([3.0, 2.0]), width: 0.9 };
+    panel.marks.push(Mark::Line { points: vec![[rates.threshold, 0.0], [rates.threshold, top]], look: threshold });
+    let key = |name: &str, look| Key { name: name.to_owned(), look, symbol: None };
+    let block = |color| Look { color, dash: None, width: 5.0 };
+    Some((panel, vec![key("same speaker", block(COLORS[0])), key("different speakers", block(COLORS[1])), key("EER threshold", threshold)]))
+}
