@@ -105,6 +105,12 @@ const both = (metric) => () => [
 ];
 const bothHint = `validation; dotted: training, for up to ${ROOM} runs`;
 
+// Targets that move, along a ramp or while a network is pruned.
+function movingTargets() {
+  const moving = stepSeries("target").filter(({ y }) => new Set(y.filter(given)).size > 1);
+  return moving.map((one) => ({ ...one, name: `${one.name} (target)`, dash: "1 3", thin: true, low: null, high: null }));
+}
+
 function controlCharts() {
   return [
     stepChart(
@@ -116,6 +122,7 @@ function controlCharts() {
         bands: (series) => targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
         guides: (series) => targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
         guideText: (values) => `asked for ${values.join(", ")} %`,
+        series: () => [...stepSeries("sparsity"), ...movingTargets()],
       },
     ),
     stepChart(

@@ -121,7 +121,7 @@ class Bars extends LayerFigure {
           y: y + 1,
           width: Math.max(0, end - left),
           height: ROW - 4,
-          fill: dead ? "var(--warn)" : "var(--c0)",
+          fill: dead ? "var(--warn)" : this.run.color,
         }),
         svg("text", { x: right + 6, y: y + 11, "font-size": 10.5, fill: dead ? "var(--warn)" : "var(--soft)" }, text),
       ];

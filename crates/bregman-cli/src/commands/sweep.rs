@@ -97,7 +97,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json {
         print_json(&rows)?
     } else {
-        print(&text(&rows, &args.settings))?
+        let next = format!("\nlook at them: bregman report {} -o report.html\n", args.out.display());
+        print(&(text(&rows, &args.settings) + &next))?
     }
     match rows.iter().filter(|row| row.status == "failed").count() {
         0 => Ok(()),

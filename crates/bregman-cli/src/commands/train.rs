@@ -160,6 +160,7 @@ impl Summary {
             text += &format!("  skipped   {} unreadable files, the first is {}\n", outcome.skipped.len(), outcome.skipped[0].name);
         }
         let next = if outcome.ending == Ending::Interrupted { "continue with the same command and --resume" } else { "look at it with" };
-        text + &format!("\n{next}: bregman inspect {}\n", self.run.display())
+        let run = self.run.display();
+        text + &format!("\n{next}: bregman inspect {run}\nor in a page:      bregman report {run} -o report.html\n")
     }
 }
