@@ -13,7 +13,7 @@ function follow(show) {
     line = byId("live");
   line.hidden = !seconds;
   if (!seconds) return;
-  line.textContent = `live, ${new Date(1000 * state.data.written).toLocaleTimeString()}`;
+  line.textContent = `live, ${new Date(state.data.written).toLocaleTimeString()}`;
   setTimeout(() => {
     const frame = html("iframe", { hidden: true, src: `${location.href.split(/[?#]/)[0]}${NEWS}` });
     const end = () => {

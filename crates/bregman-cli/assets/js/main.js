@@ -151,7 +151,7 @@ function texts() {
       ? [runs[0].title, runs[0].model, `${format.count(runs[0].steps_done)} steps`].filter(Boolean).join(" · ")
       : [...new Set(runs.map((run) => run.method).filter(Boolean))].join(" · ");
   byId("footer").textContent =
-    `Written by bregman ${data.version} on ${new Date(1000 * data.written).toLocaleString()}. Numbers are rounded to six digits. Drag in a chart to zoom, double-click to go back; shift-click a run to see it alone.`;
+    `Written by bregman ${data.version} on ${new Date(data.written).toLocaleString()}. Numbers are rounded to six digits. Drag in a chart to zoom, double-click to go back; shift-click a run to see it alone.`;
   shown.forEach((run) => {
     run.faded = state.hidden.has(run.name);
   });

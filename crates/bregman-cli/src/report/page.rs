@@ -15,8 +15,8 @@ pub(crate) struct Live(pub(crate) Option<u64>);
 #[derive(Serialize)]
 struct Data<'a> {
     version: &'static str,
-    /// Seconds since 1970.
-    written: u64,
+    /// Milliseconds since 1970.
+    written: u128,
     live: Live,
     runs: &'a [&'a Run],
 }
@@ -44,7 +44,7 @@ const SCRIPTS: &str = concat!(
 
 /// The whole file.
 pub(crate) fn page(runs: &[&Run], live: Live) -> String {
-    let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let data = Data { version: env!("CARGO_PKG_VERSION"), written, live, runs };
     // No `<` of a run's name or recipe may end the script element.
     let data = serde_json::to_string(&data).expect("runs are plain data").replace('<', "\\u003c");
