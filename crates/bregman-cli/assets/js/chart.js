@@ -19,7 +19,7 @@ class Chart extends Traces {
       })
       .filter((point) => point && (!byX || point.distance < 40))
       .map((point) => ({ ...point, off: byX ? Math.abs(point.y - py) : point.distance }))
-      .sort((a, b) => a.off - b.off);
+      .sort((a, b) => a.off - b.off || Boolean(b.one.shape) - Boolean(a.one.shape));
   }
 
   hover(px, py) {
