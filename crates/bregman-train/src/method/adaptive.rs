@@ -1,21 +1,21 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
-use bregman::controller::LoopState;
-use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState};
+use bregman::controller::{LoopGain, LoopState, UNSTABLE};
+use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Params;
 use bregman_tensor::Cpu;
 
 use super::{Method, MethodStep, describe, start_sparse, weights};
 use crate::Result;
-use crate::config::{AdaptiveConfig, group_rules};
+use crate::config::{self, AdaptiveConfig};
 
 pub(super) struct Adaptive(AdaptiveOptimizer);
 
 impl Adaptive {
-    pub(super) fn new(config: &AdaptiveConfig, params: &mut Params<Cpu>, total: u64, seed: u64) -> Result<Self> {
-        let groups = Groups::resolve(describe(params), group_rules(&config.groups, config.penalty))?;
+    pub(super) fn new(config: &AdaptiveConfig, params: &mut Params<Cpu>, total: u64, lr: f64, seed: u64) -> Result<Self> {
+        let groups = config::groups(describe(params), &config.groups, config.general_rule())?;
         start_sparse(&groups, config.survivors, params, seed)?;
-        Ok(Self(AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total), &weights(params))?))
+        Ok(Self(AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total, lr), &weights(params))?))
     }
 }
 
@@ -32,6 +32,10 @@ impl Method for Adaptive {
 
     fn optimizer(&self) -> &Optimizer {
         self.0.optimizer()
+    }
+
+    fn unrest(&self) -> Result<Option<String>> {
+        Ok(self.0.loop_gains()?.iter().filter(|gain| gain.gain > UNSTABLE).find_map(LoopGain::warning))
     }
 
     fn loops(&self) -> &[LoopState] {
