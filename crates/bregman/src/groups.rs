@@ -53,7 +53,15 @@ pub struct GroupRule {
 
 impl Default for GroupRule {
     fn default() -> Self {
-        Self { pattern: None, roles: vec![], penalty: Penalty::L1, lambda_scale: 1.0, lr_scale: 1.0, initial_sparsity: None, initial_inputs: None }
+        Self {
+            pattern: None,
+            roles: vec![],
+            penalty: Penalty::L1,
+            lambda_scale: 1.0,
+            lr_scale: 1.0,
+            initial_sparsity: None,
+            initial_inputs: None,
+        }
     }
 }
 
@@ -131,7 +139,8 @@ impl Groups {
         let rules: Vec<GroupRule> = rules.into_iter().chain(general).chain([GroupRule::default()]).collect();
         rules.iter().try_for_each(GroupRule::check)?;
         let matchers = rules.iter().map(GroupRule::matcher).collect::<Result<Vec<_>>>()?;
-        let rule_of: Vec<usize> = params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(rules.len() - 1)).collect();
+        let rule_of: Vec<usize> =
+            params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(rules.len() - 1)).collect();
 
         let empty = (0..given).find(|index| !rule_of.contains(index));
         if let Some(index) = empty {
@@ -245,7 +254,8 @@ mod tests {
     #[test]
     fn general_rules_take_what_is_left_and_may_get_nothing() {
         let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::ConvWeight]) };
-        let general = ["layer1.conv.weight", "layer2.*"].map(|names| GroupRule { initial_sparsity: Some(0.5), ..GroupRule::for_names(names) });
+        let general =
+            ["layer1.conv.weight", "layer2.*"].map(|names| GroupRule { initial_sparsity: Some(0.5), ..GroupRule::for_names(names) });
         let groups = Groups::resolve_over(network(), vec![heavier], general.into()).unwrap();
         assert_eq!((groups.rule(0).lambda_scale, groups.rule(0).initial_sparsity), (2.0, None));
         assert_eq!(groups.rule(3).initial_sparsity, Some(0.5));

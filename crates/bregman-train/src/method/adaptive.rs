@@ -1,6 +1,6 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
-use bregman::controller::{LoopGain, LoopState, UNSTABLE};
+use bregman::controller::LoopState;
 use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Params;
 use bregman_tensor::Cpu;
@@ -8,6 +8,9 @@ use bregman_tensor::Cpu;
 use super::{Method, MethodStep, describe, start_sparse, weights};
 use crate::Result;
 use crate::config::{self, AdaptiveConfig};
+
+/// A loop swings if the sparsity crosses its target more often than once in so many updates.
+const SWINGING: u64 = 8;
 
 pub(super) struct Adaptive(AdaptiveOptimizer);
 
@@ -34,8 +37,13 @@ impl Method for Adaptive {
         self.0.optimizer()
     }
 
-    fn unrest(&self) -> Result<Option<String>> {
-        Ok(self.0.loop_gains()?.iter().filter(|gain| gain.gain > UNSTABLE).find_map(LoopGain::warning))
+    fn unrest(&self) -> Option<String> {
+        let updates = self.0.optimizer().state().step / self.0.controller().config().period;
+        let crossings = self.loops().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
+        let advice = "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
+        (SWINGING * crossings > updates).then(|| {
+            format!("λ swings: the sparsity crossed its target {crossings} times in {updates} updates without coming to rest; {advice}")
+        })
     }
 
     fn loops(&self) -> &[LoopState] {
