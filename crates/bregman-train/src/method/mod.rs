@@ -46,6 +46,11 @@ pub trait Method: Send {
     /// The optimizer with its state and statistics.
     fn optimizer(&self) -> &Optimizer;
 
+    /// Says so if λ swings around the target instead of coming to rest.
+    fn unrest(&self) -> Option<String> {
+        None
+    }
+
     /// The control loops, where there are some.
     fn loops(&self) -> &[LoopState] {
         &[]
@@ -63,10 +68,10 @@ pub trait Method: Send {
     }
 }
 
-/// The method of a recipe for a run of `total` steps. Starts the weights sparse where the method wants that.
-pub(crate) fn build(config: &MethodConfig, model: &mut Model<Cpu>, total: u64, seed: u64) -> Result<Box<dyn Method>> {
+/// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the method wants that.
+pub(crate) fn build(config: &MethodConfig, model: &mut Model<Cpu>, total: u64, lr: f64, seed: u64) -> Result<Box<dyn Method>> {
     let method: Box<dyn Method> = match config {
-        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model.params_mut(), total, seed)?),
+        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model.params_mut(), total, lr, seed)?),
         MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model.params_mut(), seed)?),
         MethodConfig::Dense(config) => Box::new(plain::Plain::dense(config, model.params_mut())?),
         MethodConfig::Gradual(config) => Box::new(pruned::Pruned::gradual(config, model.params_mut())?),

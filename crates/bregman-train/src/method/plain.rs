@@ -7,7 +7,7 @@ use bregman_tensor::Cpu;
 
 use super::{Method, MethodStep, describe, start_sparse, weights};
 use crate::Result;
-use crate::config::{DenseConfig, FixedConfig, group_rules};
+use crate::config::{self, DenseConfig, FixedConfig};
 
 /// λ of optimizers that have none.
 const UNUSED: f64 = 1.0;
@@ -20,7 +20,7 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) fn fixed(config: &FixedConfig, params: &mut Params<Cpu>, seed: u64) -> Result<Self> {
-        let groups = Groups::resolve(describe(params), group_rules(&config.groups, config.penalty))?;
+        let groups = config::groups(describe(params), &config.groups, config.general_rule())?;
         start_sparse(&groups, config.survivors, params, seed)?;
         let lambda = config.lambda.or(config.optimizer.default_lambda());
         let optimizer = Optimizer::new(config.optimizer, groups, lambda.unwrap_or(UNUSED), &weights(params))?;
