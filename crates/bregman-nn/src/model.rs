@@ -42,7 +42,6 @@ pub struct Model<B: Backend> {
     head: Head<B>,
     classes: usize,
     input: Tensor<B>,
-    staging: Vec<f32>,
 }
 
 impl<B: Backend> Model<B> {
@@ -63,7 +62,7 @@ impl<B: Backend> Model<B> {
         let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
         let params = builder.finish()?;
         let input = Tensor::empty(&backend)?;
-        Ok(Self { context: Context::new(backend, params), network, head, classes, input, staging: Vec::new() })
+        Ok(Self { context: Context::new(backend, params), network, head, classes, input })
     }
 
     /// The device.
@@ -171,19 +170,10 @@ impl<B: Backend> Model<B> {
     }
 
     fn run(&mut self, input: Input, training: bool) -> Result<()> {
-        let features = self.network.features();
         self.check_input(&input)?;
-        // [batch, frames, features] → [batch, features, frames]
-        self.staging.resize(input.values.len(), 0.0);
-        let item = input.frames * features;
-        for (from, to) in input.values.chunks_exact(item).zip(self.staging.chunks_exact_mut(item)) {
-            for (frame, from) in from.chunks_exact(features).enumerate() {
-                from.iter().enumerate().for_each(|(feature, &value)| to[feature * input.frames + frame] = value);
-            }
-        }
         let context = &mut self.context;
         self.input.resize(&context.backend, self.network.input_shape(input.batch, input.frames))?;
-        context.backend.write(&self.staging, self.input.view_mut())?;
+        context.backend.write_frames(input.values, self.input.view_mut())?;
         context.checked(self.input.view(), "the feature extraction")?;
         context.training = training;
         self.network.forward(context, &self.input)

@@ -4,15 +4,24 @@
 //! method *overwrites* its output unless it says "adds". A backend may run asynchronously: only [`Backend::download`], [`Backend::read`],
 //! [`Backend::clip`] and [`Backend::all_finite`] wait.
 
-use crate::{Block, Conv, Result, View, ViewMut};
+use crate::{Block, Conv, Result, Shape, View, ViewMut};
 
 /// What a buffer is for, so that a backend can choose its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Weights, gradients of weights, statistics, duals: always f32.
     Exact,
-    /// Activations and their gradients: f32, or narrower where the backend computes in mixed precision.
-    Activation,
+    /// Activations with one position, such as embeddings and gates, and their gradients.
+    Vector,
+    /// Activations with many positions and their gradients: f32, or narrower where the backend computes in mixed precision.
+    Map,
+}
+
+impl Storage {
+    /// How an activation of this shape is stored.
+    pub fn of(shape: Shape) -> Self {
+        if shape.positions() == 1 { Self::Vector } else { Self::Map }
+    }
 }
 
 /// Where the ReLU sits around a batch norm.
@@ -115,12 +124,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
+    /// Memory that one value takes.
+    fn bytes_per_value(&self, storage: Storage) -> usize;
     /// Copies f32 values to the first `from.len()` places of an exact buffer.
     fn upload(&self, from: &[f32], to: &mut Self::Buffer) -> Result<()>;
     /// Copies the first `to.len()` values of an exact buffer back.
     fn download(&self, from: &Self::Buffer, to: &mut [f32]) -> Result<()>;
     /// Fills an activation from values in `[batch, channels, height, width]` order.
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
+    /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a signal or a height of
+    /// a one-channel map.
+    fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
     /// Brings the copies of a weight up to date; to be called after every change of its values.

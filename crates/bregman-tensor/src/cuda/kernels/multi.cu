@@ -1,0 +1,29 @@
+// Kernels over all tensors of a network at once: a block per stretch of some tensor.
+
+struct Stretch {
+    float *values;
+    u32 length, tensor;
+};
+
+extern "C" __global__ void square_sums(const Stretch *stretches, double *parts) {
+    Stretch s = stretches[blockIdx.x];
+    double sum = 0;
+    for (u32 i = threadIdx.x; i < s.length; i += blockDim.x) sum += (double)s.values[i] * s.values[i];
+    sum = sum_block(sum);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+// outcome = [norm, factor that brings it down to the limit]
+extern "C" __global__ void clip_factor(const double *parts, u32 count, float limit, float *outcome) {
+    double sum = 0;
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
+    float norm = (float)sqrt(sum_block(sum));
+    if (threadIdx.x == 0) outcome[0] = norm, outcome[1] = norm > limit ? limit / norm : 1.f;
+}
+
+extern "C" __global__ void scale_stretches(const Stretch *stretches, const float *outcome) {
+    float factor = outcome[1];
+    if (factor == 1.f) return;
+    Stretch s = stretches[blockIdx.x];
+    for (u32 i = threadIdx.x; i < s.length; i += blockDim.x) s.values[i] *= factor;
+}
