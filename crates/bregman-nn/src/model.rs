@@ -80,7 +80,8 @@ impl<B: Backend> Model<B> {
         &mut self.context.params
     }
 
-    pub(crate) fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
+    /// The device and the parameters together, for an optimizer; call [`Model::refresh`] after changing values.
+    pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
     }
 
@@ -127,32 +128,44 @@ impl<B: Backend> Model<B> {
     pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(&input, labels)?;
         self.run(input, true)?;
-        let (outcome, d) = self.loss(labels, margin)?;
+        let d = self.loss(labels, margin)?;
         self.network.backward(&mut self.context, &self.input, d.view())?;
         self.context.give(d);
-        Ok(outcome)
+        self.outcome()
     }
 
     /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(&input, labels)?;
         self.run(input, false)?;
-        self.loss(labels, margin).map(|(outcome, d)| {
-            self.context.give(d);
-            outcome
-        })
+        let d = self.loss(labels, margin)?;
+        self.context.give(d);
+        self.outcome()
     }
 
-    /// The loss of the last pass and its gradient to the network's outputs.
-    fn loss(&mut self, labels: &[usize], margin: Margin) -> Result<(Outcome, Tensor<B>)> {
+    /// What the loss of the last pass came to.
+    fn outcome(&self) -> Result<Outcome> {
+        match &self.head {
+            Head::Margin(head) => head.outcome(&self.context.backend),
+            Head::CrossEntropy(head) => head.outcome(&self.context.backend),
+            Head::None => Err(Self::no_classes()),
+        }
+    }
+
+    fn no_classes() -> Error {
+        Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }
+    }
+
+    /// The gradient of the last pass' loss to the network's outputs.
+    fn loss(&mut self, labels: &[usize], margin: Margin) -> Result<Tensor<B>> {
         let context = &mut self.context;
         let mut d = context.take(self.network.output().shape)?;
-        let outcome = match &mut self.head {
+        match &mut self.head {
             Head::Margin(head) => head.backward(context, self.network.output(), labels, margin, &mut d)?,
             Head::CrossEntropy(head) => head.backward(context, self.network.output(), labels, &mut d)?,
-            Head::None => return Err(Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }),
-        };
-        Ok((outcome, d))
+            Head::None => return Err(Self::no_classes()),
+        }
+        Ok(d)
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.

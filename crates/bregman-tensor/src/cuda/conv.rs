@@ -2,6 +2,7 @@
 //!
 //! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] = Xᵀ · dY.
 
+use super::cudnn::{self, Operands, Pass};
 use super::device::Variant;
 use super::gemm::{Operand, Product};
 use super::{Buffer, Copies, Cuda, Format, Rows, grid};
@@ -82,6 +83,12 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
     let (input, output) = (x.shape, y.shape);
     let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
     let (pointer, leading) = weight(&w, x.format);
+    if !matches!(start, Start::Keep) && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)? {
+        return match start {
+            Start::Bias(bias) => add_bias(cuda, bias, y),
+            Start::Zero | Start::Keep => Ok(()),
+        };
+    }
     let bias = match start {
         Start::Bias(bias) => Some(bias_in(cuda, bias, w.block.rows, y.format)?),
         Start::Zero | Start::Keep => None,
@@ -106,6 +113,25 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
         // SAFETY: as above; patches have a column per input channel and tap.
         unsafe { cuda.gemm.run(&cuda.device, &product(columns, w.block.columns, part)) }
     })
+}
+
+/// Leaves a convolution with taps to cuDNN; `false` if it must be done otherwise.
+fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w: u64, y: Rows) -> Result<bool> {
+    match &cuda.cudnn {
+        // SAFETY: the views lie in live buffers and have these shapes; the weight is packed for them.
+        Some(library) if !conv.is_pointwise() && cudnn::suits(x, y) => unsafe {
+            library.run(&cuda.device, pass, conv, shapes, &Operands { x, w, y })
+        },
+        _ => Ok(false),
+    }
+}
+
+/// y += bias
+fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
+    let variant = y.variant();
+    let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).arg(y.pointer).arg(y.stride).arg(y.rows).arg(y.channels);
+    // SAFETY: the bias has a value per channel.
+    unsafe { cuda.over_rows(launch, variant, y.rows, y.channels) }
 }
 
 /// Calls `work` with the patches of some rows of the output after another, and the first of these rows.
@@ -150,6 +176,9 @@ pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View
         dy = narrowed(cuda, dy, dx.format)?;
     }
     let (pointer, leading) = weight(&w, dy.format);
+    if !add && by_cudnn(cuda, Pass::Input, conv, [input, output], dx, pointer, dy)? {
+        return Ok(());
+    }
     let product = |dy: Rows, to: Rows, add: bool| Product {
         size: [w.block.columns, dy.rows as usize, w.block.rows],
         a: Operand { pointer, leading, transposed: false },
@@ -225,6 +254,12 @@ pub(super) fn backward_weight(cuda: &Cuda, conv: &Conv, x: View<Cuda>, dy: View<
         let d = dw.pointer() + block.first as u64 * 4;
         // SAFETY: the views lie in live buffers, and the gradient has an entry for every pair of channels.
         return unsafe { cuda.gemm.run(&cuda.device, &product(x, dy, d, block.stride, false)) };
+    }
+    if cuda.cudnn.is_some() {
+        let narrow = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
+        if by_cudnn(cuda, Pass::Weight, conv, [input, output], x, narrow, dy)? {
+            return unpack(cuda, narrow, Format::Bf16, block, dw);
+        }
     }
     let ordered = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
     on_patches(cuda, conv, input, output, x, |columns, first_row| {

@@ -71,14 +71,14 @@ pub(super) fn driver(error: DriverError) -> Error {
 }
 
 impl Device {
+    /// Whether there is a GPU, and all libraries load.
+    pub(super) fn is_present() -> bool {
+        libraries().is_ok() && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
+    }
+
     /// Opens GPU number `ordinal` and compiles the kernels for it (seconds).
     pub(super) fn open(ordinal: usize) -> Result<Self> {
-        // SAFETY: loading a library runs its initialisers, which NVIDIA's do without preconditions.
-        let (driver_found, compiler_found, blas_found) =
-            unsafe { (sys::is_culib_present(), nvrtc::sys::is_culib_present(), cudarc::cublaslt::sys::is_culib_present()) };
-        require(driver_found, "libcuda.so", "no NVIDIA driver on this machine; use --device cpu")?;
-        require(compiler_found, "libnvrtc.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")?;
-        require(blas_found, "libcublasLt.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")?;
+        libraries()?;
         let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_INVALID_DEVICE | sys::CUresult::CUDA_ERROR_NO_DEVICE => {
                 Error::Device(format!("there is no GPU number {ordinal}; nvidia-smi lists those present"))
@@ -135,6 +135,16 @@ impl Device {
     pub(super) fn variant(&self, name: &'static str, variant: Variant) -> Launch<'_> {
         Launch::new(self, name, Some(variant))
     }
+}
+
+/// The libraries without which nothing works, each with what to do where it is missing.
+fn libraries() -> Result<()> {
+    // SAFETY: loading a library runs its initialisers, which NVIDIA's do without preconditions.
+    let (driver_found, compiler_found, blas_found) =
+        unsafe { (sys::is_culib_present(), nvrtc::sys::is_culib_present(), cudarc::cublaslt::sys::is_culib_present()) };
+    require(driver_found, "libcuda.so", "no NVIDIA driver on this machine; use --device cpu")?;
+    require(compiler_found, "libnvrtc.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")?;
+    require(blas_found, "libcublasLt.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")
 }
 
 fn require(found: bool, library: &str, fix: &str) -> Result<()> {

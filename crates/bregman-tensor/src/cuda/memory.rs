@@ -38,8 +38,8 @@ impl Buffer {
     }
 
     /// Copies `from` to the start, after all work so far.
-    pub(super) fn upload(&mut self, from: &[f32]) -> Result<()> {
-        let (expected, got) = (self.bytes / 4, from.len());
+    pub(super) fn upload<T: bytemuck::Pod>(&mut self, from: &[T]) -> Result<()> {
+        let (expected, got) = (self.bytes / size_of::<T>(), from.len());
         if got > expected {
             return Err(Error::Length { what: "upload", expected, got });
         }

@@ -9,15 +9,19 @@
 //! missing.
 
 mod conv;
+mod cudnn;
 mod device;
 mod gemm;
 mod memory;
 mod multi;
+mod update;
 
 pub use memory::Buffer;
+pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cudnn::Cudnn;
 use device::{Device, Launch, Variant};
 use gemm::Gemm;
 use memory::Scratch;
@@ -59,6 +63,8 @@ impl Format {
 pub struct Cuda {
     device: Arc<Device>,
     gemm: Gemm,
+    /// Convolutions with taps; without it they are laid out for products, which takes more memory and time.
+    cudnn: Option<Cudnn>,
     precision: Precision,
     scratch: Mutex<Workspace>,
 }
@@ -122,6 +128,7 @@ impl Cuda {
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Device::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
+        let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
         let empty = Scratch::new;
         let scratch = Workspace {
             sums: empty(),
@@ -135,7 +142,12 @@ impl Cuda {
             counts: empty(),
             stretches: None,
         };
-        Ok(Self { device, gemm, precision, scratch: Mutex::new(scratch) })
+        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch) })
+    }
+
+    /// Whether this machine has a GPU and the libraries to use it.
+    pub fn is_present() -> bool {
+        Device::is_present()
     }
 
     /// What the GPU calls itself.
@@ -149,6 +161,16 @@ impl Cuda {
     /// Whatever went wrong in that work.
     pub fn synchronize(&self) -> Result<()> {
         self.device.wait()
+    }
+
+    /// Bytes of GPU memory in use, by everybody.
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn memory_in_use(&self) -> Result<usize> {
+        self.device.bind()?;
+        let (free, total) = cudarc::driver::result::mem_get_info().map_err(device::driver)?;
+        Ok(total - free)
     }
 
     fn scratch(&self) -> MutexGuard<'_, Workspace> {

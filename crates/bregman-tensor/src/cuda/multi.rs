@@ -38,7 +38,7 @@ impl Stretches {
         };
         let stretches: Vec<Stretch> = tensors.iter().enumerate().flat_map(cut).collect();
         let mut table = Buffer::zeros(device, stretches.len() * size_of::<Stretch>())?;
-        table.upload(bytemuck::cast_slice(&stretches))?;
+        table.upload(&stretches)?;
         Ok(Self { tensors, count: stretches.len() as u32, table, sums: Buffer::zeros(device, stretches.len() * 8 + 8)? })
     }
 }

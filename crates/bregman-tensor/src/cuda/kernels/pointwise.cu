@@ -102,3 +102,17 @@ template <typename T, int V> DEVICE void count_non_finite_body(const T *x, u32 s
     if (found) atomicAdd(count, found);
 }
 EXPORT(count_non_finite, (const T *x, u32 sx, u64 rows, u32 channels, u32 *count), (x, sx, rows, channels, count))
+
+template <typename T, int V> DEVICE void add_bias_body(const float *bias, T *y, u32 sy, u64 rows, u32 channels) {
+    u32 c = COLUMN;
+    if (c >= channels) return;
+    float b[V];
+    Lanes<float, V>::load(bias + c, b);
+    EACH_ROW(row, rows) {
+        float v[V];
+        Lanes<T, V>::load(y + row * sy + c, v);
+        LANES v[i] += b[i];
+        Lanes<T, V>::store(y + row * sy + c, v);
+    }
+}
+EXPORT(add_bias, (const float *bias, T *y, u32 sy, u64 rows, u32 channels), (bias, y, sy, rows, channels))
