@@ -98,7 +98,7 @@ fn train(inputs: &[Vec<f64>], labels: &[usize], classes: usize) -> impl Fn(&[f64
 #[test]
 fn feature_means_fail_where_a_trained_classifier_succeeds() {
     let (speakers, utterances, per_session) = (24, 16, 2);
-    let config = SynthConfig { speakers, utterances, per_session, held_out: 0, seconds: [3.2, 3.6], seed: 21 };
+    let config = SynthConfig { speakers, utterances, per_session, held_out: 0, seconds: [3.2, 3.6], seed: 21, ..SynthConfig::default() };
     let features = features(&SynthCorpus::new(config).unwrap());
     let speaker = |at: usize| at / utterances;
     let session = |at: usize| at % utterances / per_session;

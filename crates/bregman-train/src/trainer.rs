@@ -129,14 +129,13 @@ impl<'a, B: Device> Trainer<'a, B> {
         let config = run.join(CONFIG);
         std::fs::write(&config, experiment.to_toml()).map_err(Error::io(&config))?;
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
-        let base = experiment.train.lr.unwrap_or_else(|| experiment.method.rule().default_lr());
         let state = State {
             step: 0,
             position: Position::default(),
             classes: data.classes,
             lambda: method.optimizer().state().lambda.clone(),
             loops: method.loops().to_vec(),
-            lr: LearningRate::new(schedule, base),
+            lr: LearningRate::new(schedule, experiment.base_lr()),
             selection: Selection::default(),
             sums: Sums::default(),
             sparsity: method.sparsity(),
@@ -256,9 +255,12 @@ impl<'a, B: Device> Trainer<'a, B> {
         if !record.dead.is_empty() {
             let names = record.dead.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: nothing lives in {names}; protect it with a λ-scale below 1 (method.groups) or a ceiling (method.layers.limits)",
+                "epoch {}: nothing lives in {names};                  start with fewer zeros (method.initial_sparsity), or protect it with a λ-scale below 1 (method.groups) or a ceiling                  (method.layers.limits)",
                 last.epoch
             ));
+        }
+        if !admitted && let Some(unrest) = self.method.unrest(self.model.backend())? {
+            self.observer.warning(&format!("epoch {}: {unrest}", last.epoch));
         }
         self.log.epoch(&record)?;
         self.observer.epoch(&record, best);
@@ -381,7 +383,7 @@ fn build<B: Device>(open: impl Open<B>, experiment: &Experiment, data: &Data) ->
     let device = open(experiment.train.precision)?;
     let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
-    let method = method::build(&experiment.method, &mut model, total, experiment.seed)?;
+    let method = method::build(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
     Ok((model, method))
 }
 

@@ -23,7 +23,8 @@ pub const INITIAL_SPARSITY: f64 = 0.99;
 /// | `penalty` | ℓ1 | see [`Penalty`] | |
 /// | `lambda_scale` | 1 | a in λ_group = a·λ; the paper's "cls. 2λ" is 2 on the classifier | > 0 |
 /// | `lr_scale` | 1 | multiplies the learning rate | > 0 |
-/// | `initial_sparsity` | 0.99 | share of zeros at the start | [0, 1) |
+/// | `initial_sparsity` | [`INITIAL_SPARSITY`], 0.99 | share of zeros at the start | [0, 1) |
+/// | `initial_inputs` | 0 | but this many inputs of every output live at the start, on average: 99 % of 8 inputs would be none | ≥ 0 |
 ///
 /// ```
 /// use bregman::{GroupRule, Role};
@@ -44,13 +45,23 @@ pub struct GroupRule {
     pub lambda_scale: f64,
     /// Factor on the learning rate.
     pub lr_scale: f64,
-    /// Share of zeros at the start.
-    pub initial_sparsity: f64,
+    /// Share of zeros at the start; `None` for [`INITIAL_SPARSITY`].
+    pub initial_sparsity: Option<f64>,
+    /// Inputs of every output that live at the start, at least; `None` for 0.
+    pub initial_inputs: Option<f64>,
 }
 
 impl Default for GroupRule {
     fn default() -> Self {
-        Self { pattern: None, roles: vec![], penalty: Penalty::L1, lambda_scale: 1.0, lr_scale: 1.0, initial_sparsity: INITIAL_SPARSITY }
+        Self {
+            pattern: None,
+            roles: vec![],
+            penalty: Penalty::L1,
+            lambda_scale: 1.0,
+            lr_scale: 1.0,
+            initial_sparsity: None,
+            initial_inputs: None,
+        }
     }
 }
 
@@ -67,7 +78,7 @@ impl GroupRule {
 
     /// Everything dense: no penalty, no initial zeros. The rule of the dense baselines.
     pub fn dense() -> Self {
-        Self { penalty: Penalty::None, initial_sparsity: 0.0, ..Self::default() }
+        Self { penalty: Penalty::None, initial_sparsity: Some(0.0), ..Self::default() }
     }
 
     fn label(&self) -> String {
@@ -78,7 +89,10 @@ impl GroupRule {
         let field = |name: &str| format!("group `{}`: {name}", self.label());
         require(self.lambda_scale > 0.0 && self.lambda_scale.is_finite(), &field("lambda_scale"), self.lambda_scale, "a number > 0")?;
         require(self.lr_scale > 0.0 && self.lr_scale.is_finite(), &field("lr_scale"), self.lr_scale, "a number > 0")?;
-        require((0.0..1.0).contains(&self.initial_sparsity), &field("initial_sparsity"), self.initial_sparsity, "a share in [0, 1)")
+        let start = self.initial_sparsity.unwrap_or(INITIAL_SPARSITY);
+        require((0.0..1.0).contains(&start), &field("initial_sparsity"), start, "a share in [0, 1)")?;
+        let inputs = self.initial_inputs.unwrap_or(0.0);
+        require(inputs >= 0.0 && inputs.is_finite(), &field("initial_inputs"), inputs, "a number ≥ 0")
     }
 
     fn matcher(&self) -> Result<impl Fn(&Param) -> bool> {
@@ -94,31 +108,41 @@ impl GroupRule {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Groups {
     params: Vec<Param>,
+    /// The given rules, then the general ones.
     rules: Vec<GroupRule>,
+    given: usize,
     rule_of: Vec<usize>,
 }
 
 impl Groups {
-    /// Sorts the parameters into groups; the first matching rule wins.
+    /// Sorts the parameters into groups; the first matching rule wins, and what no rule matches falls to the paper's set-up.
+    ///
+    /// # Errors
+    /// As [`Groups::resolve_over`].
+    pub fn resolve(params: Vec<Param>, rules: Vec<GroupRule>) -> Result<Self> {
+        Self::resolve_over(params, rules, vec![])
+    }
+
+    /// As [`Groups::resolve`], with `general` rules between the given ones and the paper's set-up: these may end up with nothing.
     ///
     /// # Errors
     /// A parameter that is empty or named twice, a setting out of range, and a rule that ends up with no parameter: because
     /// nothing has such a name (the error lists near misses) or because earlier rules took them all.
-    pub fn resolve(params: Vec<Param>, rules: Vec<GroupRule>) -> Result<Self> {
+    pub fn resolve_over(params: Vec<Param>, rules: Vec<GroupRule>, general: Vec<GroupRule>) -> Result<Self> {
         let mut names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::DuplicateParameter { parameter: pair[0].into() });
         }
         params.iter().try_for_each(Param::check)?;
+        let given = rules.len();
+        let rules: Vec<GroupRule> = rules.into_iter().chain(general).chain([GroupRule::default()]).collect();
         rules.iter().try_for_each(GroupRule::check)?;
-
-        let own = rules.len();
-        let rules: Vec<GroupRule> = rules.into_iter().chain([GroupRule::default()]).collect();
         let matchers = rules.iter().map(GroupRule::matcher).collect::<Result<Vec<_>>>()?;
-        let rule_of: Vec<usize> = params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(own)).collect();
+        let rule_of: Vec<usize> =
+            params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(rules.len() - 1)).collect();
 
-        let empty = (0..own).find(|index| !rule_of.contains(index));
+        let empty = (0..given).find(|index| !rule_of.contains(index));
         if let Some(index) = empty {
             let taken = params.iter().filter(|param| matchers[index](param)).count();
             let (reason, near) = match (taken, &rules[index].pattern) {
@@ -131,7 +155,7 @@ impl Groups {
             return Err(Error::EmptyGroup { group: rules[index].label(), reason, near });
         }
         drop(matchers);
-        Ok(Self { params, rules, rule_of })
+        Ok(Self { params, rules, given, rule_of })
     }
 
     /// The parameters, in the order given.
@@ -139,7 +163,7 @@ impl Groups {
         &self.params
     }
 
-    /// Number of groups, the fall-back included.
+    /// Number of groups, the general ones included.
     pub fn group_count(&self) -> usize {
         self.rules.len()
     }
@@ -149,9 +173,9 @@ impl Groups {
         self.rule_of[tensor]
     }
 
-    /// What to call a group in tables: its pattern or roles, `default` for the fall-back.
+    /// What to call a group in tables: its pattern or roles, `default` for the general ones.
     pub fn group_label(&self, group: usize) -> String {
-        if group + 1 == self.rules.len() { "default".into() } else { self.rules[group].label() }
+        if group >= self.given { "default".into() } else { self.rules[group].label() }
     }
 
     /// The rule a parameter fell to.
@@ -163,6 +187,14 @@ impl Groups {
     pub fn shrinkage(&self, tensor: usize) -> Shrinkage {
         let param = &self.params[tensor];
         if param.role.is_weight() { self.rule(tensor).penalty.on(param) } else { Shrinkage::Identity }
+    }
+
+    /// Share of zeros a parameter starts from: its rule's, less where that would leave an output too few live inputs.
+    pub fn initial_sparsity(&self, tensor: usize) -> f64 {
+        let (rule, param) = (self.rule(tensor), &self.params[tensor]);
+        let inputs = (param.row_len() / param.kernel_len()) as f64;
+        let most = 1.0 - rule.initial_inputs.unwrap_or(0.0) / inputs;
+        rule.initial_sparsity.unwrap_or(INITIAL_SPARSITY).min(most).max(0.0)
     }
 
     /// The tensors with a penalty, whose zeros are counted and steered.
@@ -220,10 +252,31 @@ mod tests {
     }
 
     #[test]
+    fn general_rules_take_what_is_left_and_may_get_nothing() {
+        let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::ConvWeight]) };
+        let general =
+            ["layer1.conv.weight", "layer2.*"].map(|names| GroupRule { initial_sparsity: Some(0.5), ..GroupRule::for_names(names) });
+        let groups = Groups::resolve_over(network(), vec![heavier], general.into()).unwrap();
+        assert_eq!((groups.rule(0).lambda_scale, groups.rule(0).initial_sparsity), (2.0, None));
+        assert_eq!(groups.rule(3).initial_sparsity, Some(0.5));
+        assert_eq!((groups.group_label(groups.group_of(3)), groups.group_label(groups.group_of(4))), ("default".into(), "default".into()));
+    }
+
+    #[test]
+    fn an_output_starts_with_the_asked_live_inputs_where_99_percent_would_leave_fewer() {
+        let with = |inputs| Groups::resolve(network(), vec![GroupRule { initial_inputs: Some(inputs), ..GroupRule::default() }]).unwrap();
+        // 4 inputs with kernels of 3, and 8 plain ones
+        let start = |inputs| [0, 3].map(|tensor| with(inputs).initial_sparsity(tensor));
+        assert_eq!(start(0.0), [0.99, 0.99]);
+        assert_eq!(start(2.0), [0.5, 0.75]);
+        assert_eq!(start(5.0), [0.0, 0.375]);
+    }
+
+    #[test]
     fn bad_settings_and_parameters_are_named() {
         let with = |rule| Groups::resolve(network(), vec![rule]).unwrap_err().to_string();
         assert!(with(GroupRule { lambda_scale: 0.0, ..GroupRule::for_names("head*") }).contains("group `head*`: lambda_scale"));
-        assert!(with(GroupRule { initial_sparsity: 1.0, ..GroupRule::default() }).contains("[0, 1)"));
+        assert!(with(GroupRule { initial_sparsity: Some(1.0), ..GroupRule::default() }).contains("[0, 1)"));
         let empty = vec![Param::new("w", [3, 0], Role::LinearWeight)];
         assert!(Groups::resolve(empty, vec![]).unwrap_err().to_string().contains("`w` is empty"));
         let twice = vec![Param::new("w", [3], Role::Bias), Param::new("w", [3], Role::Bias)];

@@ -42,7 +42,7 @@ pub fn sparse_init(groups: &Groups, theta: &mut [impl AsMut<[f32]>], survivors: 
         param.check_len("weight", theta.as_mut().len())?;
     }
     for tensor in groups.controlled() {
-        let (param, sparsity) = (&groups.params()[tensor], groups.rule(tensor).initial_sparsity);
+        let (param, sparsity) = (&groups.params()[tensor], groups.initial_sparsity(tensor));
         let scale = if survivors == Survivors::Rescale { (1.0 / (1.0 - sparsity).sqrt()) as f32 } else { 1.0 };
         mask(theta[tensor].as_mut(), groups.shrinkage(tensor), sparsity, scale, Stream::new(seed, &param.name));
     }
@@ -65,7 +65,7 @@ mod tests {
 
     fn groups(penalty: Penalty) -> Groups {
         let params = vec![Param::new("conv", [50, 40, 5], Role::ConvWeight), Param::new("bias", [50], Role::Bias)];
-        Groups::resolve(params, vec![GroupRule { penalty, initial_sparsity: 0.9, ..GroupRule::default() }]).unwrap()
+        Groups::resolve(params, vec![GroupRule { penalty, initial_sparsity: Some(0.9), ..GroupRule::default() }]).unwrap()
     }
 
     fn start(penalty: Penalty, survivors: Survivors, seed: u64) -> Vec<Vec<f32>> {

@@ -36,6 +36,12 @@ pub(crate) struct Args {
     /// Shortest and longest utterance in seconds
     #[arg(long, num_args = 2, value_names = ["MIN", "MAX"], default_values_t = SynthConfig::default().seconds)]
     seconds: Vec<f64>,
+    /// Size of the vocabulary; 0 for any syllables
+    #[arg(long, value_name = "N", default_value_t = SynthConfig::default().syllables)]
+    syllables: usize,
+    /// How much rooms, channels, noise and moods differ between sessions: 0 (a studio) to 1 (hard)
+    #[arg(long, value_name = "SHARE", default_value_t = SynthConfig::default().distortion)]
+    distortion: f64,
     /// Everything follows from it
     #[arg(long, default_value_t = SynthConfig::default().seed)]
     seed: u64,
@@ -68,6 +74,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         per_session: args.per_session,
         held_out: args.held_out.unwrap_or(args.speakers / 5),
         seconds: [args.seconds[0], args.seconds[1]],
+        syllables: args.syllables,
+        distortion: args.distortion,
         seed: args.seed,
     })?;
     let bar = Bar::new("speaking");

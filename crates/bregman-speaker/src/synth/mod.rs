@@ -19,6 +19,7 @@ use crate::manifest::{Interner, Manifest, Utterance};
 use crate::rng::Rng;
 use crate::source::MemoryCorpus;
 use crate::{Error, Result};
+use render::Syllable;
 use session::Session;
 use voice::Voice;
 
@@ -33,6 +34,8 @@ const RATE: f64 = 16_000.0;
 /// | `per_session` | 3 | utterances that share room, channel and mood | ≥ 1 |
 /// | `held_out` | 10 | speakers kept for testing | < `speakers` |
 /// | `seconds` | [3.2, 4.8] | shortest and longest utterance | 0.1 … 600 |
+/// | `syllables` | 0 | size of the vocabulary, the same for all; 0 for any syllables: then what is said hides who says it | any |
+/// | `distortion` | 1 | how much room, channel, noise and mood differ between sessions; 0 is a studio, 1 is hard | 0 … 1 |
 /// | `seed` | 1 | | any |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,13 +50,17 @@ pub struct SynthConfig {
     pub held_out: usize,
     /// Shortest and longest utterance.
     pub seconds: [f64; 2],
+    /// Size of the vocabulary, 0 for any syllables.
+    pub syllables: usize,
+    /// How much sessions differ.
+    pub distortion: f64,
     /// Everything follows from it.
     pub seed: u64,
 }
 
 impl Default for SynthConfig {
     fn default() -> Self {
-        Self { speakers: 50, utterances: 12, per_session: 3, held_out: 10, seconds: [3.2, 4.8], seed: 1 }
+        Self { speakers: 50, utterances: 12, per_session: 3, held_out: 10, seconds: [3.2, 4.8], syllables: 0, distortion: 1.0, seed: 1 }
     }
 }
 
@@ -68,12 +75,13 @@ impl SynthCorpus {
     pub fn new(config: SynthConfig) -> Result<Self> {
         let setting =
             |good: bool, field, value: String, expected| if good { Ok(()) } else { Err(Error::Setting { field, value, expected }) };
-        let SynthConfig { speakers, utterances, per_session, held_out, seconds: [low, high], .. } = config;
+        let SynthConfig { speakers, utterances, per_session, held_out, seconds: [low, high], distortion, .. } = config;
         setting((2..100_000).contains(&speakers), "speakers", speakers.to_string(), "2 to 99999")?;
         setting((1..100_000).contains(&utterances), "utterances", utterances.to_string(), "1 to 99999")?;
         setting(per_session >= 1, "per_session", per_session.to_string(), "1 or more")?;
         setting(held_out < speakers, "held_out", held_out.to_string(), "fewer than there are speakers")?;
         setting(low >= 0.1 && low <= high && high <= 600.0, "seconds", format!("{low}..{high}"), "0.1 to 600, the smaller first")?;
+        setting((0.0..=1.0).contains(&distortion), "distortion", distortion.to_string(), "0 to 1")?;
         Ok(Self { config })
     }
 
@@ -111,9 +119,10 @@ impl SynthCorpus {
     pub fn render(&self, speaker: usize, number: usize) -> Vec<i16> {
         let (seed, session) = (self.config.seed, number / self.config.per_session);
         let voice = Voice::draw(&mut Rng::keyed(&[seed, 1, speaker as u64]));
-        let session = Session::draw(&mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
+        let session = Session::draw(self.config.distortion, &mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
         let mut rng = Rng::keyed(&[seed, 3, speaker as u64, number as u64]);
-        let mut samples = render::speak(&voice, &session, self.length(speaker, number), &mut rng);
+        let vocabulary: Vec<_> = (0..self.config.syllables).map(|n| Syllable::draw(&mut Rng::keyed(&[seed, 5, n as u64]))).collect();
+        let mut samples = render::speak(&voice, &session, &vocabulary, self.length(speaker, number), &mut rng);
         session.record(&mut samples, &mut rng);
         samples.into_iter().map(|sample| (sample * 32767.0) as i16).collect()
     }

@@ -14,8 +14,22 @@ use crate::rng::Rng;
 const BLOCK: usize = 16;
 const BANDWIDTHS: [f64; FORMANTS] = [70.0, 90.0, 130.0, 200.0, 280.0];
 
-/// Speaks random syllables for at least `seconds`, before room and channel.
-pub(super) fn speak(voice: &Voice, session: &Session, seconds: f64, rng: &mut Rng) -> Vec<f32> {
+/// A consonant, a vowel, and sometimes another consonant: numbers of [`PHONES`].
+pub(super) struct Syllable {
+    onset: usize,
+    vowel: usize,
+    coda: Option<usize>,
+}
+
+impl Syllable {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let (onset, vowel) = (rng.below(FIRST_VOWEL), FIRST_VOWEL + rng.below(PHONES.len() - FIRST_VOWEL));
+        Self { onset, vowel, coda: (rng.unit() < 0.3).then(|| rng.below(FIRST_VOWEL)) }
+    }
+}
+
+/// Speaks syllables of the vocabulary, any where it is empty, for `seconds`, before room and channel.
+pub(super) fn speak(voice: &Voice, session: &Session, vocabulary: &[Syllable], seconds: f64, rng: &mut Rng) -> Vec<f32> {
     let length = (seconds * RATE) as usize;
     let mut tract = Tract::new(voice, session, rng);
     let mut samples = Vec::with_capacity(length + RATE as usize);
@@ -28,10 +42,17 @@ pub(super) fn speak(voice: &Voice, session: &Session, seconds: f64, rng: &mut Rn
             tract.silence(pause, &mut samples);
         }
         phrase -= 1;
-        tract.phone(rng.below(FIRST_VOWEL), 1.0, rng, &mut samples);
-        tract.phone(FIRST_VOWEL + rng.below(PHONES.len() - FIRST_VOWEL), rng.range(0.7, 1.5), rng, &mut samples);
-        if rng.unit() < 0.3 {
-            tract.phone(rng.below(FIRST_VOWEL), 0.8, rng, &mut samples);
+        let any;
+        let syllable = if vocabulary.is_empty() {
+            any = Syllable::draw(rng);
+            &any
+        } else {
+            &vocabulary[rng.below(vocabulary.len())]
+        };
+        tract.phone(syllable.onset, 1.0, rng, &mut samples);
+        tract.phone(syllable.vowel, rng.range(0.7, 1.5), rng, &mut samples);
+        if let Some(coda) = syllable.coda {
+            tract.phone(coda, 0.8, rng, &mut samples);
         }
     }
     samples.truncate(length);

@@ -2,7 +2,8 @@
 //!
 //! Channel (high-pass, low-pass, three resonances of ±14 dB, tilt), room (Schroeder 1962: combs and an all-pass) and background noise
 //! are drawn per session, independent of the speaker. They dominate the long-term mean spectrum, so a feature mean tells sessions
-//! apart rather than speakers; subtracting that mean removes most of the channel and leaves the voice.
+//! apart rather than speakers; subtracting that mean removes most of the channel and leaves the voice. `distortion` scales all of it,
+//! from the same close microphone every time (0) to what is said here (1).
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, TAU};
 
@@ -25,15 +26,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn draw(rng: &mut Rng) -> Self {
+    pub(super) fn draw(distortion: f64, rng: &mut Rng) -> Self {
         let mut filters = vec![
-            Biquad::high_pass(rng.range(40.0, 300.0)),
-            Biquad::low_pass(rng.range(3800.0, 7600.0)),
-            Biquad::shelf(rng.range(-14.0, 14.0)),
+            Biquad::high_pass(40.0 + distortion * rng.range(0.0, 260.0)),
+            Biquad::low_pass(7600.0 - distortion * rng.range(0.0, 3800.0)),
+            Biquad::shelf(distortion * rng.range(-14.0, 14.0)),
         ];
         filters.extend((0..3).map(|band| {
             let center = [300.0, 1000.0, 2800.0][band] * rng.range(-0.5, 0.5).exp();
-            Biquad::peak(center, rng.range(-14.0, 14.0), rng.range(0.6, 1.6))
+            Biquad::peak(center, distortion * rng.range(-14.0, 14.0), rng.range(0.6, 1.6))
         }));
         let reverberation = rng.range(0.08, 0.5);
         let combs = [0.0297, 0.0371, 0.0411, 0.0437].map(|delay| {
@@ -41,12 +42,12 @@ impl Session {
             ((delay * RATE) as usize, 10f64.powf(-3.0 * delay / reverberation))
         });
         Self {
-            pitch: (0.07 * rng.normal()).clamp(-0.2, 0.2).exp(),
-            effort: rng.range(-0.12, 0.08),
+            pitch: (distortion * (0.07 * rng.normal()).clamp(-0.2, 0.2)).exp(),
+            effort: distortion * rng.range(-0.12, 0.08),
             filters,
             combs: combs.into(),
-            wet: rng.range(0.03, 0.3),
-            noise: 10f64.powf(-rng.range(18.0, 40.0) / 20.0),
+            wet: distortion * rng.range(0.03, 0.3),
+            noise: 10f64.powf(-(40.0 - distortion * rng.range(0.0, 22.0)) / 20.0),
             noise_tilt: rng.range(0.0, 0.95),
             gain: 10f64.powf(rng.range(-34.0, -18.0) / 20.0),
         }

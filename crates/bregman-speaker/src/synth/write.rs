@@ -66,7 +66,8 @@ mod tests {
     fn a_written_corpus_has_resolvable_trials_across_sessions_and_disjoint_speakers() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("synth");
-        let config = SynthConfig { speakers: 5, utterances: 4, per_session: 2, held_out: 3, seconds: [0.2, 0.3], seed: 9 };
+        let config =
+            SynthConfig { speakers: 5, utterances: 4, per_session: 2, held_out: 3, seconds: [0.2, 0.3], seed: 9, ..SynthConfig::default() };
         let corpus = SynthCorpus::new(config).unwrap();
         corpus.write(&folder, false, &()).unwrap();
         assert!(matches!(corpus.write(&folder, false, &()), Err(Error::Exists(_))));

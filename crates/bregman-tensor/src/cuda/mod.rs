@@ -688,7 +688,7 @@ impl Backend for Cuda {
         let variant = x.variant();
         let mut scratch = self.scratch();
         let counts = scratch.counts.at_least(&self.device, 4)?;
-        counts.upload(&[0.0])?;
+        counts.upload(&[0u32])?;
         let launch = self.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
         // SAFETY: the count is one word.
         unsafe { self.over_rows(launch.arg(counts.pointer()), variant, x.rows, x.channels)? };

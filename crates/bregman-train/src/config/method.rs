@@ -1,6 +1,9 @@
 //! How the network becomes sparse, or stays dense: one table, `[method]`, whose `kind` says which settings it has.
 
-use bregman::{AdamW, Budget, ControllerConfig, GroupRule, Law, LinBreg, Penalty, Ramp, Role, Rule, Sgd, Structure, Survivors};
+use bregman::{
+    AdamW, Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role, Rule, Sgd, Structure,
+    Survivors,
+};
 use serde::{Deserialize, Serialize};
 
 use super::LrSchedule;
@@ -28,13 +31,15 @@ pub enum MethodConfig {
 /// | `target` | – | the sparsity asked for |
 /// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant` chooses subgradient correction or prox rescaling |
 /// | `law` | `{ kind = "multiplicative" }`, the paper's | or `density`, `quantile` |
-/// | `lambda` | 0.01 LinBreg, 1 AdaBreg | λ₀ |
+/// | `lambda` | 0.01 LinBreg, 1 AdaBreg (less in short runs: [`AdaptiveConfig::first_lambda`]) | λ₀ |
 /// | `period` | "auto": total steps / 150, at most 50 | f, steps between updates of λ |
 /// | `warmup` | 0 | steps during which λ is held |
 /// | `ramp` | none | movement of the target, in steps |
 /// | `layers` | none | one loop per layer, targets from this budget |
 /// | `penalty` | ℓ1 | on convolutions; linear layers have ℓ1 |
-/// | `groups` | none | rules for some layers, before `penalty` |
+/// | `initial_sparsity` | 0.99 | share of zeros at the start |
+/// | `initial_inputs` | 0 | but this many live inputs of every output: 10 in narrow networks, as many as 1 % of 1024 |
+/// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +70,12 @@ pub struct AdaptiveConfig {
     /// Penalty on convolutions.
     #[serde(default)]
     pub penalty: Penalty,
+    /// Share of zeros at the start.
+    #[serde(default = "initial_sparsity")]
+    pub initial_sparsity: f64,
+    /// Live inputs of every output at the start, at least.
+    #[serde(default)]
+    pub initial_inputs: f64,
     /// Rules for some layers.
     #[serde(default)]
     pub groups: Vec<GroupRule>,
@@ -93,6 +104,12 @@ pub struct FixedConfig {
     /// Penalty on convolutions.
     #[serde(default)]
     pub penalty: Penalty,
+    /// Share of zeros at the start.
+    #[serde(default = "initial_sparsity")]
+    pub initial_sparsity: f64,
+    /// Live inputs of every output at the start, at least.
+    #[serde(default)]
+    pub initial_inputs: f64,
     /// Rules for some layers.
     #[serde(default)]
     pub groups: Vec<GroupRule>,
@@ -172,6 +189,10 @@ fn sgd() -> Rule {
 
 fn ten() -> u64 {
     10
+}
+
+fn initial_sparsity() -> f64 {
+    INITIAL_SPARSITY
 }
 
 /// Steps between updates of λ.
@@ -273,13 +294,40 @@ impl MethodConfig {
     }
 }
 
+impl FixedConfig {
+    /// What holds for every layer that no rule of `groups` names.
+    pub(crate) fn general_rule(&self) -> GroupRule {
+        let (initial_sparsity, initial_inputs) = (Some(self.initial_sparsity), Some(self.initial_inputs));
+        GroupRule { penalty: self.penalty, initial_sparsity, initial_inputs, ..GroupRule::default() }
+    }
+}
+
 impl AdaptiveConfig {
-    /// The controller of a run of `total` steps.
-    pub(crate) fn controller(&self, total: u64) -> ControllerConfig {
+    /// What holds for every layer that no rule of `groups` names.
+    pub(crate) fn general_rule(&self) -> GroupRule {
+        let (initial_sparsity, initial_inputs) = (Some(self.initial_sparsity), Some(self.initial_inputs));
+        GroupRule { penalty: self.penalty, initial_sparsity, initial_inputs, ..GroupRule::default() }
+    }
+
+    /// λ₀ for a run of `total` steps with learning rate `lr`.
+    ///
+    /// AdaBreg moves a dual by about lr per step, whatever the gradient, so lr · total is the longest way it can go. The paper's λ₀ = 1
+    /// is a thousandth of that in its 10⁵ steps, but most of it in a run of a few hundred: every dual then lies just beside ±λ, a change
+    /// of λ by a few percent kills or revives the whole network, and the controller swings for ever. So λ₀ is at most lr · total / 500.
+    pub fn first_lambda(&self, total: u64, lr: f64) -> Option<f64> {
+        let short = |lambda: f64| match self.optimizer {
+            Rule::AdaBreg(_) => lambda.min(lr * total as f64 / 500.0),
+            _ => lambda,
+        };
+        self.lambda.or_else(|| self.optimizer.default_lambda().map(short))
+    }
+
+    /// The controller of a run of `total` steps with learning rate `lr`.
+    pub(crate) fn controller(&self, total: u64, lr: f64) -> ControllerConfig {
         ControllerConfig {
             target: self.target,
             law: self.law,
-            lambda: self.lambda,
+            lambda: self.first_lambda(total, lr),
             period: self.period.steps(total),
             warmup: self.warmup,
             ramp: self.ramp,
@@ -288,9 +336,14 @@ impl AdaptiveConfig {
     }
 }
 
-/// The rules of a recipe: its own first, then the penalty on convolutions.
-pub(crate) fn group_rules(own: &[GroupRule], penalty: Penalty) -> Vec<GroupRule> {
-    let convolutions = GroupRule { penalty, ..GroupRule::for_roles([Role::ConvWeight]) };
-    let general = (penalty != Penalty::L1).then_some(convolutions);
-    own.iter().cloned().chain(general).collect()
+/// The parameters in groups: by the rules of a recipe first, then by what it says of all.
+pub(crate) fn groups(params: Vec<Param>, own: &[GroupRule], general: GroupRule) -> Result<Groups> {
+    let start = |rule: &GroupRule| GroupRule {
+        initial_sparsity: rule.initial_sparsity.or(general.initial_sparsity),
+        initial_inputs: rule.initial_inputs.or(general.initial_inputs),
+        ..rule.clone()
+    };
+    let convolutions = GroupRule { roles: vec![Role::ConvWeight], ..general.clone() };
+    let others = GroupRule { penalty: Penalty::L1, ..general.clone() };
+    Ok(Groups::resolve_over(params, own.iter().map(start).collect(), vec![convolutions, others])?)
 }

@@ -24,7 +24,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataConfig, FeatureConfig, FrontEndKind, Validation};
-pub(crate) use method::group_rules;
+pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
 pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
@@ -87,6 +87,11 @@ impl Experiment {
     pub fn parse(text: &str, origin: &str, settings: &[impl AsRef<str>]) -> Result<Self> {
         let layers = settings.iter().try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
         layers.experiment()
+    }
+
+    /// The learning rate the schedule starts from.
+    pub fn base_lr(&self) -> f64 {
+        self.train.lr.unwrap_or_else(|| self.method.rule().default_lr())
     }
 
     /// The resolved experiment as TOML: what is saved with the run.

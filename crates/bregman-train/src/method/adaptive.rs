@@ -1,12 +1,12 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
-use bregman::controller::LoopState;
+use bregman::controller::{LoopGain, LoopState, UNSTABLE};
 use bregman::optimizer::TensorState;
-use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState};
+use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
 use super::{Method, MethodStep, describe, start_sparse, weights};
-use crate::config::{AdaptiveConfig, group_rules};
+use crate::config::{self, AdaptiveConfig};
 use crate::{Device, Result};
 
 pub(super) struct Adaptive<B: Device> {
@@ -15,10 +15,10 @@ pub(super) struct Adaptive<B: Device> {
 }
 
 impl<B: Device> Adaptive<B> {
-    pub(super) fn new(config: &AdaptiveConfig, model: &mut Model<B>, total: u64, seed: u64) -> Result<Self> {
-        let groups = Groups::resolve(describe(model.params()), group_rules(&config.groups, config.penalty))?;
+    pub(super) fn new(config: &AdaptiveConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Self> {
+        let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
         let weights = start_sparse(&groups, config.survivors, model, seed)?;
-        let mut optimizer = AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total), &weights)?;
+        let mut optimizer = AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total, lr), &weights)?;
         let arrays = model.backend().place(optimizer.optimizer_mut())?;
         Ok(Self { optimizer, arrays })
     }
@@ -37,6 +37,12 @@ impl<B: Device> Method<B> for Adaptive<B> {
 
     fn optimizer(&self) -> &Optimizer {
         self.optimizer.optimizer()
+    }
+
+    fn unrest(&self, device: &B) -> Result<Option<String>> {
+        let mut host = self.optimizer.clone();
+        host.optimizer_mut().give_arrays(self.arrays(device)?);
+        Ok(host.loop_gains()?.iter().filter(|gain| gain.gain > UNSTABLE).find_map(LoopGain::warning))
     }
 
     fn loops(&self) -> &[LoopState] {

@@ -47,6 +47,14 @@ pub trait Method<B: Device>: Send {
     /// The optimizer with its state and statistics.
     fn optimizer(&self) -> &Optimizer;
 
+    /// Why the control loops do not come to rest, if they do not.
+    ///
+    /// # Errors
+    /// As the controller's.
+    fn unrest(&self, _: &B) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// The control loops, where there are some.
     fn loops(&self) -> &[LoopState] {
         &[]
@@ -70,10 +78,10 @@ pub trait Method<B: Device>: Send {
     }
 }
 
-/// The method of a recipe for a run of `total` steps. Starts the weights sparse where the method wants that.
-pub(crate) fn build<B: Device>(config: &MethodConfig, model: &mut Model<B>, total: u64, seed: u64) -> Result<Box<dyn Method<B>>> {
+/// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the method wants that.
+pub(crate) fn build<B: Device>(config: &MethodConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Box<dyn Method<B>>> {
     let method: Box<dyn Method<B>> = match config {
-        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model, total, seed)?),
+        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model, total, lr, seed)?),
         MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model, seed)?),
         MethodConfig::Dense(config) => Box::new(plain::Plain::dense(config, model)?),
         MethodConfig::Gradual(config) => Box::new(pruned::Pruned::gradual(config, model)?),

@@ -6,7 +6,7 @@ use bregman::{GroupRule, Groups, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
 use super::{Method, MethodStep, describe, start_sparse, weights};
-use crate::config::{DenseConfig, FixedConfig, group_rules};
+use crate::config::{self, DenseConfig, FixedConfig};
 use crate::{Device, Result};
 
 /// λ of optimizers that have none.
@@ -21,7 +21,7 @@ pub(super) struct Plain<B: Device> {
 
 impl<B: Device> Plain<B> {
     pub(super) fn fixed(config: &FixedConfig, model: &mut Model<B>, seed: u64) -> Result<Self> {
-        let groups = Groups::resolve(describe(model.params()), group_rules(&config.groups, config.penalty))?;
+        let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
         let weights = start_sparse(&groups, config.survivors, model, seed)?;
         let lambda = config.lambda.or(config.optimizer.default_lambda());
         let mut optimizer = Optimizer::new(config.optimizer, groups, lambda.unwrap_or(UNUSED), &weights)?;
