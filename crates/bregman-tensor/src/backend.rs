@@ -168,7 +168,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()>;
-    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share.
+    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share, and is there if and
+    /// only if there was a residual.
     #[allow(clippy::too_many_arguments)]
     fn norm_backward(
         &self,

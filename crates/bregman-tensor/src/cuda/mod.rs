@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudnn::Cudnn;
 use device::{Device, Launch, Variant};
 use gemm::Gemm;
-use memory::Scratch;
+use memory::{Scratch, Staging};
 use multi::Stretches;
 
 use crate::{
@@ -81,8 +81,9 @@ struct Workspace {
     /// An operand in another format.
     converted: Scratch,
     bias: Scratch,
-    /// Activations between host and device.
+    /// Activations between host and device, and the host's side of it.
     staging: Scratch,
+    locked: Option<Staging>,
     items: Scratch,
     counts: Scratch,
     stretches: Option<Stretches>,
@@ -138,6 +139,7 @@ impl Cuda {
             converted: empty(),
             bias: empty(),
             staging: empty(),
+            locked: None,
             items: empty(),
             counts: empty(),
             stretches: None,
@@ -342,8 +344,8 @@ impl Backend for Cuda {
         }
         let to = self.rows_mut(&to);
         let mut scratch = self.scratch();
-        let staging = scratch.staging.at_least(&self.device, from.len() * 4)?;
-        staging.upload(from)?;
+        let Workspace { staging, locked, .. } = &mut *scratch;
+        let staging = staging.filled(&self.device, locked, from)?;
         let variant = Variant { format: to.format, wide: false };
         let launch = self.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(to.stride);
         let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
@@ -358,8 +360,8 @@ impl Backend for Cuda {
         }
         let to = self.rows_mut(&to);
         let mut scratch = self.scratch();
-        let staging = scratch.staging.at_least(&self.device, from.len() * 4)?;
-        staging.upload(from)?;
+        let Workspace { staging, locked, .. } = &mut *scratch;
+        let staging = staging.filled(&self.device, locked, from)?;
         if shape.height == 1 {
             // [batch, frames, features] is our own order
             let from = Rows { pointer: staging.pointer(), stride: to.channels, format: to.format, ..to };
@@ -488,17 +490,20 @@ impl Backend for Cuda {
         let mut scratch = self.scratch();
         let sums = scratch.sums.at_least(&self.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
-        let launch = self.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(y.pointer).arg(y.stride);
-        let launch = launch.arg(d.pointer).arg(d.stride).arg(mean.pointer()).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
+        // without a residual the kernels see in x whether the last ReLU let it pass, and need not read y
+        let y_pointer = if dresidual.is_some() { y.pointer } else { 0 };
+        let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
+        let launch = self.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
+        let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
         // SAFETY: all views are alike; a part has two values per channel.
         unsafe { launch.run([columns, parts], block, shared)? };
         let launch = self.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
         let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(dscale.pointer()).arg(dshift.pointer()).arg(coefficients);
         // SAFETY: every array has a value per channel, coefficients three.
         unsafe { launch.run([x.channels.div_ceil(32), 1], [32, 8], 0)? };
-        let launch = self.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y.pointer).arg(y.stride);
+        let launch = self.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
         let launch = launch.arg(d.pointer).arg(d.stride).arg(dresidual.map_or(0, |r| r.pointer)).arg(dresidual.map_or(0, |r| r.stride));
-        let launch = launch.arg(coefficients).arg(order(norm.relu)).arg(x.rows).arg(x.channels);
+        let launch = launch.arg(affine).arg(coefficients).arg(order(norm.relu)).arg(x.rows).arg(x.channels);
         // SAFETY: as above.
         unsafe { self.over_rows(launch, variant, x.rows, x.channels) }
     }

@@ -113,9 +113,31 @@ EXPORT(norm_apply,
        (const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y, u32 sy, u64 rows, u32 channels),
        (x, sx, coefficients, order, residual, sr, y, sy, rows, channels))
 
+// The numbers of each channel.
+struct Affine {
+    const float *gamma, *beta, *mean, *inverse_std;
+};
+
+// g = dy where the last ReLU let y pass. Without a residual, y is not read but computed again, as it was.
+template <typename T, int V> struct LastRelu {
+    float scale[V], shift[V];
+    DEVICE LastRelu(Affine n, u32 c) {
+        LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
+    }
+    DEVICE void mask(const float (&x)[V], const T *y, float (&g)[V]) {
+        if (y) {
+            float out[V];
+            Lanes<T, V>::load(y, out);
+            LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
+        } else {
+            LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
+        }
+    }
+};
+
 // parts[chunk][2][channels]: Σg and Σg·(u − μ), g being dy behind the last ReLU.
 template <typename T, int V>
-DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, const float *mean, int order, u64 rows,
+DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows,
                                     u32 channels, float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
@@ -123,17 +145,14 @@ DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, cons
     float sum[V] = {}, along[V] = {};
     if (inside) {
         float mu[V];
-        Lanes<float, V>::load(mean + c, mu);
+        Lanes<float, V>::load(norm.mean + c, mu);
+        LastRelu<T, V> last(norm, c);
         EACH_ROW(row, rows) {
             float u[V], g[V];
             Lanes<T, V>::load(x + row * sx + c, u);
             Lanes<T, V>::load(d + row * sd + c, g);
+            if (order == AFTER) last.mask(u, y ? y + row * sy + c : y, g);
             if (order == BEFORE) LANES u[i] = relu(u[i]);
-            if (order == AFTER) {
-                float out[V];
-                Lanes<T, V>::load(y + row * sy + c, out);
-                LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
-            }
             LANES {
                 sum[i] += g[i];
                 along[i] += g[i] * (u[i] - mu[i]);
@@ -148,8 +167,8 @@ DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, cons
     }
 }
 EXPORT(norm_backward_sums,
-       (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, const float *mean, int order, u64 rows, u32 channels, float *parts),
-       (x, sx, y, sy, d, sd, mean, order, rows, channels, parts))
+       (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
+       (x, sx, y, sy, d, sd, norm, order, rows, channels, parts))
 
 // dγ, dβ, and dx = a·g + b·u + c as coefficients[3][channels].
 extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels, const float *gamma,
@@ -170,21 +189,18 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
 
 // d: dy in, dx out; the residual's share on the way.
 template <typename T, int V>
-DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, const float *coefficients,
-                                     int order, u64 rows, u32 channels) {
+DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
+                                     const float *coefficients, int order, u64 rows, u32 channels) {
     u32 col = COLUMN;
     if (col >= channels) return;
     float a[V], b[V], c[V];
     LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i], c[i] = coefficients[2 * channels + col + i];
+    LastRelu<T, V> last(norm, col);
     EACH_ROW(row, rows) {
         float u[V], g[V];
         Lanes<T, V>::load(x + row * sx + col, u);
         Lanes<T, V>::load(d + row * sd + col, g);
-        if (order == AFTER) {
-            float out[V];
-            Lanes<T, V>::load(y + row * sy + col, out);
-            LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
-        }
+        if (order == AFTER) last.mask(u, y ? y + row * sy + col : y, g);
         if (dresidual) Lanes<T, V>::store(dresidual + row * sr + col, g);
         LANES {
             float dx = a[i] * g[i] + b[i] * u[i] + c[i];
@@ -194,9 +210,9 @@ DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *
     }
 }
 EXPORT(norm_backward_apply,
-       (const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, const float *coefficients, int order, u64 rows,
-        u32 channels),
-       (x, sx, y, sy, d, sd, dresidual, sr, coefficients, order, rows, channels))
+       (const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm, const float *coefficients, int order,
+        u64 rows, u32 channels),
+       (x, sx, y, sy, d, sd, dresidual, sr, norm, coefficients, order, rows, channels))
 
 // Column sums for the gradient of a bias: parts as above, the second half unused.
 template <typename T, int V> DEVICE void column_sums_body(const T *x, u32 sx, u64 rows, u32 channels, float *parts) {
