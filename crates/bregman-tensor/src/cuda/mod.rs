@@ -216,11 +216,13 @@ impl Cuda {
         unsafe { launch.run([columns.div_ceil(x), strips], [x, y], 0) }
     }
 
-    /// The grid of a column sum: columns in blocks of 32 threads, rows in as many parts as keep the GPU busy.
+    /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU busy.
     fn sum_grid(&self, variant: Variant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
-        let columns = (channels / variant.lanes()).div_ceil(32);
-        let parts = rows.div_ceil(8 * 4).clamp(1, u64::from((self.device.processors * 8).div_ceil(columns))) as u32;
-        ([columns, parts], [32, 8], 32 * 8 * variant.lanes() * 4)
+        let columns = channels / variant.lanes();
+        let x = columns.next_power_of_two().min(32);
+        let (columns, y) = (columns.div_ceil(x), 256 / x);
+        let parts = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 6).div_ceil(columns))) as u32;
+        ([columns, parts], [x, y], 256 * variant.lanes() * 4)
     }
 
     /// Launches over the positions of every item (or of every row of it): see `kernels/pooling.cu`.
@@ -260,6 +262,9 @@ fn order(relu: Relu) -> i32 {
         Relu::After => 2,
     }
 }
+
+/// Threads that join the parts of 32 columns: see `STRIPS` in kernels/norm.cu.
+const JOIN: [u32; 2] = [32, 32];
 
 /// Blocks for a kernel that walks over `count` values in steps of its grid.
 fn grid(count: u64) -> [u32; 2] {
@@ -424,7 +429,7 @@ impl Backend for Cuda {
         unsafe { launch.run([columns, parts], block, shared)? };
         let launch = self.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
         // SAFETY: as above, and so has `db`.
-        unsafe { launch.run([dy.channels.div_ceil(32), 1], [32, 8], 0) }
+        unsafe { launch.run([dy.channels.div_ceil(32), 1], JOIN, 0) }
     }
 
     fn norm_train(
@@ -449,7 +454,7 @@ impl Backend for Cuda {
         let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
         let launch = launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
         // SAFETY: every array has a value per channel, coefficients three.
-        unsafe { launch.run([x.channels.div_ceil(32), 1], [32, 8], 0)? };
+        unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
         self.norm_apply(x, norm.relu, residual, y, coefficients)
     }
 
@@ -500,7 +505,7 @@ impl Backend for Cuda {
         let launch = self.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
         let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(dscale.pointer()).arg(dshift.pointer()).arg(coefficients);
         // SAFETY: every array has a value per channel, coefficients three.
-        unsafe { launch.run([x.channels.div_ceil(32), 1], [32, 8], 0)? };
+        unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
         let launch = self.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
         let launch = launch.arg(d.pointer).arg(d.stride).arg(dresidual.map_or(0, |r| r.pointer)).arg(dresidual.map_or(0, |r| r.stride));
         let launch = launch.arg(affine).arg(coefficients).arg(order(norm.relu)).arg(x.rows).arg(x.channels);

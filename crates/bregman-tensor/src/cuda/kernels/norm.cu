@@ -34,20 +34,23 @@ template <typename T, int V> DEVICE void norm_sums_body(const T *x, u32 sx, u64 
 }
 EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts), (x, sx, rows, channels, order, parts))
 
-// Joins two columns of parts over the chunks, 32 channels and 8 strips of chunks per block.
+// Chunks are joined by blocks of 32 channels and so many strips of chunks.
+#define STRIPS 32
+
 DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double &first, double &second) {
-    __shared__ double shared[2][8][32];
+    __shared__ double shared[2][STRIPS][32];
     first = second = 0;
     if (c < channels) {
-        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += 8) {
+        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS) {
             first += parts[2ull * chunk * channels + c];
             second += parts[(2ull * chunk + 1) * channels + c];
         }
     }
     shared[0][threadIdx.y][threadIdx.x] = first, shared[1][threadIdx.y][threadIdx.x] = second;
     __syncthreads();
+    if (threadIdx.y) return;
     first = second = 0;
-    for (int y = 0; y < 8; y++) first += shared[0][y][threadIdx.x], second += shared[1][y][threadIdx.x];
+    for (int y = 0; y < STRIPS; y++) first += shared[0][y][threadIdx.x], second += shared[1][y][threadIdx.x];
 }
 
 // Statistics of the batch, the running ones moved, and y = scale·u + shift as coefficients[2][channels].
@@ -233,14 +236,14 @@ template <typename T, int V> DEVICE void column_sums_body(const T *x, u32 sx, u6
 EXPORT(column_sums, (const T *x, u32 sx, u64 rows, u32 channels, float *parts), (x, sx, rows, channels, parts))
 
 extern "C" __global__ void column_join(const float *parts, u32 chunks, u32 channels, float *sums) {
-    __shared__ double shared[8][32];
+    __shared__ double shared[STRIPS][32];
     u32 c = blockIdx.x * 32 + threadIdx.x;
     double sum = 0;
     if (c < channels)
-        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += 8) sum += parts[(u64)chunk * channels + c];
+        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS) sum += parts[(u64)chunk * channels + c];
     shared[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (c >= channels || threadIdx.y) return;
-    for (int y = 1; y < 8; y++) sum += shared[y][threadIdx.x];
+    for (int y = 1; y < STRIPS; y++) sum += shared[y][threadIdx.x];
     sums[c] = (float)sum;
 }

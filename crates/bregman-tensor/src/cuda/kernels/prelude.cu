@@ -77,13 +77,17 @@ template <> struct Lanes<bf16, 8> {
 // relu that keeps NaN visible.
 DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
 
-// Sums `value[V]` over the rows of a block; the first row's threads receive the result. `shared` holds blockDim.x · blockDim.y · V floats.
+// Sums `value[V]` over the rows of a block, a power of two of them; the first row's threads receive the result. `shared` holds V floats for
+// every thread of the block.
 template <int V> DEVICE void sum_rows_of_block(float (&value)[V], float *shared) {
-    LANES shared[(threadIdx.y * blockDim.x + threadIdx.x) * V + i] = value[i];
+    u32 threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    LANES shared[i * threads + thread] = value[i];
     __syncthreads();
-    if (threadIdx.y == 0) {
-        for (u32 y = 1; y < blockDim.y; y++) LANES value[i] += shared[(y * blockDim.x + threadIdx.x) * V + i];
+    for (u32 half = blockDim.y / 2; half; half /= 2) {
+        if (threadIdx.y < half) LANES shared[i * threads + thread] += shared[i * threads + thread + half * blockDim.x];
+        __syncthreads();
     }
+    if (threadIdx.y == 0) LANES value[i] = shared[i * threads + thread];
     __syncthreads();
 }
 
