@@ -231,7 +231,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn unit_forward(&self, x: View<Self>, unit: ViewMut<Self>, lengths: &mut Self::Buffer) -> Result<()>;
     /// Gradient of [`Backend::unit_forward`]: `d` holds the unit vectors' gradient and becomes dx.
     fn unit_backward(&self, unit: View<Self>, lengths: &Self::Buffer, d: ViewMut<Self>) -> Result<()>;
-    /// `lengths[r] = ‖w[r, :]‖`
+    /// `lengths[r] = ‖w[r, :]‖`, or 1 where all of the row is 0.
     fn row_lengths(&self, w: &Self::Buffer, block: Block, lengths: &mut Self::Buffer) -> Result<()>;
     /// Margin softmax and cross-entropy, averaged over the batch. `d` holds `w · unit` (classes × batch) and becomes the loss's gradient
     /// to it; `radial[r]` becomes the factor with which `w[r, :]` must be subtracted from the weight gradient (the length of a row does

@@ -73,14 +73,15 @@ impl<B: Backend> Bench<'_, B> {
         self.results.push((name.to_owned(), values));
     }
 
-    fn conv(&mut self, conv: Conv, input: Shape, outputs: usize) {
+    /// The input is a channel range of a tensor with `extra` channels more behind it.
+    fn conv(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
         let name = |what: &str| format!("{what} {:?} stride {:?}, {input:?} → {outputs}", conv.kernel, conv.stride);
         let backend = self.backend;
         let output = conv.output(input, outputs);
-        // the input is a channel range of a wider tensor, the weight a column block of a wider matrix
-        let (before, extra) = (8, 3);
+        let before = 8;
         let wide = self.tensor(input.with_channels(before + input.channels + extra));
         let x = wide.channels(before..before + input.channels);
+        // a column block of a wider matrix
         let (columns, taps) = (input.channels * conv.taps(), conv.taps());
         let block = Block { rows: outputs, stride: columns + taps, first: taps, columns, taps };
         let value = self.exact(outputs * block.stride);
@@ -278,18 +279,18 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
     let mut bench = Bench { backend, random: Random(3), results: Vec::new() };
     bench.inputs();
     for input in [Shape::signal(16, 2, 301), Shape::signal(6, 1, 7), Shape::signal(5, 3, 1), Shape::vector(40, 9)] {
-        bench.conv(Conv::POINTWISE, input, 24);
+        bench.conv(Conv::POINTWISE, input, 24, 3);
         if input.width > 1 {
-            bench.conv(Conv::same_1d(3, 2), input, 24);
-            bench.conv(Conv::same_1d(5, 1), input, 7);
+            bench.conv(Conv::same_1d(3, 2), input, 24, 3);
+            bench.conv(Conv::same_1d(5, 1), input, 7, 3);
         }
     }
     for (height, width) in [(8, 31), (10, 7)] {
         let map = Shape { channels: 8, batch: 2, height, width };
-        bench.conv(Conv::square(3, 1), map, 16);
-        bench.conv(Conv::square(3, 2), map, 16);
-        bench.conv(Conv::square(1, 2), map, 9);
-        bench.conv(Conv::square(3, 1), map.with_channels(1), 32);
+        bench.conv(Conv::square(3, 1), map, 16, 3);
+        bench.conv(Conv::square(3, 2), map, 16, 3);
+        bench.conv(Conv::square(1, 2), map, 9, 3);
+        bench.conv(Conv::square(3, 1), map.with_channels(1), 32, 3);
     }
     for shape in
         [Shape::signal(64, 3, 301), Shape::signal(6, 1, 7), Shape::vector(72, 5), Shape { channels: 16, batch: 2, height: 9, width: 31 }]

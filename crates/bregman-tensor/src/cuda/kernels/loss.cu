@@ -28,7 +28,7 @@ extern "C" __global__ void row_lengths(const float *w, u32 stride, u32 rows, flo
     float squares = 0;
     for (u32 i = threadIdx.x % 32; i < stride; i += 32) squares += w[(u64)row * stride + i] * w[(u64)row * stride + i];
     for (int lane = 16; lane; lane >>= 1) squares += __shfl_xor_sync(~0u, squares, lane);
-    if (threadIdx.x % 32 == 0) lengths[row] = fmaxf(sqrtf(squares), SHORTEST);
+    if (threadIdx.x % 32 == 0) lengths[row] = squares == 0.f ? 1.f : fmaxf(sqrtf(squares), SHORTEST);
 }
 
 extern "C" __global__ void remove_radial(const float *w, const float *radial, u32 stride, float *dw, u64 count) {
