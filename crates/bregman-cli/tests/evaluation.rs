@@ -76,6 +76,19 @@ fn mistake(output: &Output) -> String {
 }
 
 #[test]
+fn shards_evaluate_as_the_files_they_were_made_of() {
+    let world = &*WORLD;
+    let shards = world.voices.with_file_name("shards");
+    success(&bregman(&["shard", &world.voice("test.csv"), "--out", text(&shards)]));
+    let evaluate = |root: &Path| {
+        let report =
+            json(&bregman(&["evaluate", text(&world.run), "--root", text(root), "--trials", &world.voice("trials.txt"), "--json"]));
+        ["eer", "min_dcf", "trials", "speakers"].map(|key| report[key].clone())
+    };
+    assert_eq!(evaluate(&shards), evaluate(&world.voices));
+}
+
+#[test]
 fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
     let world = &*WORLD;
     let dir = tempfile::tempdir().unwrap();

@@ -142,3 +142,84 @@ fn a_run_is_not_continued_with_other_settings() {
     let exists = output(&["train", recipe, "--out", run]);
     assert!(text(&exists.stderr).contains("--resume"), "{}", text(&exists.stderr));
 }
+
+/// A run that was killed after its first checkpoint, for the disk to fill up under.
+fn killed_run(recipe: &str, run: &Path) {
+    let mut child = bregman(&["train", recipe, "--out", run.to_str().unwrap()]).spawn().unwrap();
+    while !run.join("last/config.toml").is_file() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// `failed` resumed `run` on a full disk: it must say so, keep the checkpoint it had, and continue as if nothing had been, once there is room.
+fn assert_nothing_was_lost(failed: &Output, before: &[u8], run: &Path, recipe: &str, make_room: impl FnOnce()) {
+    let message = text(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{message}");
+    assert!(message.contains("last.new") && message.contains("free some space, then continue with --resume"), "{message}");
+    assert_eq!(std::fs::read(run.join("last/model.safetensors")).unwrap(), before, "the last checkpoint is whole");
+    make_room();
+    let resumed = output(&["train", recipe, "--out", run.to_str().unwrap(), "--resume"]);
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    let whole = run.with_file_name("whole");
+    assert!(output(&["train", recipe, "--out", whole.to_str().unwrap()]).status.success());
+    assert_eq!(metrics(run), metrics(&whole));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_save_that_is_cut_short_loses_nothing() {
+    let (dir, recipe) = place(30);
+    let (recipe, run) = (recipe.to_str().unwrap(), dir.path().join("run"));
+    killed_run(recipe, &run);
+    let before = std::fs::read(run.join("last/model.safetensors")).unwrap();
+    // No file may grow beyond half a checkpoint; without the trap the system would end the process instead of failing the write.
+    let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", before.len() / 2 / 512);
+    let program = env!("CARGO_BIN_EXE_bregman");
+    let args = ["-c", &limit, "sh", program, "train", recipe, "--out", run.to_str().unwrap(), "--resume"];
+    let failed = Command::new("sh").args(args).env("RAYON_NUM_THREADS", "2").output().unwrap();
+    assert_nothing_was_lost(&failed, &before, &run, recipe, || {});
+}
+
+/// A file system in memory, unmounted at the end.
+#[cfg(target_os = "linux")]
+struct SmallDisk(PathBuf);
+
+#[cfg(target_os = "linux")]
+impl SmallDisk {
+    /// Needs to be root, with leave to mount.
+    fn mount(path: PathBuf, bytes: usize) -> Option<Self> {
+        std::fs::create_dir_all(&path).unwrap();
+        let size = format!("size={bytes}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", path.to_str().unwrap()]).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(path))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_during_a_save_loses_nothing() {
+    let (dir, recipe) = place(30);
+    let recipe = recipe.to_str().unwrap();
+    let Some(disk) = SmallDisk::mount(dir.path().join("disk"), 64 << 20) else {
+        println!("skipped: a small disk cannot be mounted here");
+        return;
+    };
+    let (run, filler) = (disk.0.join("run"), disk.0.join("filler"));
+    killed_run(recipe, &run);
+    let before = std::fs::read(run.join("last/model.safetensors")).unwrap();
+    std::fs::write(&filler, vec![0; 65 << 20]).unwrap_err(); // to the last byte
+    let file = std::fs::OpenOptions::new().write(true).open(&filler).unwrap();
+    file.set_len(file.metadata().unwrap().len() - before.len() as u64 / 2).unwrap(); // room for logs, not for a checkpoint
+    drop(file); // an open file keeps its space
+    let failed = output(&["train", recipe, "--out", run.to_str().unwrap(), "--resume"]);
+    assert_nothing_was_lost(&failed, &before, &run, recipe, || std::fs::remove_file(&filler).unwrap());
+}

@@ -15,7 +15,7 @@ use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
 use bregman_nn::{Checkpoint, Model};
 use bregman_speaker::Position;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::method::Method;
@@ -97,8 +97,10 @@ pub(crate) fn save<B: Device>(path: &Path, model: &Model<B>, method: &dyn Method
     folder::replace(path, |folder| {
         model.state()?.write(&folder.join(MODEL))?;
         let optimizer = folder.join(OPTIMIZER);
-        write_optimizer(&optimizer, method.optimizer().groups().params(), &arrays)
-            .map_err(|problem| Error::checkpoint(&optimizer, problem))?;
+        write_optimizer(&optimizer, method.optimizer().groups().params(), &arrays).map_err(|error| match error {
+            SafeTensorError::IoError(source) => Error::io(&optimizer)(source),
+            other => Error::checkpoint(&optimizer, other.to_string()),
+        })?;
         let file = folder.join(STATE);
         let text = serde_json::to_string_pretty(state).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         std::fs::write(&file, text).map_err(Error::io(&file))?;
@@ -157,7 +159,7 @@ pub(crate) fn restore<B: Device>(folder: &Path, model: &mut Model<B>, method: &m
     Ok(state)
 }
 
-fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> std::result::Result<(), String> {
+fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> std::result::Result<(), SafeTensorError> {
     let mut bytes: Vec<(String, Dtype, Vec<u8>)> = Vec::new();
     for (param, state) in params.iter().zip(arrays) {
         for (array, values) in state.arrays().into_iter().filter(|(_, values)| !values.is_empty()) {
@@ -172,8 +174,7 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> std
         let length = bytes.len() * 8 / format.bitsize();
         TensorView::new(*format, vec![length], bytes).map(|view| (name, view))
     });
-    let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-    safetensors::serialize_to_file(views, None, path).map_err(|error| error.to_string())
+    safetensors::serialize_to_file(views.collect::<std::result::Result<Vec<_>, _>>()?, None, path)
 }
 
 fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {

@@ -1,12 +1,10 @@
 //! The corpus of an experiment as two loaders: training and validation.
 
 use std::fs::File;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bregman_speaker::{
-    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Manifest, Order, Progress, Speakers, Utterance,
-    open_corpus, split,
+    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset, open_corpus,
 };
 
 use crate::config::{DataConfig, Experiment, Validation};
@@ -25,12 +23,12 @@ impl Data {
         let config = &experiment.data;
         let path = config.path(&config.train);
         let whole = open_corpus(&path, Some(&config.root))?;
-        let (train, validation) = match &config.validation {
+        let (train, validation): (Arc<dyn AudioSource>, Option<Arc<dyn AudioSource>>) = match &config.validation {
             Validation::Corpus(name) => (whole, Some(open_corpus(&config.path(name), Some(&config.root))?)),
             Validation::Share(0.0) => (whole, None),
             Validation::Share(share) => {
-                let (train, validation) = divide(whole, *share, experiment.seed)?;
-                (train, Some(validation))
+                let (train, validation) = Subset::split(&whole, *share, experiment.seed)?;
+                (Arc::new(train), Some(Arc::new(validation)))
             }
         };
         Self::new(experiment, train, validation, progress)
@@ -66,41 +64,6 @@ impl Data {
     }
 }
 
-/// Takes a share of each speaker's utterances out of a corpus.
-fn divide(whole: Arc<dyn AudioSource>, share: f64, seed: u64) -> Result<(Arc<dyn AudioSource>, Arc<dyn AudioSource>)> {
-    let (train, validation) = split(whole.manifest(), share, seed)?;
-    Ok((Arc::new(Subset::new(whole.clone(), train)), Arc::new(Subset::new(whole, validation))))
-}
-
-/// Some utterances of a corpus.
-struct Subset {
-    whole: Arc<dyn AudioSource>,
-    manifest: Manifest,
-    /// Number of each utterance in the whole.
-    numbers: Vec<usize>,
-}
-
-impl Subset {
-    /// The utterances of `manifest`, which stand in the whole in the same order.
-    fn new(whole: Arc<dyn AudioSource>, manifest: Manifest) -> Self {
-        let mut wanted = manifest.utterances.iter().peekable();
-        let taken = |utterance: &Utterance| wanted.next_if(|next| next.id == utterance.id).is_some();
-        let all = whole.manifest().utterances.iter();
-        let numbers = all.map(taken).enumerate().filter_map(|(number, taken)| taken.then_some(number)).collect();
-        Self { whole, manifest, numbers }
-    }
-}
-
-impl AudioSource for Subset {
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> bregman_speaker::Result<()> {
-        self.whole.append(self.numbers[utterance], range, out)
-    }
-}
-
 /// Cuts of a corpus, through the feature cache where the recipe names a folder for it.
 fn open_cuts(
     config: &DataConfig,
@@ -118,25 +81,4 @@ fn open_cuts(
     let file = File::create(&lock).map_err(Error::io(&lock))?;
     file.lock().map_err(Error::io(&lock))?;
     Ok(Arc::new(FeatureCache::open(&folder.join(format!("{name}.features")), cuts, progress)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bregman_speaker::{SynthConfig, SynthCorpus};
-
-    #[test]
-    fn a_division_keeps_every_utterance_with_its_own_audio() {
-        let config = SynthConfig { speakers: 3, utterances: 4, held_out: 0, seconds: [0.2, 0.3], ..SynthConfig::default() };
-        let whole: Arc<dyn AudioSource> = Arc::new(SynthCorpus::new(config).unwrap().in_memory().0);
-        let (train, validation) = divide(whole.clone(), 0.25, 1).unwrap();
-        let parts = [train, validation];
-        assert_eq!(parts.iter().map(|part| part.manifest().utterances.len()).sum::<usize>(), 12);
-        for part in parts {
-            for (number, utterance) in part.manifest().utterances.iter().enumerate() {
-                let original = whole.manifest().utterances.iter().position(|other| other.id == utterance.id).unwrap();
-                assert_eq!(part.whole(number).unwrap(), whole.whole(original).unwrap());
-            }
-        }
-    }
 }

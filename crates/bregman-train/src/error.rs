@@ -1,5 +1,6 @@
 //! The one error type of this crate: names the recipe, the key or the file, and what to do.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong with an experiment.
@@ -87,10 +88,13 @@ impl Error {
                     None => advice.to_owned(),
                 })
             }
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path".to_owned()),
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                Some("free some space, then continue with --resume: the last checkpoint is whole".to_owned())
-            }
+            Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => match source.kind() {
+                ErrorKind::NotFound => Some("check the path".to_owned()),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                    Some("free some space, then continue with --resume: the last checkpoint is whole".to_owned())
+                }
+                _ => None,
+            },
             Self::Corpus(error) => error.hint().map(str::to_owned),
             _ => None,
         }
@@ -99,7 +103,7 @@ impl Error {
     /// True when the input is at fault (exit code 2), false for a failure of the machine or the run (exit code 1).
     pub fn is_user_mistake(&self) -> bool {
         match self {
-            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => source.kind() == ErrorKind::NotFound,
             Self::NotFinite { .. } => false,
             Self::Corpus(error) => error.is_user_mistake(),
             Self::Network(bregman_nn::Error::Device(_)) => false,

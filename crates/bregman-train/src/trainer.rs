@@ -255,11 +255,12 @@ impl<'a, B: Device> Trainer<'a, B> {
         if !record.dead.is_empty() {
             let names = record.dead.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: nothing lives in {names};                  start with fewer zeros (method.initial_sparsity), or protect it with a λ-scale below 1 (method.groups) or a ceiling                  (method.layers.limits)",
+                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect it with a λ-scale below 1 \
+                 (method.groups) or a ceiling (method.layers.limits)",
                 last.epoch
             ));
         }
-        if !admitted && let Some(unrest) = self.method.unrest(self.model.backend())? {
+        if !admitted && let Some(unrest) = self.method.unrest() {
             self.observer.warning(&format!("epoch {}: {unrest}", last.epoch));
         }
         self.log.epoch(&record)?;

@@ -3,8 +3,9 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Mutex;
 
-use bregman_train::{Error, Experiment, Inspection, Trained, Trainer};
+use bregman_train::{Error, Experiment, Inspection, Observer, Trained, Trainer};
 use common::{corpus, metrics, recipe, train};
 
 struct Place {
@@ -147,6 +148,33 @@ fn a_loss_that_is_not_finite_stops_and_names_its_place_and_the_last_checkpoint()
     assert!((2..=3).contains(step) && *epoch == 1, "{error}");
     assert!(!what.is_empty() && last.as_deref() == Some(&*place.path("run/last")), "{error}");
     assert!(error.hint().unwrap().contains("last good checkpoint"));
+}
+
+/// Keeps what a run warns of.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Observer for Warnings {
+    fn warning(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[test]
+fn a_lambda_far_beyond_the_duals_is_warned_of_and_the_default_is_not() {
+    let place = Place::new();
+    let warnings = |name: &str, lambda: &str| {
+        let method = format!("kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\noptimizer = {{ kind = \"adabreg\" }}\n{lambda}");
+        let seen = Warnings::default();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        Trainer::new(place.recipe(&method, &[]), &place.path(name), &seen).unwrap().run(&stop).unwrap();
+        seen.0.into_inner().unwrap()
+    };
+    let swings = |text: &String| text.contains("λ swings") && text.contains("start from a smaller λ");
+    let far = warnings("far", "lambda = 30.0");
+    assert!(far.iter().any(swings), "{far:?}");
+    let near = warnings("near", "");
+    assert!(!near.iter().any(swings), "{near:?}");
 }
 
 #[test]

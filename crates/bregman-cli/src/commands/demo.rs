@@ -1,4 +1,8 @@
 //! `bregman demo`: the whole way on synthetic voices, in minutes.
+//!
+//! The voices say eight syllables in gentle sessions: who speaks must be learnt from little audio on two cores. `bregman synth` makes
+//! harder ones. Voices, rates and the way of pruning were chosen by trial, on the EER of the same held-out speakers that the table shows:
+//! it demonstrates the program, it does not compare methods.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -17,7 +21,7 @@ use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
 ///
-/// Needs no data and takes a few minutes on two cores. What was finished is kept: the same command continues a demo that was stopped.
+/// Needs no data and takes about three minutes on two cores. What was finished is kept: the same command continues a demo that was stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,8 +44,14 @@ const RECIPE: &str = include_str!("../../../../recipes/demo.toml");
 /// The runs of the demo: their names and what each changes in the recipe.
 fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
     let method = |settings: &[&str]| settings.iter().map(|setting| format!("method.{setting}")).collect::<Vec<_>>();
-    let target = format!("target={target}");
-    [("dense", method(&["kind=dense"])), ("adaptive", method(&[&target])), ("pruned", method(&["kind=gradual", &target, "epochs=6"]))]
+    let (target, adamw) = (format!("target={target}"), "optimizer.kind=adamw");
+    let with_rate = |settings: Vec<String>| [settings, vec!["train.lr=0.003".to_owned()]].concat();
+    [
+        ("dense", with_rate(method(&["kind=dense", adamw]))),
+        ("adaptive", method(&[&target])),
+        // Shares by layer: all layers compared together, magnitudes would empty those with many inputs, whose weights start small.
+        ("pruned", with_rate(method(&["kind=gradual", &target, "epochs=5", adamw, "layers.sharing=erk"]))),
+    ]
 }
 
 /// One row of the table.
@@ -54,6 +64,7 @@ struct Row {
     eer: f64,
     live: u64,
     bytes: u64,
+    seconds: f64,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -81,14 +92,24 @@ pub(crate) fn run(args: Args) -> Outcome {
         return print_json(&rows);
     }
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    let kilobytes = |bytes: u64| format!("{} kB", bytes / 1000);
     let cells = |row: &Row| {
         let target = row.target.map_or_else(|| "–".to_owned(), percent);
-        vec![row.method.clone(), target, percent(row.sparsity), percent(row.eer), row.live.to_string(), format!("{} kB", row.bytes / 1000)]
+        vec![
+            row.method.clone(),
+            target,
+            percent(row.sparsity),
+            percent(row.eer),
+            row.live.to_string(),
+            kilobytes(row.bytes),
+            format!("{:.0} s", row.seconds),
+        ]
     };
-    let header = ["method", "target", "achieved", "EER", "live weights", "size"];
+    let header = ["method", "target", "achieved", "EER", "live weights", "size", "training"];
     let out = args.out.display();
     print(&format!(
-        "\n{}\nsize: one bit per weight and four bytes per live one. Unseen synthetic speakers; real corpora need real recipes.\n\n\
+        "\n{}\nsize: four bytes per live weight and one bit for its place. EER on 20 speakers that training has not heard, ± 3 points; the\n\
+         settings were chosen on them, so this shows how it works, not which method is better.\n\n\
          next:\n  bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
          bregman prepare --help     your own folder of speakers\n  ls recipes                 every experiment of the paper\n",
@@ -100,7 +121,16 @@ fn synthesise(voices: &Path) -> Outcome {
     if voices.join("trials.txt").is_file() {
         return Ok(());
     }
-    let config = SynthConfig { speakers: 50, utterances: 10, held_out: 10, seconds: [2.4, 3.2], ..SynthConfig::default() };
+    let config = SynthConfig {
+        speakers: 120,
+        utterances: 10,
+        per_session: 2,
+        held_out: 20,
+        seconds: [2.4, 3.2],
+        syllables: 8,
+        distortion: 0.2,
+        ..SynthConfig::default()
+    };
     let bar = Bar::new("voices");
     SynthCorpus::new(config)?.write(voices, true, &bar)?;
     Ok(())
@@ -131,6 +161,7 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
         sparsity: inspection.sparsity,
         eer,
         live: inspection.live,
-        bytes: inspection.parameters / 8 + 4 * inspection.live,
+        bytes: (inspection.parameters / 8 + 4 * inspection.live).min(4 * inspection.parameters),
+        seconds: inspection.seconds,
     })
 }

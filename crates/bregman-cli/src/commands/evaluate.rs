@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report, write_scores};
-use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, Trials, open_corpus};
+use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Trial list
     #[arg(long, value_name = "FILE")]
     trials: PathBuf,
-    /// Folder that the names of the lists count from
+    /// Folder that the names of the lists count from, or folder of shards with these utterances
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
     /// Enrollment map, for models of several utterances
@@ -94,11 +94,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let network = Network::open(&args.run, args.max_seconds)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
-    let source = FileCorpus(files(&args.root, &trials, enrollments.as_ref())?);
+    let source = open_root(&args.root, &trials, enrollments.as_ref())?;
     let resolved = trials.resolve(source.manifest(), enrollments.as_ref())?;
 
     let evaluation = Evaluation {
-        source: &source,
+        source: &*source,
         trials: &resolved,
         cohort: cohort.as_deref().map(|source| CohortSource {
             source,
@@ -142,17 +142,21 @@ fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
     }
 }
 
-/// The files that the lists name, under `root`.
-fn files(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) -> Result<Manifest, Failure> {
+/// The utterances that the lists name: files under `root`, or shards in it.
+fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) -> Result<Arc<dyn AudioSource>, Failure> {
     if !root.is_dir() {
         return Err(Failure::mistake(
             format!("{}: no such folder", root.display()),
             "--root is the folder that the names of the lists count from",
         ));
     }
+    if ShardCorpus::is_at(root) {
+        return Ok(open_corpus(root, None)?);
+    }
     let enrolled: Vec<String> = trials.names.iter().map(|name| format!("enroll/{name}")).collect(); // CN-Celeb's models
     let mapped = enrollments.into_iter().flat_map(|map| map.models.iter().flat_map(|(_, names)| names));
-    Ok(Manifest::of_files(root, trials.names.iter().chain(mapped).chain(&enrolled).map(String::as_str)))
+    let names = trials.names.iter().chain(mapped).chain(&enrolled).map(String::as_str);
+    Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
 fn text(network: &Network, report: &Report) -> String {

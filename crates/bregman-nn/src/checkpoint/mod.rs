@@ -7,7 +7,7 @@ mod zip;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use crate::{Error, Result};
 
@@ -89,8 +89,10 @@ impl Checkpoint {
             };
             (name, TensorView::new(format, array.shape.clone(), bytes).expect("an array's values fill its shape"))
         });
-        safetensors::serialize_to_file(views, None, path)
-            .map_err(|error| Error::Checkpoint { path: path.to_owned(), problem: error.to_string() })
+        safetensors::serialize_to_file(views, None, path).map_err(|error| match error {
+            SafeTensorError::IoError(source) => Error::File { path: path.to_owned(), source },
+            other => Error::Checkpoint { path: path.to_owned(), problem: other.to_string() },
+        })
     }
 
     /// Drops all tensors whose name starts so, such as the `projection.` classifier of a training checkpoint.

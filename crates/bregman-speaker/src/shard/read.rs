@@ -34,6 +34,12 @@ struct Place {
 }
 
 impl ShardCorpus {
+    /// Whether a folder holds shards.
+    pub fn is_at(folder: &Path) -> bool {
+        let is_shard = |path: &Path| path.extension().is_some_and(|extension| extension == "tar");
+        std::fs::read_dir(folder).is_ok_and(|files| files.flatten().any(|file| is_shard(&file.path())))
+    }
+
     /// Opens a folder of shards.
     pub fn open(folder: &Path) -> Result<Self> {
         let entries = if folder.join(INDEX).exists() { index::read(folder)? } else { walk(folder)? };

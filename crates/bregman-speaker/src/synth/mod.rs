@@ -187,5 +187,6 @@ mod tests {
         let seconds = SynthConfig { seconds: [5.0, 4.0], ..SynthConfig::default() };
         assert_eq!(message(seconds), "seconds = 5..4: expected 0.1 to 600, the smaller first");
         assert!(SynthCorpus::new(SynthConfig { seconds: [f64::NAN, 4.0], ..SynthConfig::default() }).is_err());
+        assert_eq!(message(SynthConfig { distortion: 2.0, ..SynthConfig::default() }), "distortion = 2: expected 0 to 1");
     }
 }

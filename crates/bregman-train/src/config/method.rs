@@ -347,3 +347,33 @@ pub(crate) fn groups(params: Vec<Param>, own: &[GroupRule], general: GroupRule) 
     let others = GroupRule { penalty: Penalty::L1, ..general.clone() };
     Ok(Groups::resolve_over(params, own.iter().map(start).collect(), vec![convolutions, others])?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_lambda_of_adabreg_is_the_papers_in_long_runs_and_within_the_reach_of_the_duals_in_short_ones() {
+        let config = |text: &str| toml::from_str::<AdaptiveConfig>(&format!("target = 0.9\n{text}")).unwrap();
+        let adabreg = config("optimizer = { kind = \"adabreg\" }");
+        assert_eq!(adabreg.first_lambda(100_000, 0.01), Some(1.0));
+        assert_eq!(adabreg.first_lambda(1000, 0.01), Some(0.02));
+        assert_eq!(config("").first_lambda(10, 0.1), Some(0.01), "LinBreg's duals follow the gradient, not the clock");
+        assert_eq!(config("lambda = 3\noptimizer = { kind = \"adabreg\" }").first_lambda(10, 0.01), Some(3.0), "what is asked for is done");
+    }
+
+    #[test]
+    fn rules_of_a_recipe_inherit_its_sparse_start() {
+        let params = vec![
+            Param::new("conv.weight", [8, 20, 3], Role::ConvWeight),
+            Param::new("linear.weight", [8, 40], Role::LinearWeight),
+            Param::new("head.weight", [8, 20], Role::Classifier),
+        ];
+        let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::Classifier]) };
+        let general = GroupRule { penalty: Penalty::GroupKernel, initial_inputs: Some(10.0), ..GroupRule::default() };
+        let groups = groups(params, &[heavier], general).unwrap();
+        assert_eq!([0, 1, 2].map(|tensor| groups.initial_sparsity(tensor)), [0.5, 0.75, 0.5]);
+        assert_eq!([0, 1, 2].map(|tensor| groups.rule(tensor).penalty), [Penalty::GroupKernel, Penalty::L1, Penalty::L1]);
+        assert_eq!(groups.rule(2).lambda_scale, 2.0);
+    }
+}

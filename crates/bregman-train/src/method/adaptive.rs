@@ -1,6 +1,6 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
-use bregman::controller::{LoopGain, LoopState, UNSTABLE};
+use bregman::controller::LoopState;
 use bregman::optimizer::TensorState;
 use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Model;
@@ -8,6 +8,9 @@ use bregman_nn::Model;
 use super::{Method, MethodStep, describe, start_sparse, weights};
 use crate::config::{self, AdaptiveConfig};
 use crate::{Device, Result};
+
+/// A loop swings if the sparsity crosses its target more often than once in so many updates.
+const SWINGING: u64 = 8;
 
 pub(super) struct Adaptive<B: Device> {
     optimizer: AdaptiveOptimizer,
@@ -39,10 +42,13 @@ impl<B: Device> Method<B> for Adaptive<B> {
         self.optimizer.optimizer()
     }
 
-    fn unrest(&self, device: &B) -> Result<Option<String>> {
-        let mut host = self.optimizer.clone();
-        host.optimizer_mut().give_arrays(self.arrays(device)?);
-        Ok(host.loop_gains()?.iter().filter(|gain| gain.gain > UNSTABLE).find_map(LoopGain::warning))
+    fn unrest(&self) -> Option<String> {
+        let updates = self.optimizer.optimizer().state().step / self.optimizer.controller().config().period;
+        let crossings = self.optimizer.controller().state().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
+        let advice = "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
+        (SWINGING * crossings > updates).then(|| {
+            format!("λ swings: the sparsity crossed its target {crossings} times in {updates} updates without coming to rest; {advice}")
+        })
     }
 
     fn loops(&self) -> &[LoopState] {

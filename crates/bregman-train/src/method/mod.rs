@@ -47,12 +47,9 @@ pub trait Method<B: Device>: Send {
     /// The optimizer with its state and statistics.
     fn optimizer(&self) -> &Optimizer;
 
-    /// Why the control loops do not come to rest, if they do not.
-    ///
-    /// # Errors
-    /// As the controller's.
-    fn unrest(&self, _: &B) -> Result<Option<String>> {
-        Ok(None)
+    /// Says so if λ swings around the target instead of coming to rest.
+    fn unrest(&self) -> Option<String> {
+        None
     }
 
     /// The control loops, where there are some.
