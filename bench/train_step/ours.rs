@@ -4,12 +4,15 @@
 //! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every measurement is a process
 //! of its own, so that its peak memory is its own.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+
 use std::process::Command;
 
 use bregman::{AdaBreg, Groups, Optimizer, Param, Role, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Architecture, EcapaConfig, Input, Model, ResNetConfig, Rng};
-use bregman_tensor::{Cpu, Margin, Precision};
+use bregman_nn::{Architecture, EcapaConfig, Input, Model, Params, ResNetConfig, Rng};
+use bregman_tensor::{Backend, Cpu, Margin, Precision};
 use serde_json::{Value, json};
 
 const CLASSES: usize = 5994;
@@ -27,6 +30,10 @@ fn main() {
             println!("{}", measure(network, precision, sparsity, number(batch), number(frames), number(repeats)));
         }
         ["growth"] => growth(),
+        #[cfg(feature = "cuda")]
+        ["--device", "cuda", chosen @ ..] => cuda::compare(chosen),
+        #[cfg(not(feature = "cuda"))]
+        ["--device", "cuda", ..] => panic!("build with --features cuda: CARGO_FEATURES=cuda bench/run train_step --device cuda"),
         chosen => {
             let wanted = |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
             for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
@@ -95,11 +102,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         "bf16" => Precision::Bf16,
         other => panic!("no precision {other}"),
     };
-    let architecture = match network {
-        "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
-        "resnet34" => Architecture::ResNet(ResNetConfig::default()),
-        other => panic!("no network {other}"),
-    };
+    let architecture = architecture(network);
     let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
@@ -110,15 +113,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
 
     // λ far above the learning rate keeps the zeros where they are; λ ≈ 0 makes none
     let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    let params = model.params().all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
-    let groups = Groups::resolve(params, vec![]).expect("groups");
+    let groups = groups(model.params());
     let (values, _) = model.params_mut().values_and_gradients();
     let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
 
@@ -133,6 +128,28 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     });
     let live = optimizer.stats().iter().map(|stats| stats.live()).sum::<u64>();
     json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
+}
+
+/// The network as published.
+fn architecture(network: &str) -> Architecture {
+    match network {
+        "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
+        "resnet34" => Architecture::ResNet(ResNetConfig::default()),
+        other => panic!("no network {other}"),
+    }
+}
+
+/// The default groups: ℓ1 on all weights.
+fn groups<B: Backend>(params: &Params<B>) -> Groups {
+    let role = |role| match role {
+        bregman_nn::Role::ConvWeight => Role::ConvWeight,
+        bregman_nn::Role::LinearWeight => Role::LinearWeight,
+        bregman_nn::Role::Classifier => Role::Classifier,
+        bregman_nn::Role::Bias => Role::Bias,
+        bregman_nn::Role::Norm => Role::Norm,
+    };
+    let params = params.all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
+    Groups::resolve(params, vec![]).expect("groups")
 }
 
 /// Peak resident memory of this process.

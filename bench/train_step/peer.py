@@ -1,6 +1,7 @@
 """PyTorch's side: one training step (forward, backward, AdaBreg) of ECAPA-TDNN or ResNet34 with an AAM-softmax classifier.
 
 usage: peer.py NETWORK PRECISION THREADS BATCH FRAMES REPEATS      prints {"ms": median, "peak_mb": peak resident memory}
+       peer.py NETWORK cuda 0 BATCH FRAMES REPEATS                 prints {variant: {"gradients", "optimizer", "step": ms, "gb"}}
 """
 import json
 import math
@@ -150,8 +151,51 @@ class AdaBreg:
             parameter.grad = None
 
 
+def on_gpu(network, batch, frames, repeats):
+    """Eager in f32 and bf16 (channels last for the images), and compiled; the weights' zeros are counted after every step, as we do."""
+    x, labels = torch.randn(batch, frames, 80, device="cuda"), (torch.arange(batch, device="cuda") * 23) % 5994
+
+    def measure(autocast, compiled, channels_last):
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.manual_seed(0)
+        model = {"ecapa": Ecapa, "resnet34": ResNet34}[network]().cuda()
+        if channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        head = AamSoftmax(model.dim).cuda()
+        optimizer = AdaBreg([*model.parameters(), *head.parameters()])
+
+        def loss():
+            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                embedding = model(x)
+            return head(embedding.float(), labels)
+
+        run = torch.compile(loss) if compiled else loss
+        times = []
+        for _ in range(5 + repeats):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            run().backward()
+            torch.cuda.synchronize()
+            between = time.perf_counter()
+            optimizer.step()
+            zeros = torch.stack([(p == 0).sum() for p in optimizer.parameters]).sum().item()
+            end = time.perf_counter()
+            times.append([(between - start) * 1e3, (end - between) * 1e3, (end - start) * 1e3])
+        assert zeros >= 0
+        middle = [sorted(part)[repeats // 2] for part in zip(*times[5:])]
+        return dict(zip(("gradients", "optimizer", "step"), middle), gb=torch.cuda.max_memory_reserved() / 1e9)
+
+    results = {"eager f32": measure(False, False, False), "eager bf16": measure(True, False, network == "resnet34")}
+    results["compiled bf16"] = measure(True, True, network == "resnet34")
+    print(json.dumps(results))
+
+
 def main():
     network, precision, threads, batch, frames, repeats = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+    if precision == "cuda":
+        return on_gpu(network, batch, frames, repeats)
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = {"ecapa": Ecapa, "resnet34": ResNet34}[network]()

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod device;
 mod evaluation;
 mod failure;
 mod network;

@@ -80,7 +80,7 @@ impl<B: Backend> MarginClassifier<B> {
     }
 
     /// Loss, gradient of the weight, and gradient of the embedding into `dx`.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, labels: &[usize], margin: Margin, dx: &mut Tensor<B>) -> Result<Outcome> {
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, labels: &[usize], margin: Margin, dx: &mut Tensor<B>) -> Result<()> {
         let backend = &ctx.backend;
         if labels.len() > self.ledger.batch {
             self.lengths = backend.alloc(labels.len(), Storage::Exact)?;
@@ -102,7 +102,11 @@ impl<B: Backend> MarginClassifier<B> {
         backend.unit_backward(self.unit.view(), &self.lengths, dx.view_mut())?;
         let gradient = &mut parameter.grad;
         backend.conv_backward_weight(&Conv::POINTWISE, self.unit.view(), self.scores.view(), block, gradient)?;
-        backend.remove_radial(&parameter.value, &self.radial, block, gradient)?;
+        Ok(backend.remove_radial(&parameter.value, &self.radial, block, gradient)?)
+    }
+
+    /// What the last batch cost. Waits for the device, so it is best asked for when all work has been handed to it.
+    pub fn outcome(&self, backend: &B) -> Result<Outcome> {
         self.ledger.outcome(backend)
     }
 }
@@ -122,11 +126,15 @@ impl<B: Backend> CrossEntropy<B> {
     }
 
     /// Loss, and the logits' gradient into `dx`.
-    pub fn backward(&mut self, ctx: &Context<B>, x: View<B>, labels: &[usize], dx: &mut Tensor<B>) -> Result<Outcome> {
+    pub fn backward(&mut self, ctx: &Context<B>, x: View<B>, labels: &[usize], dx: &mut Tensor<B>) -> Result<()> {
         self.ledger.set(&ctx.backend, labels)?;
         ctx.backend.copy(x, dx.view_mut())?;
         let Ledger { labels, outcome, .. } = &mut self.ledger;
-        ctx.backend.cross_entropy(labels, dx.view_mut(), outcome)?;
-        self.ledger.outcome(&ctx.backend)
+        Ok(ctx.backend.cross_entropy(labels, dx.view_mut(), outcome)?)
+    }
+
+    /// As [`MarginClassifier::outcome`].
+    pub fn outcome(&self, backend: &B) -> Result<Outcome> {
+        self.ledger.outcome(backend)
     }
 }

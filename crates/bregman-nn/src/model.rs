@@ -42,7 +42,6 @@ pub struct Model<B: Backend> {
     head: Head<B>,
     classes: usize,
     input: Tensor<B>,
-    staging: Vec<f32>,
 }
 
 impl<B: Backend> Model<B> {
@@ -63,7 +62,7 @@ impl<B: Backend> Model<B> {
         let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
         let params = builder.finish()?;
         let input = Tensor::empty(&backend)?;
-        Ok(Self { context: Context::new(backend, params), network, head, classes, input, staging: Vec::new() })
+        Ok(Self { context: Context::new(backend, params), network, head, classes, input })
     }
 
     /// The device.
@@ -81,7 +80,8 @@ impl<B: Backend> Model<B> {
         &mut self.context.params
     }
 
-    pub(crate) fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
+    /// The device and the parameters together, for an optimizer; call [`Model::refresh`] after changing values.
+    pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
     }
 
@@ -128,32 +128,44 @@ impl<B: Backend> Model<B> {
     pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(&input, labels)?;
         self.run(input, true)?;
-        let (outcome, d) = self.loss(labels, margin)?;
+        let d = self.loss(labels, margin)?;
         self.network.backward(&mut self.context, &self.input, d.view())?;
         self.context.give(d);
-        Ok(outcome)
+        self.outcome()
     }
 
     /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(&input, labels)?;
         self.run(input, false)?;
-        self.loss(labels, margin).map(|(outcome, d)| {
-            self.context.give(d);
-            outcome
-        })
+        let d = self.loss(labels, margin)?;
+        self.context.give(d);
+        self.outcome()
     }
 
-    /// The loss of the last pass and its gradient to the network's outputs.
-    fn loss(&mut self, labels: &[usize], margin: Margin) -> Result<(Outcome, Tensor<B>)> {
+    /// What the loss of the last pass came to.
+    fn outcome(&self) -> Result<Outcome> {
+        match &self.head {
+            Head::Margin(head) => head.outcome(&self.context.backend),
+            Head::CrossEntropy(head) => head.outcome(&self.context.backend),
+            Head::None => Err(Self::no_classes()),
+        }
+    }
+
+    fn no_classes() -> Error {
+        Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }
+    }
+
+    /// The gradient of the last pass' loss to the network's outputs.
+    fn loss(&mut self, labels: &[usize], margin: Margin) -> Result<Tensor<B>> {
         let context = &mut self.context;
         let mut d = context.take(self.network.output().shape)?;
-        let outcome = match &mut self.head {
+        match &mut self.head {
             Head::Margin(head) => head.backward(context, self.network.output(), labels, margin, &mut d)?,
             Head::CrossEntropy(head) => head.backward(context, self.network.output(), labels, &mut d)?,
-            Head::None => return Err(Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }),
-        };
-        Ok((outcome, d))
+            Head::None => return Err(Self::no_classes()),
+        }
+        Ok(d)
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.
@@ -171,19 +183,10 @@ impl<B: Backend> Model<B> {
     }
 
     fn run(&mut self, input: Input, training: bool) -> Result<()> {
-        let features = self.network.features();
         self.check_input(&input)?;
-        // [batch, frames, features] → [batch, features, frames]
-        self.staging.resize(input.values.len(), 0.0);
-        let item = input.frames * features;
-        for (from, to) in input.values.chunks_exact(item).zip(self.staging.chunks_exact_mut(item)) {
-            for (frame, from) in from.chunks_exact(features).enumerate() {
-                from.iter().enumerate().for_each(|(feature, &value)| to[feature * input.frames + frame] = value);
-            }
-        }
         let context = &mut self.context;
         self.input.resize(&context.backend, self.network.input_shape(input.batch, input.frames))?;
-        context.backend.write(&self.staging, self.input.view_mut())?;
+        context.backend.write_frames(input.values, self.input.view_mut())?;
         context.checked(self.input.view(), "the feature extraction")?;
         context.training = training;
         self.network.forward(context, &self.input)

@@ -24,7 +24,7 @@ fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
         let close = |got: f64, key: &str| (got - record[key].as_f64().unwrap()).abs() <= 1e-12 * l2.max(1.0) * values.len() as f64;
         assert!(close(sum, "sum") && close(l2, "l2"), "{name}: sum {sum}, l2 {l2}, recorded {record}");
     }
-    let mut model = load(&case, &weights);
+    let mut model = load(Cpu::new(), &case, &weights);
     assert_eq!(model.state().unwrap(), weights, "what was loaded is what is there");
     let x = Features::read();
     let expected = tensors("model_pt_expected");

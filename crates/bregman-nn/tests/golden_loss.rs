@@ -8,6 +8,20 @@ use common::{Floats, furthest, json, largest, tensors};
 
 #[test]
 fn margin_loss_and_its_gradients_match_the_reference() {
+    check(Cpu::new);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn on_a_gpu_too() {
+    use bregman_tensor::cuda::{Cuda, Precision};
+    match Cuda::open(0, Precision::F32) {
+        Ok(_) => check(|| Cuda::open(0, Precision::F32).unwrap()),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+fn check<B: Backend>(backend: impl Fn() -> B) {
     let (file, settings) = (tensors("aam_loss"), json("aam_loss"));
     let Values::I64(labels) = &file.tensors["labels"].values else { panic!("labels are integers") };
     let labels: Vec<usize> = labels.iter().map(|&label| label as usize).collect();
@@ -19,7 +33,7 @@ fn margin_loss_and_its_gradients_match_the_reference() {
     let mut compared = 0;
     for (name, case) in settings["cases"].as_object().unwrap() {
         let margin = Margin { scale, margin: case["margin"].as_f64().unwrap() as f32, easy: case["easy_margin"].as_bool().unwrap() };
-        let backend = Cpu::new();
+        let backend = backend();
         let mut builder = Builder::new(&backend, 0);
         let mut head = MarginClassifier::new(&mut builder, dim, classes).unwrap();
         let mut params = builder.finish().unwrap();
@@ -30,11 +44,14 @@ fn margin_loss_and_its_gradients_match_the_reference() {
         x.resize(&ctx.backend, Shape::vector(dim, batch)).unwrap();
         ctx.backend.write(file.floats("embeddings"), x.view_mut()).unwrap();
         let mut dx = ctx.take(x.shape()).unwrap();
-        let outcome = head.backward(&mut ctx, x.view(), &labels, margin, &mut dx).unwrap();
+        head.backward(&mut ctx, x.view(), &labels, margin, &mut dx).unwrap();
+        let outcome = head.outcome(&ctx.backend).unwrap();
 
         let mut gradient = vec![0.0; batch * dim];
         ctx.backend.read(dx.view(), &mut gradient).unwrap();
-        for (got, key) in [(&gradient[..], "grad_embeddings"), (&ctx.params.all()[0].grad[..], "grad_weight")] {
+        let mut weight_gradient = vec![0.0; classes * dim];
+        ctx.backend.download(&ctx.params.all()[0].grad, &mut weight_gradient).unwrap();
+        for (got, key) in [(&gradient[..], "grad_embeddings"), (&weight_gradient[..], "grad_weight")] {
             let expected = file.floats(&format!("{name}.{key}"));
             let error = furthest(got, expected) / largest(expected);
             assert!(error <= 1e-4, "{name} {key}: relative error {error:e}");

@@ -207,3 +207,18 @@ fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
     let error = model.embed(Input { values: &values, batch: BATCH, frames: 10 }).unwrap_err();
     assert!(error.to_string().contains("feature"), "{error}");
 }
+
+#[test]
+fn a_class_without_live_weights_gets_a_gradient_of_usual_size() {
+    let mut model = Model::new(Cpu::new(), &ecapa(), Some(3), 1).unwrap();
+    let classifier = model.params_mut().all_mut().last_mut().unwrap();
+    assert_eq!(classifier.name, "projection.weight");
+    let dim = classifier.shape[1];
+    classifier.value[..dim].fill(0.0);
+    model.refresh().unwrap();
+    let (values, frames) = (vec![0.3; 2 * 12 * model.features()], 12);
+    model.gradients(Input { values: &values, batch: 2, frames }, &[0, 1], Margin { scale: 32.0, margin: 0.2, easy: false }).unwrap();
+    let gradient = &model.params().all().last().unwrap().grad;
+    let length = |row: usize| gradient[row * dim..][..dim].iter().map(|g| g * g).sum::<f32>().sqrt();
+    assert!(length(0) > 0.0 && length(0) < 100.0 * length(1), "{} against {}", length(0), length(1));
+}

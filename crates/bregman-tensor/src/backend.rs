@@ -4,15 +4,24 @@
 //! method *overwrites* its output unless it says "adds". A backend may run asynchronously: only [`Backend::download`], [`Backend::read`],
 //! [`Backend::clip`] and [`Backend::all_finite`] wait.
 
-use crate::{Block, Conv, Result, View, ViewMut};
+use crate::{Block, Conv, Result, Shape, View, ViewMut};
 
 /// What a buffer is for, so that a backend can choose its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Weights, gradients of weights, statistics, duals: always f32.
     Exact,
-    /// Activations and their gradients: f32, or narrower where the backend computes in mixed precision.
-    Activation,
+    /// Activations with one position, such as embeddings and gates, and their gradients.
+    Vector,
+    /// Activations with many positions and their gradients: f32, or narrower where the backend computes in mixed precision.
+    Map,
+}
+
+impl Storage {
+    /// How an activation of this shape is stored.
+    pub fn of(shape: Shape) -> Self {
+        if shape.positions() == 1 { Self::Vector } else { Self::Map }
+    }
 }
 
 /// Where the ReLU sits around a batch norm.
@@ -115,12 +124,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
+    /// Memory that one value takes.
+    fn bytes_per_value(&self, storage: Storage) -> usize;
     /// Copies f32 values to the first `from.len()` places of an exact buffer.
     fn upload(&self, from: &[f32], to: &mut Self::Buffer) -> Result<()>;
     /// Copies the first `to.len()` values of an exact buffer back.
     fn download(&self, from: &Self::Buffer, to: &mut [f32]) -> Result<()>;
     /// Fills an activation from values in `[batch, channels, height, width]` order.
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
+    /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a signal or a height of
+    /// a one-channel map.
+    fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
     /// Brings the copies of a weight up to date; to be called after every change of its values.
@@ -154,7 +168,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()>;
-    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share.
+    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share, and is there if and
+    /// only if there was a residual.
     #[allow(clippy::too_many_arguments)]
     fn norm_backward(
         &self,
@@ -216,7 +231,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn unit_forward(&self, x: View<Self>, unit: ViewMut<Self>, lengths: &mut Self::Buffer) -> Result<()>;
     /// Gradient of [`Backend::unit_forward`]: `d` holds the unit vectors' gradient and becomes dx.
     fn unit_backward(&self, unit: View<Self>, lengths: &Self::Buffer, d: ViewMut<Self>) -> Result<()>;
-    /// `lengths[r] = ‖w[r, :]‖`
+    /// `lengths[r] = ‖w[r, :]‖`, or 1 where all of the row is 0.
     fn row_lengths(&self, w: &Self::Buffer, block: Block, lengths: &mut Self::Buffer) -> Result<()>;
     /// Margin softmax and cross-entropy, averaged over the batch. `d` holds `w · unit` (classes × batch) and becomes the loss's gradient
     /// to it; `radial[r]` becomes the factor with which `w[r, :]` must be subtracted from the weight gradient (the length of a row does

@@ -14,14 +14,15 @@ pub struct Tensor<B: Backend> {
 impl<B: Backend> Tensor<B> {
     /// Nothing yet; [`Tensor::resize`] gives it a shape.
     pub fn empty(backend: &B) -> Result<Self> {
-        Ok(Self { data: backend.alloc(0, Storage::Activation)?, shape: Shape::default(), capacity: 0 })
+        Ok(Self { data: backend.alloc(0, Storage::Map)?, shape: Shape::default(), capacity: 0 })
     }
 
     /// Gives it this shape. The values are unspecified afterwards: whoever resizes, writes.
     pub fn resize(&mut self, backend: &B, shape: Shape) -> Result<()> {
-        if shape.len() > self.capacity {
-            self.data = backend.alloc(shape.len(), Storage::Activation)?;
-            self.capacity = shape.len();
+        let bytes = Self::bytes(backend, shape);
+        if bytes > self.capacity {
+            self.data = backend.alloc(shape.len(), Storage::of(shape))?;
+            self.capacity = bytes;
         }
         self.shape = shape;
         Ok(())
@@ -32,7 +33,12 @@ impl<B: Backend> Tensor<B> {
         self.shape
     }
 
-    /// How many values fit without allocating.
+    /// Memory that a tensor of this shape takes.
+    pub fn bytes(backend: &B, shape: Shape) -> usize {
+        shape.len() * backend.bytes_per_value(Storage::of(shape))
+    }
+
+    /// How many bytes fit without allocating.
     pub fn capacity(&self) -> usize {
         self.capacity
     }

@@ -10,19 +10,18 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bregman::OptimizerState;
 use bregman::controller::LoopState;
 use bregman::optimizer::TensorState;
+use bregman::{OptimizerState, Param};
 use bregman_nn::{Checkpoint, Model};
 use bregman_speaker::Position;
-use bregman_tensor::Cpu;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::method::Method;
 use crate::schedule::LearningRate;
 use crate::selection::Selection;
-use crate::{Error, Experiment, Result, folder};
+use crate::{Device, Error, Experiment, Result, folder};
 
 /// File names in a checkpoint.
 pub(crate) const MODEL: &str = "model.safetensors";
@@ -93,11 +92,12 @@ impl Sums {
 }
 
 /// Writes the checkpoint `path`, replacing the one there as a whole.
-pub(crate) fn save(path: &Path, model: &Model<Cpu>, method: &dyn Method, state: &State, experiment: &Experiment) -> Result<()> {
+pub(crate) fn save<B: Device>(path: &Path, model: &Model<B>, method: &dyn Method<B>, state: &State, experiment: &Experiment) -> Result<()> {
+    let arrays = method.arrays(model.backend())?;
     folder::replace(path, |folder| {
         model.state()?.write(&folder.join(MODEL))?;
         let optimizer = folder.join(OPTIMIZER);
-        write_optimizer(&optimizer, method).map_err(|error| match error {
+        write_optimizer(&optimizer, method.optimizer().groups().params(), &arrays).map_err(|error| match error {
             SafeTensorError::IoError(source) => Error::io(&optimizer)(source),
             other => Error::checkpoint(&optimizer, other.to_string()),
         })?;
@@ -147,7 +147,7 @@ pub(crate) fn read_experiment(folder: &Path) -> Result<Experiment> {
 }
 
 /// Continues `model` and `method` from a checkpoint.
-pub(crate) fn restore(folder: &Path, model: &mut Model<Cpu>, method: &mut dyn Method) -> Result<State> {
+pub(crate) fn restore<B: Device>(folder: &Path, model: &mut Model<B>, method: &mut dyn Method<B>) -> Result<State> {
     let state = read_state(folder)?;
     let file = folder.join(MODEL);
     model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
@@ -155,14 +155,13 @@ pub(crate) fn restore(folder: &Path, model: &mut Model<Cpu>, method: &mut dyn Me
     let names: Vec<String> = method.optimizer().groups().params().iter().map(|param| param.name.clone()).collect();
     let tensors = read_optimizer(&file, &names)?;
     let optimizer = OptimizerState { step: state.step, lambda: state.lambda.clone(), tensors };
-    method.restore(optimizer, state.loops.clone(), model.params()).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
+    method.restore(optimizer, state.loops.clone(), model).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
     Ok(state)
 }
 
-fn write_optimizer(path: &Path, method: &dyn Method) -> std::result::Result<(), SafeTensorError> {
-    let optimizer = method.optimizer();
+fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> std::result::Result<(), SafeTensorError> {
     let mut bytes: Vec<(String, Dtype, Vec<u8>)> = Vec::new();
-    for (param, state) in optimizer.groups().params().iter().zip(&optimizer.state().tensors) {
+    for (param, state) in params.iter().zip(arrays) {
         for (array, values) in state.arrays().into_iter().filter(|(_, values)| !values.is_empty()) {
             let values = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             bytes.push((format!("{}.{array}", param.name), Dtype::F32, values));

@@ -70,6 +70,12 @@ pub enum Error {
 /// Short for this crate's results.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+impl From<bregman_tensor::Error> for Error {
+    fn from(error: bregman_tensor::Error) -> Self {
+        Self::Network(bregman_nn::Error::Device(error))
+    }
+}
+
 impl Error {
     /// What the user can do about it, where there is something.
     pub fn hint(&self) -> Option<String> {

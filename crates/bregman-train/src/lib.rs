@@ -12,6 +12,7 @@ mod average;
 mod checkpoint;
 pub mod config;
 mod data;
+mod device;
 mod error;
 mod folder;
 mod inspect;
@@ -25,6 +26,7 @@ mod trainer;
 
 pub use checkpoint::State;
 pub use config::Experiment;
+pub use device::{Device, Open, cpu};
 pub use error::{Error, Result};
 pub use inspect::Inspection;
 pub use log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};

@@ -17,15 +17,15 @@ use crate::method::{self, Method, MethodStep};
 use crate::observer::Observer;
 use crate::schedule::{LearningRate, margin_at};
 use crate::selection::{Best, Selection};
-use crate::{Error, Experiment, Result, average, folder};
+use crate::{Device, Error, Experiment, Open, Result, average, device, folder};
 
 /// An experiment in progress.
-pub struct Trainer<'a> {
+pub struct Trainer<'a, B: Device = Cpu> {
     experiment: Experiment,
     run: PathBuf,
     data: Data,
-    model: Model<Cpu>,
-    method: Box<dyn Method>,
+    model: Model<B>,
+    method: Box<dyn Method<B>>,
     state: State,
     log: Log,
     observer: &'a dyn Observer,
@@ -57,14 +57,20 @@ pub struct Outcome {
 }
 
 impl<'a> Trainer<'a> {
-    /// A new run in the folder `run`.
+    /// A new run in the folder `run`, on the CPU.
     ///
     /// # Errors
     /// A run that is there already, a corpus or settings that do not fit.
     pub fn new(experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        refuse_existing(run)?;
-        let data = Data::open(&experiment, observer.preparing())?;
-        Self::start(experiment, run, data, observer)
+        Self::new_on(device::cpu, experiment, run, observer)
+    }
+
+    /// Continues the run in the folder `run` on the CPU, see [`Trainer::resume_on`].
+    ///
+    /// # Errors
+    /// As [`Trainer::resume_on`].
+    pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        Self::resume_on(device::cpu, run, observer)
     }
 
     /// As [`Trainer::new`], on corpora that are open already instead of the recipe's.
@@ -80,33 +86,45 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         refuse_existing(run)?;
         let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(experiment, run, data, observer)
+        Self::start(device::cpu, experiment, run, data, observer)
+    }
+}
+
+impl<'a, B: Device> Trainer<'a, B> {
+    /// A new run in the folder `run`, on the device that `open` opens.
+    ///
+    /// # Errors
+    /// A run that is there already, a corpus or settings that do not fit, a device that cannot be had.
+    pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        refuse_existing(run)?;
+        let data = Data::open(&experiment, observer.preparing())?;
+        Self::start(open, experiment, run, data, observer)
     }
 
-    /// Continues the run in the folder `run` from its last checkpoint; from the beginning if it never wrote one.
+    /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if there is none.
     ///
     /// # Errors
     /// No run there, a checkpoint of another network, a corpus that changed its size.
-    pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+    pub fn resume_on(open: impl Open<B>, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
         if !run.join(CONFIG).is_file() {
             return Err(Error::checkpoint(run, "holds no run: there is nothing to resume"));
         }
         let Some(last) = folder::present(&run.join(LAST)) else {
             let experiment = checkpoint::read_experiment(run)?;
             let data = Data::open(&experiment, observer.preparing())?;
-            return Self::start(experiment, run, data, observer);
+            return Self::start(open, experiment, run, data, observer);
         };
         let experiment = checkpoint::read_experiment(&last)?;
         let data = Data::open(&experiment, observer.preparing())?;
-        let (mut model, mut method) = build(&experiment, &data)?;
+        let (mut model, mut method) = build(open, &experiment, &data)?;
         let state = checkpoint::restore(&last, &mut model, &mut *method)?;
         let log = Log::open(run, state.logged)?;
         let before = state.seconds;
         Ok(Self { experiment, run: run.to_owned(), data, model, method, state, log, observer, before, began: Instant::now() })
     }
 
-    fn start(experiment: Experiment, run: &Path, data: Data, observer: &'a dyn Observer) -> Result<Self> {
-        let (model, method) = build(&experiment, &data)?;
+    fn start(open: impl Open<B>, experiment: Experiment, run: &Path, data: Data, observer: &'a dyn Observer) -> Result<Self> {
+        let (model, method) = build(open, &experiment, &data)?;
         std::fs::create_dir_all(run).map_err(Error::io(run))?;
         let config = run.join(CONFIG);
         std::fs::write(&config, experiment.to_toml()).map_err(Error::io(&config))?;
@@ -140,7 +158,7 @@ impl<'a> Trainer<'a> {
         let mut batches = self.data.train.batches(self.state.position)?;
         while self.state.position.epoch < epochs && !self.state.finished {
             let epoch = self.state.position.epoch;
-            if self.state.position.batch == 0 && self.method.begin_epoch(epoch, self.model.params_mut())? {
+            if self.state.position.batch == 0 && self.method.begin_epoch(epoch, &mut self.model)? {
                 self.model.refresh()?;
             }
             let batch = batches.next().expect("the stream of training batches has no end")?;
@@ -195,7 +213,7 @@ impl<'a> Trainer<'a> {
         }
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, self.model.params_mut(), lr) {
+        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, &mut self.model, lr) {
             Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => return Err(self.not_finite(error.to_string())),
             result => result?,
         };
@@ -361,17 +379,17 @@ fn refuse_existing(run: &Path) -> Result<()> {
     if run.join(CONFIG).exists() || folder::present(&run.join(LAST)).is_some() { Err(Error::Exists(run.to_owned())) } else { Ok(()) }
 }
 
-fn build(experiment: &Experiment, data: &Data) -> Result<(Model<Cpu>, Box<dyn Method>)> {
+fn build<B: Device>(open: impl Open<B>, experiment: &Experiment, data: &Data) -> Result<(Model<B>, Box<dyn Method<B>>)> {
     let architecture = experiment.model.architecture(experiment.data.features.bins);
-    let cpu = Cpu::with_precision(experiment.train.precision.into());
-    let mut model = Model::new(cpu, &architecture, Some(data.classes), experiment.seed)?;
+    let device = open(experiment.train.precision)?;
+    let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
     let method = method::build(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
     Ok((model, method))
 }
 
 /// Every weight tensor.
-fn layers(method: &dyn Method) -> Vec<LayerRecord> {
+fn layers<B: Device>(method: &dyn Method<B>) -> Vec<LayerRecord> {
     let optimizer = method.optimizer();
     let weights = optimizer.groups().params().iter().zip(optimizer.stats()).filter(|(param, _)| param.role.is_weight());
     weights

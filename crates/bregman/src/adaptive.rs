@@ -3,7 +3,7 @@
 use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
 use crate::error::{Error, Result};
 use crate::groups::Groups;
-use crate::optimizer::{Optimizer, OptimizerState, Rule};
+use crate::optimizer::{Engine, Host, Optimizer, OptimizerState, Rule};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,14 +55,22 @@ impl AdaptiveOptimizer {
     where
         T: AsRef<[f32]> + AsMut<[f32]>,
     {
+        self.step_on(&mut Host { theta, grads }, tau)
+    }
+
+    /// As [`AdaptiveOptimizer::step`], on arrays that an engine keeps.
+    ///
+    /// # Errors
+    /// As [`AdaptiveOptimizer::step`].
+    pub fn step_on(&mut self, engine: &mut impl Engine, tau: f64) -> Result<StepReport> {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
-        self.optimizer.step(theta, grads, tau)?;
+        engine.step(&mut self.optimizer, tau)?;
         let step = self.optimizer.state().step;
-        if self.controller.update(step, self.optimizer.stats(), self.optimizer.duals())? {
-            self.optimizer.set_lambda(self.controller.lambda(), theta)?;
+        if engine.control(&self.optimizer, &mut self.controller)? {
+            engine.set_lambda(&mut self.optimizer, self.controller.lambda())?;
             if self.controller.config().law.needs_duals() {
-                self.optimizer.reproject(theta)?; // λ was computed for the duals as they are: so are the weights
+                engine.reproject(&mut self.optimizer)?; // λ was computed for the duals as they are: so are the weights
             }
         }
         Ok(StepReport {
@@ -75,6 +83,11 @@ impl AdaptiveOptimizer {
     /// The optimizer.
     pub fn optimizer(&self) -> &Optimizer {
         &self.optimizer
+    }
+
+    /// The optimizer, to move its arrays to an engine and back.
+    pub fn optimizer_mut(&mut self) -> &mut Optimizer {
+        &mut self.optimizer
     }
 
     /// The controller.

@@ -109,6 +109,13 @@ pub enum Error {
     #[error("the quantile controller needs the duals of LinBreg or AdaBreg")]
     NoDuals,
 
+    /// A device that keeps the arrays refused.
+    #[error("{problem}")]
+    Engine {
+        /// What it said.
+        problem: String,
+    },
+
     /// Something that needs another kind of optimizer.
     #[error("{what} needs {needs}, the optimizer is {optimizer}")]
     Unsupported {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bregman_train::{Ending, Experiment, Outcome, Trainer};
-use clap::ValueEnum;
+use bregman_train::{Device, Ending, Experiment, Open, Outcome, Trainer};
 use serde::Serialize;
 
+use crate::device::{DeviceName, Place};
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::provenance::Provenance;
@@ -37,34 +37,33 @@ pub(crate) struct Args {
     /// Continue the run in --out where it stopped; start it if there is none
     #[arg(long)]
     resume: bool,
-    /// Where to compute
-    #[arg(long, value_enum, default_value = "cpu")]
-    device: Device,
+    /// Where to compute: cpu, cuda, cuda:N (GPU number N), or auto (a GPU where there is one)
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: DeviceName,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Device {
-    Cpu,
-    Cuda,
+pub(crate) fn run(args: Args) -> crate::Outcome {
+    match args.device.resolve()? {
+        Place::Cpu => run_on(bregman_train::cpu, args),
+        #[cfg(feature = "cuda")]
+        Place::Cuda(ordinal) => run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args),
+    }
 }
 
-pub(crate) fn run(args: Args) -> crate::Outcome {
-    if args.device == Device::Cuda {
-        return Err(Failure::mistake("--device cuda: this build has no CUDA backend", "train with --device cpu"));
-    }
+fn run_on<B: Device>(open: impl Open<B>, args: Args) -> crate::Outcome {
     let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
     let experiment = Experiment::read(&args.recipe, &args.settings)?;
     let stop = stop_on_ctrl_c()?;
     let watch = Watch::new(&experiment.method.title());
     let trainer = if args.resume && out.join("config.toml").is_file() {
-        let trainer = Trainer::resume(&out, &watch)?;
+        let trainer = Trainer::resume_on(open, &out, &watch)?;
         refuse_another(&experiment, trainer.experiment(), &out)?;
         trainer
     } else {
-        let trainer = Trainer::new(experiment.clone(), &out, &watch)?;
+        let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
         Provenance::save(&out);
         trainer
     };

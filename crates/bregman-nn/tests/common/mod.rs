@@ -3,7 +3,7 @@
 
 pub(crate) use bregman_golden::{dir, json};
 use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, Model, ResNetConfig, Values};
-use bregman_tensor::Cpu;
+use bregman_tensor::Backend;
 use serde_json::Value;
 
 pub(crate) fn tensors(name: &str) -> Checkpoint {
@@ -54,8 +54,8 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
     }
 }
 
-pub(crate) fn load(case: &Value, weights: &Checkpoint) -> Model<Cpu> {
-    let mut model = Model::new(Cpu::new(), &architecture(case), None, 0).unwrap();
+pub(crate) fn load<B: Backend>(backend: B, case: &Value, weights: &Checkpoint) -> Model<B> {
+    let mut model = Model::new(backend, &architecture(case), None, 0).unwrap();
     model.load(weights).unwrap();
     model
 }

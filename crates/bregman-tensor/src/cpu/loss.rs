@@ -28,10 +28,12 @@ pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut
     }
 }
 
-/// `lengths[r] = ‖w[r, :]‖`
+/// `lengths[r] = ‖w[r, :]‖`, and 1 for a row without a live weight: its cosines are 0, and a gradient divided by a tiny length would throw
+/// it far out at the first step.
 pub(super) fn row_lengths(w: &[f32], block: Block, lengths: &mut [f32]) {
     lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
-        *length = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt().max(SHORTEST);
+        let norm = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt();
+        *length = if norm == 0.0 { 1.0 } else { norm.max(SHORTEST) };
     });
 }
 

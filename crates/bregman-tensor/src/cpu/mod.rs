@@ -79,6 +79,10 @@ impl Backend for Cpu {
         Ok(Buffer::zeros(len))
     }
 
+    fn bytes_per_value(&self, _: Storage) -> usize {
+        size_of::<f32>()
+    }
+
     fn upload(&self, from: &[f32], to: &mut Buffer) -> Result<()> {
         let (expected, got) = (to.len(), from.len());
         to.get_mut(..got).ok_or(Error::Length { what: "upload", expected, got })?.copy_from_slice(from);
@@ -94,6 +98,12 @@ impl Backend for Cpu {
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
         check_length("write", to.shape.len(), from.len())?;
         pointwise::swap_leading_axes(from, to.shape.batch, to.shape.channels, to.slice());
+        Ok(())
+    }
+
+    fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        check_length("write", to.shape.len(), from.len())?;
+        pointwise::transpose_items(from, to.shape, to.slice());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::Buffer;
 use super::math::{SERIAL, sigmoid, simd, sum};
-use crate::Activation;
+use crate::{Activation, Shape};
 
 /// Values per task.
 const CHUNK: usize = SERIAL;
@@ -56,6 +56,19 @@ pub(super) fn swap_leading_axes(from: &[f32], first: usize, second: usize, to: &
         for j in 0..second {
             to[(j * first + i) * rest..][..rest].copy_from_slice(&from[(i * second + j) * rest..][..rest]);
         }
+    }
+}
+
+/// `[batch, width, features]` → `[channels, batch, height, width]`, where channels · height are the features, one of the two being 1.
+pub(super) fn transpose_items(from: &[f32], shape: Shape, to: &mut [f32]) {
+    let Shape { channels, batch, height, width } = shape;
+    assert!(channels == 1 || height == 1, "frames of {shape:?}");
+    let features = channels * height;
+    // a signal's features lie a whole batch apart, a map's only a row
+    let (item_stride, feature_stride) = if height == 1 { (width, batch * width) } else { (height * width, width) };
+    for (index, frame) in from.chunks_exact(features).enumerate() {
+        let start = index / width * item_stride + index % width;
+        frame.iter().enumerate().for_each(|(feature, &value)| to[start + feature * feature_stride] = value);
     }
 }
 

@@ -88,6 +88,8 @@ pub enum PrecisionKind {
     /// Single precision.
     #[default]
     F32,
+    /// Single precision in memory, 10 bits of mantissa in products: on GPUs; a CPU computes in f32.
+    Tf32,
     /// Operands in bf16, sums in f32.
     Bf16,
 }
@@ -95,7 +97,18 @@ pub enum PrecisionKind {
 impl From<PrecisionKind> for Precision {
     fn from(kind: PrecisionKind) -> Self {
         match kind {
+            PrecisionKind::F32 | PrecisionKind::Tf32 => Self::F32,
+            PrecisionKind::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<PrecisionKind> for bregman_tensor::cuda::Precision {
+    fn from(kind: PrecisionKind) -> Self {
+        match kind {
             PrecisionKind::F32 => Self::F32,
+            PrecisionKind::Tf32 => Self::Tf32,
             PrecisionKind::Bf16 => Self::Bf16,
         }
     }

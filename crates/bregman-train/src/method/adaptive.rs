@@ -1,45 +1,50 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
 use bregman::controller::LoopState;
+use bregman::optimizer::TensorState;
 use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
-use bregman_nn::Params;
-use bregman_tensor::Cpu;
+use bregman_nn::Model;
 
 use super::{Method, MethodStep, describe, start_sparse, weights};
-use crate::Result;
 use crate::config::{self, AdaptiveConfig};
+use crate::{Device, Result};
 
 /// A loop swings if the sparsity crosses its target more often than once in so many updates.
 const SWINGING: u64 = 8;
 
-pub(super) struct Adaptive(AdaptiveOptimizer);
+pub(super) struct Adaptive<B: Device> {
+    optimizer: AdaptiveOptimizer,
+    arrays: B::Arrays,
+}
 
-impl Adaptive {
-    pub(super) fn new(config: &AdaptiveConfig, params: &mut Params<Cpu>, total: u64, lr: f64, seed: u64) -> Result<Self> {
-        let groups = config::groups(describe(params), &config.groups, config.general_rule())?;
-        start_sparse(&groups, config.survivors, params, seed)?;
-        Ok(Self(AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total, lr), &weights(params))?))
+impl<B: Device> Adaptive<B> {
+    pub(super) fn new(config: &AdaptiveConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Self> {
+        let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
+        let weights = start_sparse(&groups, config.survivors, model, seed)?;
+        let mut optimizer = AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total, lr), &weights)?;
+        let arrays = model.backend().place(optimizer.optimizer_mut())?;
+        Ok(Self { optimizer, arrays })
     }
 }
 
-impl Method for Adaptive {
-    fn begin_epoch(&mut self, _: u64, _: &mut Params<Cpu>) -> Result<bool> {
+impl<B: Device> Method<B> for Adaptive<B> {
+    fn begin_epoch(&mut self, _: u64, _: &mut Model<B>) -> Result<bool> {
         Ok(false)
     }
 
-    fn step(&mut self, _: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
-        let (mut values, gradients) = params.values_and_gradients();
-        let report = self.0.step(&mut values, &gradients, lr)?;
+    fn step(&mut self, _: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+        let (device, params) = model.parts_mut();
+        let report = self.optimizer.step_on(&mut device.engine(params, &mut self.arrays), lr)?;
         Ok(MethodStep { lambda: Some(report.lambda), sparsity: report.sparsity, target: Some(report.target) })
     }
 
     fn optimizer(&self) -> &Optimizer {
-        self.0.optimizer()
+        self.optimizer.optimizer()
     }
 
     fn unrest(&self) -> Option<String> {
-        let updates = self.0.optimizer().state().step / self.0.controller().config().period;
-        let crossings = self.loops().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
+        let updates = self.optimizer.optimizer().state().step / self.optimizer.controller().config().period;
+        let crossings = self.optimizer.controller().state().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
         let advice = "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
         (SWINGING * crossings > updates).then(|| {
             format!("λ swings: the sparsity crossed its target {crossings} times in {updates} updates without coming to rest; {advice}")
@@ -47,10 +52,18 @@ impl Method for Adaptive {
     }
 
     fn loops(&self) -> &[LoopState] {
-        self.0.controller().state()
+        self.optimizer.controller().state()
     }
 
-    fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, params: &Params<Cpu>) -> Result<()> {
-        Ok(self.0.restore(optimizer, loops, &weights(params))?)
+    fn arrays(&self, device: &B) -> Result<Vec<TensorState>> {
+        device.fetch(self.optimizer.optimizer(), &self.arrays)
+    }
+
+    fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()> {
+        let arrays = model.backend().fetch(self.optimizer.optimizer(), &self.arrays)?;
+        self.optimizer.optimizer_mut().give_arrays(arrays); // what the saved ones are compared with
+        self.optimizer.restore(optimizer, loops, &weights(model)?)?;
+        self.arrays = model.backend().place(self.optimizer.optimizer_mut())?;
+        Ok(())
     }
 }

@@ -11,12 +11,13 @@ mod plain;
 mod pruned;
 
 use bregman::controller::LoopState;
+use bregman::optimizer::TensorState;
 use bregman::{Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity};
 use bregman_nn::{Model, Params};
-use bregman_tensor::Cpu;
+use bregman_tensor::Backend;
 
-use crate::Result;
 use crate::config::MethodConfig;
+use crate::{Device, Result};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,18 +31,18 @@ pub struct MethodStep {
 }
 
 /// A way to train: takes gradients, moves weights, keeps count of the zeros.
-pub trait Method: Send {
+pub trait Method<B: Device>: Send {
     /// Before the first step of an epoch, counted from 0; tells whether it changed weights.
     ///
     /// # Errors
     /// Whatever the method refuses.
-    fn begin_epoch(&mut self, epoch: u64, params: &mut Params<Cpu>) -> Result<bool>;
+    fn begin_epoch(&mut self, epoch: u64, model: &mut Model<B>) -> Result<bool>;
 
-    /// One step of an epoch, counted from 0, with learning rate `lr`, from the gradients in `params`.
+    /// One step of an epoch, counted from 0, with learning rate `lr`, from the gradients in `model`.
     ///
     /// # Errors
     /// A gradient that is not finite.
-    fn step(&mut self, epoch: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep>;
+    fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep>;
 
     /// The optimizer with its state and statistics.
     fn optimizer(&self) -> &Optimizer;
@@ -56,11 +57,17 @@ pub trait Method: Send {
         &[]
     }
 
-    /// Continues from saved states; the weights are those of `params`.
+    /// The optimizer's arrays, wherever the device keeps them, to be saved.
+    ///
+    /// # Errors
+    /// A lost device.
+    fn arrays(&self, device: &B) -> Result<Vec<TensorState>>;
+
+    /// Continues from saved states; the weights are those of `model`.
     ///
     /// # Errors
     /// States of another network or method.
-    fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, params: &Params<Cpu>) -> Result<()>;
+    fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()>;
 
     /// The sparsity of the weights now.
     fn sparsity(&self) -> f64 {
@@ -69,20 +76,20 @@ pub trait Method: Send {
 }
 
 /// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the method wants that.
-pub(crate) fn build(config: &MethodConfig, model: &mut Model<Cpu>, total: u64, lr: f64, seed: u64) -> Result<Box<dyn Method>> {
-    let method: Box<dyn Method> = match config {
-        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model.params_mut(), total, lr, seed)?),
-        MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model.params_mut(), seed)?),
-        MethodConfig::Dense(config) => Box::new(plain::Plain::dense(config, model.params_mut())?),
-        MethodConfig::Gradual(config) => Box::new(pruned::Pruned::gradual(config, model.params_mut())?),
-        MethodConfig::OneShot(config) => Box::new(pruned::Pruned::one_shot(config, model.params_mut())?),
+pub(crate) fn build<B: Device>(config: &MethodConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Box<dyn Method<B>>> {
+    let method: Box<dyn Method<B>> = match config {
+        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model, total, lr, seed)?),
+        MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model, seed)?),
+        MethodConfig::Dense(config) => Box::new(plain::Plain::dense(config, model)?),
+        MethodConfig::Gradual(config) => Box::new(pruned::Pruned::gradual(config, model)?),
+        MethodConfig::OneShot(config) => Box::new(pruned::Pruned::one_shot(config, model)?),
     };
     model.refresh()?;
     Ok(method)
 }
 
 /// What the method knows of a network's parameters.
-pub(crate) fn describe(params: &Params<Cpu>) -> Vec<Param> {
+pub(crate) fn describe<B: Backend>(params: &Params<B>) -> Vec<Param> {
     let role = |role| match role {
         bregman_nn::Role::ConvWeight => Role::ConvWeight,
         bregman_nn::Role::LinearWeight => Role::LinearWeight,
@@ -93,11 +100,26 @@ pub(crate) fn describe(params: &Params<Cpu>) -> Vec<Param> {
     params.all().iter().map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role))).collect()
 }
 
-fn weights(params: &Params<Cpu>) -> Vec<&[f32]> {
-    params.all().iter().map(|parameter| &*parameter.value).collect()
+/// Copies of all weights.
+fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
+    let read = |parameter: &bregman_nn::Parameter<B>| {
+        let mut values = vec![0.0; parameter.count()];
+        model.backend().download(&parameter.value, &mut values)?;
+        Ok(values)
+    };
+    model.params().all().iter().map(read).collect()
 }
 
-/// Masks the initial weights of every penalised tensor.
-fn start_sparse(groups: &Groups, survivors: bregman::Survivors, params: &mut Params<Cpu>, seed: u64) -> Result<()> {
-    Ok(bregman::sparse_init(groups, &mut params.values_and_gradients().0, survivors, seed)?)
+/// Replaces the weights; the caller refreshes the model.
+fn set_weights<B: Backend>(model: &mut Model<B>, weights: &[Vec<f32>]) -> Result<()> {
+    let (device, params) = model.parts_mut();
+    params.all_mut().iter_mut().zip(weights).try_for_each(|(parameter, values)| Ok(device.upload(values, &mut parameter.value)?))
+}
+
+/// Masks the initial weights of every penalised tensor, and returns all of them.
+fn start_sparse<B: Backend>(groups: &Groups, survivors: bregman::Survivors, model: &mut Model<B>, seed: u64) -> Result<Vec<Vec<f32>>> {
+    let mut weights = weights(model)?;
+    bregman::sparse_init(groups, &mut weights, survivors, seed)?;
+    set_weights(model, &weights)?;
+    Ok(weights)
 }

@@ -4,13 +4,13 @@
 //! One-shot: the whole share at once, at initialisation or before a later epoch. Weights that died stay dead.
 
 use bregman::controller::LoopState;
+use bregman::optimizer::{Engine, TensorState};
 use bregman::{GroupRule, Groups, Optimizer, OptimizerState, Pruning, Ramp, Rule, Shape};
-use bregman_nn::Params;
-use bregman_tensor::Cpu;
+use bregman_nn::Model;
 
-use super::{Method, MethodStep, describe, weights};
-use crate::Result;
+use super::{Method, MethodStep, describe, set_weights, weights};
 use crate::config::{GradualConfig, OneShotConfig};
+use crate::{Device, Result};
 
 /// When how much is pruned.
 enum Timing {
@@ -18,29 +18,31 @@ enum Timing {
     Once(u64),
 }
 
-pub(super) struct Pruned {
+pub(super) struct Pruned<B: Device> {
     optimizer: Optimizer,
+    arrays: B::Arrays,
     pruning: Pruning,
     timing: Timing,
     target: f64,
 }
 
-impl Pruned {
-    pub(super) fn gradual(config: &GradualConfig, params: &mut Params<Cpu>) -> Result<Self> {
+impl<B: Device> Pruned<B> {
+    pub(super) fn gradual(config: &GradualConfig, model: &mut Model<B>) -> Result<Self> {
         let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: config.epochs };
         let pruning = Pruning { structure: config.structure, layers: config.layers.clone() };
-        Self::new(config.optimizer, pruning, Timing::Gradual(ramp), config.target, params)
+        Self::new(config.optimizer, pruning, Timing::Gradual(ramp), config.target, model)
     }
 
-    pub(super) fn one_shot(config: &OneShotConfig, params: &mut Params<Cpu>) -> Result<Self> {
+    pub(super) fn one_shot(config: &OneShotConfig, model: &mut Model<B>) -> Result<Self> {
         let pruning = Pruning { structure: config.structure, layers: config.layers.clone() };
-        Self::new(config.optimizer, pruning, Timing::Once(config.at), config.target, params)
+        Self::new(config.optimizer, pruning, Timing::Once(config.at), config.target, model)
     }
 
-    fn new(rule: Rule, pruning: Pruning, timing: Timing, target: f64, params: &mut Params<Cpu>) -> Result<Self> {
-        let groups = Groups::resolve(describe(params), vec![GroupRule::dense()])?;
-        let optimizer = Optimizer::new(rule, groups, 1.0, &weights(params))?;
-        Ok(Self { optimizer, pruning, timing, target })
+    fn new(rule: Rule, pruning: Pruning, timing: Timing, target: f64, model: &mut Model<B>) -> Result<Self> {
+        let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
+        let mut optimizer = Optimizer::new(rule, groups, 1.0, &weights(model)?)?;
+        let arrays = model.backend().place(&mut optimizer)?;
+        Ok(Self { optimizer, arrays, pruning, timing, target })
     }
 
     /// The share that is dead during an epoch.
@@ -58,8 +60,8 @@ impl Pruned {
     }
 }
 
-impl Method for Pruned {
-    fn begin_epoch(&mut self, epoch: u64, params: &mut Params<Cpu>) -> Result<bool> {
+impl<B: Device> Method<B> for Pruned<B> {
+    fn begin_epoch(&mut self, epoch: u64, model: &mut Model<B>) -> Result<bool> {
         let share = self.share(epoch);
         let before = epoch.checked_sub(1).map_or(0.0, |before| self.share(before));
         if share == before {
@@ -67,20 +69,23 @@ impl Method for Pruned {
         }
         let described = self.optimizer.groups().params().to_vec();
         let chosen: Vec<usize> = (0..described.len()).filter(|&tensor| described[tensor].role.is_weight()).collect();
-        let theta = weights(params);
-        let layers: Vec<_> = chosen.iter().map(|&tensor| (&described[tensor], theta[tensor])).collect();
+        let mut theta = weights(model)?;
+        let layers: Vec<_> = chosen.iter().map(|&tensor| (&described[tensor], &*theta[tensor])).collect();
         let masks = self.pruning.masks(&layers, share)?;
+        let arrays = model.backend().fetch(&self.optimizer, &self.arrays)?;
+        self.optimizer.give_arrays(arrays);
         for (tensor, mask) in chosen.into_iter().zip(masks) {
-            let value = &mut params.all_mut()[tensor].value;
-            value.iter_mut().zip(&mask).filter(|(_, lives)| !**lives).for_each(|(weight, _)| *weight = 0.0);
+            theta[tensor].iter_mut().zip(&mask).filter(|(_, lives)| !**lives).for_each(|(weight, _)| *weight = 0.0);
             self.optimizer.set_mask(tensor, mask)?;
         }
+        set_weights(model, &theta)?;
+        self.arrays = model.backend().place(&mut self.optimizer)?;
         Ok(true)
     }
 
-    fn step(&mut self, epoch: u64, params: &mut Params<Cpu>, lr: f64) -> Result<MethodStep> {
-        let (mut values, gradients) = params.values_and_gradients();
-        self.optimizer.step(&mut values, &gradients, lr)?;
+    fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+        let (device, params) = model.parts_mut();
+        device.engine(params, &mut self.arrays).step(&mut self.optimizer, lr)?;
         Ok(MethodStep { lambda: None, sparsity: self.sparsity(), target: Some(self.share(epoch)) })
     }
 
@@ -88,7 +93,15 @@ impl Method for Pruned {
         &self.optimizer
     }
 
-    fn restore(&mut self, optimizer: OptimizerState, _: Vec<LoopState>, params: &Params<Cpu>) -> Result<()> {
-        Ok(self.optimizer.restore(optimizer, &weights(params))?)
+    fn arrays(&self, device: &B) -> Result<Vec<TensorState>> {
+        device.fetch(&self.optimizer, &self.arrays)
+    }
+
+    fn restore(&mut self, optimizer: OptimizerState, _: Vec<LoopState>, model: &Model<B>) -> Result<()> {
+        let arrays = model.backend().fetch(&self.optimizer, &self.arrays)?;
+        self.optimizer.give_arrays(arrays); // what the saved ones are compared with
+        self.optimizer.restore(optimizer, &weights(model)?)?;
+        self.arrays = model.backend().place(&mut self.optimizer)?;
+        Ok(())
     }
 }

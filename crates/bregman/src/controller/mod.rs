@@ -140,8 +140,7 @@ impl Controller {
     /// # Errors
     /// A law that needs duals with an optimizer that has none.
     pub fn update(&mut self, step: u64, stats: &[TensorStats], duals: Option<&dyn Duals>) -> Result<bool> {
-        let warming_up = step <= self.config.warmup && self.config.warmup > 0;
-        if warming_up || !step.is_multiple_of(self.config.period) {
+        if !self.is_due(step) {
             return Ok(false);
         }
         let targets = self.targets(step)?;
@@ -152,6 +151,12 @@ impl Controller {
         }
         self.spread();
         Ok(self.loops.iter().zip(before).any(|(state, before)| state.lambda != before))
+    }
+
+    /// Whether λ moves after step `step`.
+    pub fn is_due(&self, step: u64) -> bool {
+        let warming_up = step <= self.config.warmup && self.config.warmup > 0;
+        !warming_up && step.is_multiple_of(self.config.period)
     }
 
     /// λ of every tensor of the network, before its λ-scale.

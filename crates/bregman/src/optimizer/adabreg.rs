@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Variant;
 use super::adamw::{AdamStep, Moments};
+use super::engine::Motion;
 use super::pass::{Block, Update};
 use crate::error::{Result, require};
 
@@ -65,6 +66,12 @@ impl AdaBreg {
 
 #[derive(Clone, Copy)]
 pub(super) struct AdaBregUpdate(AdamStep);
+
+impl AdaBregUpdate {
+    pub(super) fn motion(self) -> Motion {
+        self.0.motion()
+    }
+}
 
 impl Update for AdaBregUpdate {
     #[inline(always)]

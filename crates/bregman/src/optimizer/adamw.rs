@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::engine::Motion;
 use super::pass::{Block, Update};
 use crate::error::{Result, require};
 
@@ -47,6 +48,12 @@ impl AdamW {
 
 #[derive(Clone, Copy)]
 pub(super) struct AdamWUpdate(AdamStep);
+
+impl AdamWUpdate {
+    pub(super) fn motion(self) -> Motion {
+        self.0.motion()
+    }
+}
 
 impl Update for AdamWUpdate {
     #[inline(always)]
@@ -107,6 +114,17 @@ pub(super) struct AdamStep {
 }
 
 impl AdamStep {
+    pub(super) fn motion(self) -> Motion {
+        Motion::Adam {
+            beta: [self.beta1, self.beta2],
+            fresh: [self.fresh1, self.fresh2],
+            eps: self.eps,
+            per_root: self.per_root,
+            rate: self.rate,
+            keep: self.keep,
+        }
+    }
+
     /// Updates the moments and returns the next x.
     #[inline(always)]
     pub(super) fn next(self, x: f32, m: &mut f32, v: &mut f32, g: f32) -> f32 {

@@ -11,6 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Variant;
+use super::engine::Motion;
 use super::pass::{Block, Update};
 use crate::error::{Result, require};
 
@@ -55,6 +56,12 @@ pub(super) struct LinBregUpdate {
     mu: f32,
     /// (1 − μ)·τ
     fresh: f32,
+}
+
+impl LinBregUpdate {
+    pub(super) fn motion(self) -> Motion {
+        Motion::LinBreg { tau: self.tau, mu: self.mu, fresh: self.fresh }
+    }
 }
 
 impl Update for LinBregUpdate {

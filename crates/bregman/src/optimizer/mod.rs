@@ -6,6 +6,7 @@
 mod adabreg;
 mod adamw;
 mod duals;
+mod engine;
 mod linbreg;
 mod pass;
 mod prox_sgd;
@@ -16,6 +17,7 @@ mod state;
 pub use adabreg::AdaBreg;
 pub use adamw::AdamW;
 pub use duals::Duals;
+pub use engine::{Counted, Engine, Host, Motion, Plan};
 pub use linbreg::LinBreg;
 pub use prox_sgd::ProxSgd;
 pub use rule::{Rule, Variant};

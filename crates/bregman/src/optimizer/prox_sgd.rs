@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::engine::Motion;
 use super::pass::{Block, Update};
 
 /// Proximal SGD has no settings of its own.
@@ -19,6 +20,12 @@ impl ProxSgd {
 
 #[derive(Clone, Copy)]
 pub(super) struct ProxSgdUpdate(f32);
+
+impl ProxSgdUpdate {
+    pub(super) fn motion(self) -> Motion {
+        Motion::Sgd { tau: self.0, mu: 0.0, decay: 0.0, of_g: 1.0, of_m: 0.0 }
+    }
+}
 
 impl Update for ProxSgdUpdate {
     #[inline(always)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adabreg::AdaBreg;
 use super::adamw::AdamW;
+use super::engine::Motion;
 use super::linbreg::LinBreg;
 use super::prox_sgd::ProxSgd;
 use super::sgd::Sgd;
@@ -42,6 +43,17 @@ pub enum Variant {
 }
 
 impl Rule {
+    /// The numbers of step `step` (counted from 1) with learning rate `tau`.
+    pub(super) fn motion(&self, step: u64, tau: f64) -> Motion {
+        match self {
+            Rule::LinBreg(rule) => rule.at(tau).motion(),
+            Rule::AdaBreg(rule) => rule.at(step, tau).motion(),
+            Rule::ProxSgd(rule) => rule.at(tau).motion(),
+            Rule::Sgd(rule) => rule.at(tau).motion(),
+            Rule::AdamW(rule) => rule.at(step, tau).motion(),
+        }
+    }
+
     /// Name for messages and tables.
     pub fn name(&self) -> &'static str {
         match self {
@@ -72,7 +84,7 @@ impl Rule {
     }
 
     /// δ and the variant, for the optimizers that keep a dual.
-    pub(super) fn mirror(&self) -> Option<(f64, Variant)> {
+    pub fn mirror(&self) -> Option<(f64, Variant)> {
         match self {
             Rule::LinBreg(rule) => Some((rule.delta, rule.variant)),
             Rule::AdaBreg(rule) => Some((rule.delta, rule.variant)),

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::engine::Motion;
 use super::pass::{Block, Update};
 use crate::error::{Result, require};
 
@@ -55,6 +56,13 @@ pub(super) struct SgdUpdate {
     decay: f32,
     of_g: f32,
     of_m: f32,
+}
+
+impl SgdUpdate {
+    pub(super) fn motion(self) -> Motion {
+        let Self { tau, mu, decay, of_g, of_m } = self;
+        Motion::Sgd { tau, mu, decay, of_g, of_m }
+    }
 }
 
 impl Update for SgdUpdate {

@@ -1,0 +1,109 @@
+//! The step on a GPU, against PyTorch on the same GPU: `CARGO_FEATURES=cuda bench/run train_step --device cuda [ecapa|resnet34] [bf16] [ours]`.
+
+use std::time::Instant;
+
+use bregman::optimizer::Engine;
+use bregman::{AdaBreg, Optimizer, Rule};
+use bregman_bench::{peer, ratio, table};
+use bregman_nn::{Input, Model, Rng};
+use bregman_tensor::cuda::{Cuda, Precision};
+use bregman_tensor::{Backend, Margin};
+use bregman_train::Device;
+
+use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
+
+const FRAMES: usize = 300;
+
+/// Milliseconds of forward and backward, of the optimizer with its counts, and of the whole step; gigabytes in use.
+struct Measured {
+    gradients: f64,
+    optimizer: f64,
+    step: f64,
+    gigabytes: f64,
+}
+
+fn batch(network: &str) -> usize {
+    if network == "ecapa" { 256 } else { 128 }
+}
+
+pub(super) fn compare(chosen: &[&str]) {
+    let wanted = |network: &&str| chosen.contains(network) || !NETWORKS.iter().any(|name| chosen.contains(name));
+    for network in NETWORKS.into_iter().filter(wanted) {
+        let mut rows = Vec::new();
+        let mut row = |label: &str, m: &Measured| {
+            let number = |value: f64| format!("{value:.2}");
+            rows.push(vec![label.to_owned(), number(m.gradients), number(m.optimizer), number(m.step), format!("{:.1}", m.gigabytes)]);
+        };
+        let mut precisions = vec![("bregman f32", Precision::F32), ("bregman tf32", Precision::Tf32), ("bregman bf16", Precision::Bf16)];
+        precisions.retain(|(label, _)| label.ends_with("bf16") || !chosen.contains(&"bf16"));
+        let mut ours = None;
+        for (label, precision) in precisions {
+            let measured = measure(network, precision);
+            row(label, &measured);
+            ours = Some(measured);
+        }
+        let mut ratios = Vec::new();
+        if !chosen.contains(&"ours") {
+            let theirs = peer("train_step", &[network, "cuda", "0", &batch(network).to_string(), &FRAMES.to_string(), "20"]);
+            let (ours, mut best) = (ours.expect("bf16 was measured last"), f64::INFINITY);
+            for (label, result) in theirs.as_object().expect("a table") {
+                let value = |key: &str| result[key].as_f64().expect("a number");
+                let measured =
+                    Measured { gradients: value("gradients"), optimizer: value("optimizer"), step: value("step"), gigabytes: value("gb") };
+                row(&format!("PyTorch {label}"), &measured);
+                if measured.step < best {
+                    best = measured.step;
+                    ratios = vec![
+                        (format!("{network}-cuda-bf16"), ours.step, measured.step),
+                        (format!("{network}-cuda-gradients"), ours.gradients, measured.gradients),
+                        (format!("{network}-cuda-optimizer"), ours.optimizer, measured.optimizer),
+                        (format!("{network}-cuda-memory"), ours.gigabytes, measured.gigabytes),
+                    ];
+                }
+            }
+        }
+        println!("\n{network}, {} × {FRAMES} frames, {CLASSES} classes, milliseconds", batch(network));
+        table(&["", "forward + backward", "AdaBreg + count", "step", "GB"], &rows);
+        ratios.iter().for_each(|(name, ours, theirs)| ratio(name, *ours, *theirs));
+    }
+}
+
+fn measure(network: &str, precision: Precision) -> Measured {
+    let cuda = Cuda::open(0, precision).expect("a GPU");
+    let before = cuda.memory_in_use().expect("memory");
+    let mut model = Model::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
+    let weights: Vec<Vec<f32>> = (model.params().all().iter())
+        .map(|parameter| {
+            let mut values = vec![0.0; parameter.count()];
+            model.backend().download(&parameter.value, &mut values).expect("weights");
+            values
+        })
+        .collect();
+    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups(model.params()), 1e-4, &weights).expect("an optimizer");
+    let mut arrays = Device::place(model.backend(), &mut optimizer).expect("memory");
+    let mut rng = Rng::new(1);
+    let batch = batch(network);
+    let values: Vec<f32> = (0..batch * FRAMES * FEATURES).map(|_| rng.uniform(1.7)).collect();
+    let labels: Vec<usize> = (0..batch).map(|item| item * 23 % CLASSES).collect();
+    let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
+    let repeats = if precision == Precision::Bf16 { 20 } else { 5 };
+    let mut times = Vec::new();
+    for _ in 0..3 + repeats {
+        let start = Instant::now();
+        model.gradients(Input { values: &values, batch, frames: FRAMES }, &labels, margin).expect("a pass");
+        let between = start.elapsed();
+        let (cuda, params) = model.parts_mut();
+        cuda.engine(params, &mut arrays).step(&mut optimizer, 1e-3).expect("a step");
+        let counted = start.elapsed();
+        model.refresh().expect("a refresh");
+        model.backend().synchronize().expect("the device");
+        times.push([between.as_secs_f64(), (counted - between).as_secs_f64(), start.elapsed().as_secs_f64()].map(|s| 1e3 * s));
+    }
+    let median = |part: usize| {
+        let mut values: Vec<f64> = times[3..].iter().map(|times| times[part]).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let gigabytes = (model.backend().memory_in_use().expect("memory") - before) as f64 / 1e9;
+    Measured { gradients: median(0), optimizer: median(1), step: median(2), gigabytes }
+}

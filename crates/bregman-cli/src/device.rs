@@ -1,0 +1,69 @@
+//! `--device`: where to compute.
+
+use std::str::FromStr;
+
+use crate::failure::Failure;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    Auto,
+    Cpu,
+    Cuda(usize),
+}
+
+/// What it comes to on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+                number.map(Self::Cuda).ok_or_else(|| "expected cpu, cuda, cuda:N or auto".to_owned())
+            }
+        }
+    }
+}
+
+impl DeviceName {
+    /// The place it names; `auto` is the first GPU that works, else the CPU.
+    pub(crate) fn resolve(self) -> Result<Place, Failure> {
+        match self {
+            Self::Cpu => Ok(Place::Cpu),
+            #[cfg(feature = "cuda")]
+            Self::Auto if bregman_tensor::cuda::Cuda::is_present() => Ok(Place::Cuda(0)),
+            Self::Auto => Ok(Place::Cpu),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(ordinal) => Ok(Place::Cuda(ordinal)),
+            #[cfg(not(feature = "cuda"))]
+            Self::Cuda(_) => Err(Failure::mistake(
+                "--device cuda: this program was built without CUDA",
+                "build it with `cargo build --release --features cuda`, or use --device cpu",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_as_pytorch_does() {
+        assert_eq!("cuda:3".parse(), Ok(DeviceName::Cuda(3)));
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        assert!("gpu".parse::<DeviceName>().unwrap_err().contains("cuda:N"));
+        assert_eq!(DeviceName::Cpu.resolve().ok(), Some(Place::Cpu));
+    }
+}

@@ -1,0 +1,281 @@
+//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is laid out tap by tap first.
+//!
+//! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] = Xᵀ · dY.
+
+use super::cudnn::{self, Operands, Pass};
+use super::device::Variant;
+use super::gemm::{Operand, Product};
+use super::{Buffer, Copies, Cuda, Format, Rows, grid};
+use crate::{Block, Conv, Result, Shape, Start, View, ViewMut, Weight};
+
+/// Patches are made for so many bytes at a time.
+const PATCHES: usize = 1 << 30;
+
+/// `Geometry` of kernels/conv.cu.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Geometry {
+    input: [u32; 2],
+    output: [u32; 2],
+    kernel: [u32; 2],
+    stride: [u32; 2],
+    padding: [u32; 2],
+    dilation: [u32; 2],
+}
+
+impl Geometry {
+    fn new(conv: &Conv, input: Shape, output: Shape) -> Self {
+        let pair = |values: [usize; 2]| values.map(|value| value as u32);
+        Self {
+            input: pair([input.height, input.width]),
+            output: pair([output.height, output.width]),
+            kernel: pair(conv.kernel),
+            stride: pair(conv.stride),
+            padding: pair(conv.padding),
+            dilation: pair(conv.dilation),
+        }
+    }
+}
+
+/// Brings the copy of a weight up to date: bf16 maps need one always, f32 maps where taps must be put in order.
+pub(super) fn pack(cuda: &Cuda, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
+    let format = cuda.map_format();
+    if format == Format::F32 && block.taps == 1 {
+        return Ok(());
+    }
+    if copies.packed.is_none() {
+        copies.packed = Some(Buffer::zeros(&cuda.device, block.rows * block.columns * format.bytes())?);
+    }
+    let packed = copies.packed.as_ref().expect("was just made");
+    let launch = cuda.device.variant("pack_weight", Variant { format, wide: false }).arg(value.pointer()).arg(block.stride as u32);
+    let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
+    let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
+    // SAFETY: the copy has as many values as the block.
+    unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
+}
+
+/// The weight for products of this format: the copy, or the columns of the f32 values themselves. Row-major.
+fn weight(w: &Weight<Cuda>, format: Format) -> (u64, usize) {
+    match &w.copies.packed {
+        Some(packed) if format == Format::Bf16 || w.block.taps > 1 => (packed.pointer(), w.block.columns),
+        _ => (w.value.pointer() + w.block.first as u64 * 4, w.block.stride),
+    }
+}
+
+/// An activation as f32, converted where it is not.
+fn widened(cuda: &Cuda, x: Rows, scratch: u64) -> Result<Rows> {
+    let to = Rows { pointer: scratch, stride: x.channels, format: Format::F32, ..x };
+    let variant = Variant { format: x.format, wide: false };
+    let launch = cuda.device.variant("from_channels_last", variant).arg(x.pointer).arg(x.stride).arg(scratch);
+    let launch = launch.arg(x.channels).arg(1u32).arg(x.rows * u64::from(x.channels));
+    // SAFETY: the scratch has room for all values of x (the caller's promise).
+    unsafe { launch.run(grid(x.rows * u64::from(x.channels)), [256, 1], 0)? };
+    Ok(to)
+}
+
+/// A row-major matrix as cuBLAS sees it: transposed.
+fn matrix(rows: Rows, transposed: bool) -> Operand {
+    Operand { pointer: rows.pointer, leading: rows.stride as usize, transposed }
+}
+
+/// `y = start + w ∗ x`
+pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, start: Start<Cuda>, y: ViewMut<Cuda>) -> Result<()> {
+    let (input, output) = (x.shape, y.shape);
+    let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
+    let (pointer, leading) = weight(&w, x.format);
+    if !matches!(start, Start::Keep) && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)? {
+        return match start {
+            Start::Bias(bias) => add_bias(cuda, bias, y),
+            Start::Zero | Start::Keep => Ok(()),
+        };
+    }
+    let bias = match start {
+        Start::Bias(bias) => Some(bias_in(cuda, bias, w.block.rows, y.format)?),
+        Start::Zero | Start::Keep => None,
+    };
+    let product = |x: Rows, columns: usize, y: Rows| Product {
+        size: [w.block.rows, x.rows as usize, columns],
+        a: Operand { pointer, leading, transposed: true },
+        b: matrix(x, false),
+        operands: x.format,
+        d: y.pointer,
+        leading: y.stride as usize,
+        result: y.format,
+        add: matches!(start, Start::Keep),
+        bias,
+    };
+    if conv.is_pointwise() {
+        // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
+        return unsafe { cuda.gemm.run(&cuda.device, &product(x, w.block.columns, y)) };
+    }
+    on_patches(cuda, conv, input, output, x, |columns, first_row| {
+        let part = Rows { pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64, rows: columns.rows, ..y };
+        // SAFETY: as above; patches have a column per input channel and tap.
+        unsafe { cuda.gemm.run(&cuda.device, &product(columns, w.block.columns, part)) }
+    })
+}
+
+/// Leaves a convolution with taps to cuDNN; `false` if it must be done otherwise.
+fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w: u64, y: Rows) -> Result<bool> {
+    match &cuda.cudnn {
+        // SAFETY: the views lie in live buffers and have these shapes; the weight is packed for them.
+        Some(library) if !conv.is_pointwise() && cudnn::suits(x, y) => unsafe {
+            library.run(&cuda.device, pass, conv, shapes, &Operands { x, w, y })
+        },
+        _ => Ok(false),
+    }
+}
+
+/// y += bias
+fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
+    let variant = y.variant();
+    let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).arg(y.pointer).arg(y.stride).arg(y.rows).arg(y.channels);
+    // SAFETY: the bias has a value per channel.
+    unsafe { cuda.over_rows(launch, variant, y.rows, y.channels) }
+}
+
+/// Calls `work` with the patches of some rows of the output after another, and the first of these rows.
+fn on_patches(cuda: &Cuda, conv: &Conv, input: Shape, output: Shape, x: Rows, mut work: impl FnMut(Rows, u64) -> Result<()>) -> Result<()> {
+    let geometry = Geometry::new(conv, input, output);
+    let columns = input.channels * conv.taps();
+    let total = output.plane() as u64;
+    let rows = ((PATCHES / (columns * x.format.bytes())).max(1) as u64).min(total);
+    let pointer = cuda.scratch().columns.at_least(&cuda.device, rows as usize * columns * x.format.bytes())?.pointer();
+    let variant = x.variant();
+    for first in (0..total).step_by(rows as usize) {
+        let rows = rows.min(total - first);
+        let launch = cuda.device.variant("gather", variant).arg(geometry).arg(x.pointer).arg(x.stride).arg(pointer);
+        let threads = rows * (columns as u64) / u64::from(variant.lanes());
+        // SAFETY: the scratch has room for these rows of patches.
+        unsafe { launch.arg(first).arg(rows).arg(x.channels).run(grid(threads), [256, 1], 0)? };
+        work(Rows { pointer, stride: columns as u32, rows, channels: columns as u32, format: x.format }, first)?;
+    }
+    Ok(())
+}
+
+/// A bias in the format of the output, as cuBLASLt wants it.
+fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u64> {
+    if format == Format::F32 {
+        return Ok(bias.pointer());
+    }
+    let mut scratch = cuda.scratch();
+    let pointer = scratch.bias.at_least(&cuda.device, count * format.bytes())?.pointer();
+    let variant = Variant { format, wide: false };
+    let count = count as u32;
+    let launch = cuda.device.variant("convert", variant).arg(bias.pointer()).arg(count).arg(pointer).arg(count).arg(1u64).arg(count);
+    // SAFETY: both have `count` values.
+    unsafe { cuda.over_rows(launch, variant, 1, count)? };
+    Ok(pointer)
+}
+
+/// `dx = wᵀ ∗ dy`, or adds that.
+pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View<Cuda>, add: bool, dx: ViewMut<Cuda>) -> Result<()> {
+    let (input, output) = (dx.shape, dy.shape);
+    let (mut dy, dx) = (cuda.rows(dy), cuda.rows_mut(&dx));
+    if dy.format != dx.format {
+        dy = narrowed(cuda, dy, dx.format)?;
+    }
+    let (pointer, leading) = weight(&w, dy.format);
+    if !add && by_cudnn(cuda, Pass::Input, conv, [input, output], dx, pointer, dy)? {
+        return Ok(());
+    }
+    let product = |dy: Rows, to: Rows, add: bool| Product {
+        size: [w.block.columns, dy.rows as usize, w.block.rows],
+        a: Operand { pointer, leading, transposed: false },
+        b: matrix(dy, false),
+        operands: dy.format,
+        d: to.pointer,
+        leading: to.stride as usize,
+        result: to.format,
+        add,
+        bias: None,
+    };
+    if conv.is_pointwise() {
+        // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
+        return unsafe { cuda.gemm.run(&cuda.device, &product(dy, dx, add)) };
+    }
+    let geometry = Geometry::new(conv, input, output);
+    let columns = w.block.columns;
+    let per_item = output.positions() * columns * dy.format.bytes();
+    let items = (PATCHES / per_item).clamp(1, output.batch);
+    let patches = cuda.scratch().columns.at_least(&cuda.device, items * per_item)?.pointer();
+    for first in (0..output.batch).step_by(items) {
+        let items = items.min(output.batch - first);
+        let rows = (items * output.positions()) as u64;
+        let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
+        let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
+        let to = Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dy.format };
+        // SAFETY: as above; the scratch has room for the patches of these items.
+        unsafe { cuda.gemm.run(&cuda.device, &product(part, to, false))? };
+        let variant = dx.variant();
+        let positions = (items * input.positions()) as u64;
+        let launch = cuda.device.variant("scatter", variant).arg(geometry).arg(patches).arg(dx.pointer).arg(dx.stride);
+        let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
+        // SAFETY: dx has these items.
+        unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
+    }
+    Ok(())
+}
+
+/// A vector in the format of maps: where a convolution leaves a single position.
+fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
+    let mut scratch = cuda.scratch();
+    let count = (x.rows * u64::from(x.channels)) as usize;
+    let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
+    if format == Format::F32 {
+        return widened(cuda, x, pointer);
+    }
+    let variant = Variant { format, wide: false };
+    let launch = cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
+    // SAFETY: the scratch has room for all values of x.
+    unsafe { cuda.over_rows(launch.arg(x.channels), variant, x.rows, x.channels)? };
+    Ok(Rows { pointer, stride: x.channels, format, ..x })
+}
+
+/// `dw = dy ∗ x`, in f32.
+pub(super) fn backward_weight(cuda: &Cuda, conv: &Conv, x: View<Cuda>, dy: View<Cuda>, block: Block, dw: &mut Buffer) -> Result<()> {
+    let (input, output) = (x.shape, dy.shape);
+    let (x, mut dy) = (cuda.rows(x), cuda.rows(dy));
+    if dy.format != x.format {
+        dy = narrowed(cuda, dy, x.format)?;
+    }
+    let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| Product {
+        size: [block.columns, block.rows, x.rows as usize],
+        a: matrix(x, false),
+        b: matrix(dy, true),
+        operands: x.format,
+        d,
+        leading,
+        result: Format::F32,
+        add,
+        bias: None,
+    };
+    if conv.is_pointwise() {
+        let d = dw.pointer() + block.first as u64 * 4;
+        // SAFETY: the views lie in live buffers, and the gradient has an entry for every pair of channels.
+        return unsafe { cuda.gemm.run(&cuda.device, &product(x, dy, d, block.stride, false)) };
+    }
+    if cuda.cudnn.is_some() {
+        let narrow = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
+        if by_cudnn(cuda, Pass::Weight, conv, [input, output], x, narrow, dy)? {
+            return unpack(cuda, narrow, Format::Bf16, block, dw);
+        }
+    }
+    let ordered = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
+    on_patches(cuda, conv, input, output, x, |columns, first_row| {
+        let offset = first_row * u64::from(dy.stride) * dy.format.bytes() as u64;
+        let part = Rows { pointer: dy.pointer + offset, rows: columns.rows, ..dy };
+        // SAFETY: as above; the scratch has room for the gradient.
+        unsafe { cuda.gemm.run(&cuda.device, &product(columns, part, ordered, block.columns, first_row > 0)) }
+    })?;
+    unpack(cuda, ordered, Format::F32, block, dw)
+}
+
+/// Puts a gradient `[rows, taps, channels]` back into the order of the weight.
+fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer) -> Result<()> {
+    let launch = cuda.device.variant("unpack_weight", Variant { format, wide: false }).arg(from).arg(dw.pointer());
+    let launch = launch.arg(block.stride as u32).arg(block.first as u32).arg(block.rows as u32);
+    let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
+    // SAFETY: both have the values of the block.
+    unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
+}

@@ -1,0 +1,226 @@
+//! One GPU: its context and stream, our kernels compiled for it, and how to launch them.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::nvrtc;
+
+use super::Format;
+use crate::{Error, Result};
+
+/// All kernels are one program: what they share comes first.
+const KERNELS: &str = concat!(
+    include_str!("kernels/prelude.cu"),
+    include_str!("kernels/pointwise.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/pooling.cu"),
+    include_str!("kernels/conv.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/multi.cu"),
+);
+
+/// A GPU that is ready to work. Everything runs in order on one stream.
+pub(super) struct Device {
+    pub(super) context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    module: sys::CUmodule,
+    functions: Mutex<HashMap<(&'static str, Option<Variant>), CUfunction>>,
+    /// Multiprocessors.
+    pub(super) processors: u32,
+    /// What it calls itself.
+    pub(super) name: String,
+}
+
+// SAFETY: the driver's handles may be used from any thread; the table of functions is behind a lock.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Which of a kernel's four variants: number format, and channels per thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Variant {
+    pub(super) format: Format,
+    /// Eight channels per thread, for views whose channels come in eights; else one.
+    pub(super) wide: bool,
+}
+
+impl Variant {
+    pub(super) fn lanes(self) -> u32 {
+        if self.wide { 8 } else { 1 }
+    }
+
+    fn suffix(self) -> &'static str {
+        match (self.format, self.wide) {
+            (Format::F32, false) => "_f1",
+            (Format::F32, true) => "_f8",
+            (Format::Bf16, false) => "_b1",
+            (Format::Bf16, true) => "_b8",
+        }
+    }
+}
+
+pub(super) fn driver(error: DriverError) -> Error {
+    if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        return Error::Device("out of GPU memory: a smaller train.batch or shorter cuts need less".to_owned());
+    }
+    let text = error.error_string().ok().and_then(|text| text.to_str().ok()).unwrap_or("unknown error");
+    Error::Device(format!("CUDA: {text} ({:?})", error.0))
+}
+
+impl Device {
+    /// Whether there is a GPU, and all libraries load.
+    pub(super) fn is_present() -> bool {
+        libraries().is_ok() && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
+    }
+
+    /// Opens GPU number `ordinal` and compiles the kernels for it (seconds).
+    pub(super) fn open(ordinal: usize) -> Result<Self> {
+        libraries()?;
+        let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_INVALID_DEVICE | sys::CUresult::CUDA_ERROR_NO_DEVICE => {
+                Error::Device(format!("there is no GPU number {ordinal}; nvidia-smi lists those present"))
+            }
+            _ => driver(error),
+        })?;
+        let stream = context.new_stream().map_err(driver)?;
+        let attribute = |which| context.attribute(which).map_err(driver);
+        let processors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+        let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let name = context.name().map_err(driver)?;
+        if major < 8 {
+            return Err(Error::Device(format!("{name} has compute capability {major}.{minor}; bf16 kernels need 8.0 or newer")));
+        }
+        let image = compile(&format!("sm_{major}{minor}"))?;
+        // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this thread.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
+        Ok(Self { context, stream, module, functions: Mutex::default(), processors, name })
+    }
+
+    pub(super) fn stream(&self) -> sys::CUstream {
+        self.stream.cu_stream()
+    }
+
+    /// Makes the GPU's context current on this thread.
+    pub(super) fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(driver)
+    }
+
+    /// Waits until all work so far is done.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.stream.synchronize().map_err(driver)
+    }
+
+    fn function(&self, name: &'static str, variant: Option<Variant>) -> Result<CUfunction> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&function) = functions.get(&(name, variant)) {
+            return Ok(function);
+        }
+        let full = CString::new(format!("{name}{}", variant.map_or("", Variant::suffix))).expect("kernel names have no NUL");
+        // SAFETY: the module lives as long as the device.
+        let function = unsafe { result::module::get_function(self.module, full) }.map_err(driver)?;
+        functions.insert((name, variant), function);
+        Ok(function)
+    }
+
+    /// Begins a launch of a kernel without variants.
+    pub(super) fn kernel(&self, name: &'static str) -> Launch<'_> {
+        Launch::new(self, name, None)
+    }
+
+    /// Begins a launch of the kernel's variant.
+    pub(super) fn variant(&self, name: &'static str, variant: Variant) -> Launch<'_> {
+        Launch::new(self, name, Some(variant))
+    }
+}
+
+/// The libraries without which nothing works, each with what to do where it is missing.
+fn libraries() -> Result<()> {
+    // SAFETY: loading a library runs its initialisers, which NVIDIA's do without preconditions.
+    let (driver_found, compiler_found, blas_found) =
+        unsafe { (sys::is_culib_present(), nvrtc::sys::is_culib_present(), cudarc::cublaslt::sys::is_culib_present()) };
+    require(driver_found, "libcuda.so", "no NVIDIA driver on this machine; use --device cpu")?;
+    require(compiler_found, "libnvrtc.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")?;
+    require(blas_found, "libcublasLt.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")
+}
+
+fn require(found: bool, library: &str, fix: &str) -> Result<()> {
+    if found { Ok(()) } else { Err(Error::Device(format!("{library} could not be loaded: {fix}"))) }
+}
+
+/// The kernels as machine code for `arch`.
+fn compile(arch: &str) -> Result<Vec<u8>> {
+    let fail = |what: String| Error::Device(format!("compiling the CUDA kernels: {what}"));
+    let source = CString::new(KERNELS).expect("kernels have no NUL");
+    let program = nvrtc::result::create_program(&source, None).map_err(|error| fail(error.to_string()))?;
+    let options = [format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
+    // SAFETY: `program` is alive until destroyed below, and the buffers have the sizes the compiler asks for.
+    unsafe {
+        if nvrtc::result::compile_program(program, &options).is_err() {
+            let log = nvrtc::result::get_program_log(program).unwrap_or_default();
+            let log = CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned();
+            return Err(fail(log));
+        }
+        let mut size = 0;
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(|error| fail(error.to_string()))?;
+        let mut image = vec![0u8; size];
+        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().map_err(|error| fail(error.to_string()))?;
+        nvrtc::result::destroy_program(program).map_err(|error| fail(error.to_string()))?;
+        Ok(image)
+    }
+}
+
+/// Most parameters a kernel of ours takes, and the bytes they may fill, in eights.
+const PARAMETERS: usize = 20;
+const WORDS: usize = 40;
+
+/// A kernel launch being put together.
+pub(super) struct Launch<'a> {
+    device: &'a Device,
+    name: &'static str,
+    variant: Option<Variant>,
+    words: [u64; WORDS],
+    used: usize,
+    offsets: [usize; PARAMETERS],
+    count: usize,
+}
+
+impl<'a> Launch<'a> {
+    fn new(device: &'a Device, name: &'static str, variant: Option<Variant>) -> Self {
+        Self { device, name, variant, words: [0; WORDS], used: 0, offsets: [0; PARAMETERS], count: 0 }
+    }
+
+    /// The next parameter.
+    pub(super) fn arg<T: bytemuck::NoUninit>(mut self, value: T) -> Self {
+        let bytes = bytemuck::bytes_of(&value);
+        let words = bytes.len().div_ceil(8);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut self.words[self.used..self.used + words])[..bytes.len()].copy_from_slice(bytes);
+        self.offsets[self.count] = self.used;
+        self.used += words;
+        self.count += 1;
+        self
+    }
+
+    /// Starts it; it runs after everything before it.
+    ///
+    /// # Safety
+    /// The parameters must be the kernel's own, in number and type, and its accesses must stay inside of the buffers they point to.
+    pub(super) unsafe fn run(mut self, grid: [u32; 2], block: [u32; 2], shared: u32) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let function = self.device.function(self.name, self.variant)?;
+        let base = self.words.as_mut_ptr();
+        let mut pointers = [std::ptr::null_mut::<c_void>(); PARAMETERS];
+        for (pointer, &offset) in pointers.iter_mut().zip(&self.offsets[..self.count]) {
+            *pointer = base.wrapping_add(offset).cast();
+        }
+        let (grid, block) = ((grid[0], grid[1], 1), (block[0], block[1], 1));
+        // SAFETY: the function belongs to a loaded module; the rest is the caller's promise.
+        unsafe { result::launch_kernel(function, grid, block, shared, self.device.stream(), &mut pointers[..self.count]) }.map_err(driver)
+    }
+}

@@ -1,0 +1,211 @@
+//! Matrix products by cuBLASLt. Its choice of algorithm is asked for once per shape and kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::cublaslt::{result, sys};
+
+use super::Format;
+use super::device::Device;
+use super::memory::Buffer;
+use crate::{Error, Result};
+
+/// What cuBLASLt may use to split long sums.
+const WORKSPACE: usize = 64 << 20;
+
+/// A column-major matrix: `rows × columns` once it is transposed as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Operand {
+    pub(super) pointer: u64,
+    pub(super) leading: usize,
+    pub(super) transposed: bool,
+}
+
+/// `d = a · b`, `+ d` or `+ bias` (one value per row of d).
+pub(super) struct Product {
+    /// Rows of d, columns of d, length of the sums.
+    pub(super) size: [usize; 3],
+    pub(super) a: Operand,
+    pub(super) b: Operand,
+    pub(super) operands: Format,
+    pub(super) d: u64,
+    pub(super) leading: usize,
+    pub(super) result: Format,
+    pub(super) add: bool,
+    /// In the format of the result.
+    pub(super) bias: Option<u64>,
+}
+
+/// All that cuBLASLt's choice depends on: shapes, formats and how well the pointers are aligned.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    size: [usize; 3],
+    leading: [usize; 3],
+    transposed: [bool; 2],
+    formats: [Format; 2],
+    add: bool,
+    bias: bool,
+    alignments: [u32; 3],
+}
+
+struct Plan {
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// cuBLASLt with its workspace.
+pub(super) struct Gemm {
+    handle: sys::cublasLtHandle_t,
+    workspace: Buffer,
+    plans: Mutex<HashMap<Key, Plan>>,
+    /// f32 operands may be rounded to 10 bits of mantissa.
+    tf32: bool,
+}
+
+// SAFETY: the handle may be used from any thread, one at a time: the lock on the plans is held during every call.
+unsafe impl Send for Gemm {}
+// SAFETY: as above.
+unsafe impl Sync for Gemm {}
+
+fn blas(error: result::CublasError) -> Error {
+    Error::Device(format!("cuBLASLt: {error}"))
+}
+
+fn data_type(format: Format) -> sys::cudaDataType {
+    match format {
+        Format::F32 => sys::cudaDataType::CUDA_R_32F,
+        Format::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+    }
+}
+
+impl Gemm {
+    pub(super) fn new(device: &Arc<Device>, tf32: bool) -> Result<Self> {
+        let handle = result::create_handle().map_err(blas)?;
+        Ok(Self { handle, workspace: Buffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
+    }
+
+    /// Starts the product.
+    ///
+    /// # Safety
+    /// The matrices must lie inside of live buffers of the stated formats.
+    pub(super) unsafe fn run(&self, device: &Device, product: &Product) -> Result<()> {
+        device.bind()?;
+        let aligned = |pointer: u64| 1u32 << pointer.trailing_zeros().min(8);
+        let key = Key {
+            size: product.size,
+            leading: [product.a.leading, product.b.leading, product.leading],
+            transposed: [product.a.transposed, product.b.transposed],
+            formats: [product.operands, product.result],
+            add: product.add,
+            bias: product.bias.is_some(),
+            alignments: [product.a.pointer, product.b.pointer, product.d].map(aligned),
+        };
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = match plans.entry(key) {
+            std::collections::hash_map::Entry::Occupied(plan) => plan.into_mut(),
+            std::collections::hash_map::Entry::Vacant(free) => {
+                let plan = self.plan(free.key())?;
+                free.insert(plan)
+            }
+        };
+        let (alpha, beta) = (1f32, if product.add { 1f32 } else { 0.0 });
+        // SAFETY: descriptors are alive as long as `self`; the pointers are the caller's promise.
+        unsafe {
+            if let Some(bias) = product.bias {
+                set(plan.description, sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias)?;
+            }
+            result::matmul(
+                self.handle,
+                plan.description,
+                (&raw const alpha).cast(),
+                (&raw const beta).cast(),
+                product.a.pointer as *const _,
+                plan.layouts[0],
+                product.b.pointer as *const _,
+                plan.layouts[1],
+                product.d as *const _,
+                plan.layouts[2],
+                product.d as *mut _,
+                plan.layouts[2],
+                &raw const plan.algorithm,
+                self.workspace.pointer() as *mut _,
+                WORKSPACE,
+                device.stream().cast(),
+            )
+        }
+        .map_err(blas)
+    }
+
+    fn plan(&self, key: &Key) -> Result<Plan> {
+        use sys::cublasComputeType_t as Compute;
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        let [m, n, k] = key.size.map(|size| size as u64);
+        let compute =
+            if self.tf32 && key.formats[0] == Format::F32 { Compute::CUBLAS_COMPUTE_32F_FAST_TF32 } else { Compute::CUBLAS_COMPUTE_32F };
+        let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F).map_err(blas)?;
+        let operation = i32::from; // cublasOperation_t: 0 as it is, 1 transposed
+        set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(key.transposed[0]))?;
+        set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &operation(key.transposed[1]))?;
+        if key.bias {
+            let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as i32;
+            set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+        }
+        let layout = |format, rows, columns, leading: usize, transposed| {
+            let (rows, columns) = if transposed { (columns, rows) } else { (rows, columns) };
+            result::create_matrix_layout(data_type(format), rows, columns, leading as i64).map_err(blas)
+        };
+        let layouts = [
+            layout(key.formats[0], m, k, key.leading[0], key.transposed[0])?,
+            layout(key.formats[0], k, n, key.leading[1], key.transposed[1])?,
+            layout(key.formats[1], m, n, key.leading[2], false)?,
+        ];
+        let preference = result::create_matmul_pref().map_err(blas)?;
+        use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+        let settings = [
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[0]),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[1]),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]),
+            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignments[2]),
+        ];
+        // SAFETY: the descriptors were just created; attributes have the sizes documented for them.
+        unsafe {
+            let bytes = WORKSPACE;
+            let workspace = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            result::set_matmul_pref_attribute(preference, workspace, (&raw const bytes).cast(), size_of::<usize>()).map_err(blas)?;
+            for (attribute, value) in &settings {
+                result::set_matmul_pref_attribute(preference, *attribute, (value as *const u32).cast(), 4).map_err(blas)?;
+            }
+            let [a, b, d] = layouts;
+            let chosen = result::get_matmul_algo_heuristic(self.handle, description, a, b, d, d, preference);
+            result::destroy_matmul_pref(preference).map_err(blas)?;
+            let chosen = chosen.map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
+            Ok(Plan { description, layouts, algorithm: chosen.algo })
+        }
+    }
+}
+
+fn set<T: bytemuck::NoUninit>(
+    description: sys::cublasLtMatmulDesc_t,
+    attribute: sys::cublasLtMatmulDescAttributes_t,
+    value: &T,
+) -> Result<()> {
+    // SAFETY: the descriptor is alive, and `value` has the attribute's type.
+    unsafe { result::set_matmul_desc_attribute(description, attribute, (value as *const T).cast(), size_of::<T>()) }.map_err(blas)
+}
+
+impl Drop for Gemm {
+    fn drop(&mut self) {
+        let plans = std::mem::take(&mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner));
+        // SAFETY: nothing uses these any more. Errors on the way out have nobody to go to.
+        unsafe {
+            for plan in plans.into_values() {
+                for layout in plan.layouts {
+                    let _ = result::destroy_matrix_layout(layout);
+                }
+                let _ = result::destroy_matmul_desc(plan.description);
+            }
+            let _ = result::destroy_handle(self.handle);
+        }
+    }
+}

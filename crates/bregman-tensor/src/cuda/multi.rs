@@ -1,0 +1,66 @@
+//! Kernels over all tensors of a network at once.
+
+use std::sync::Arc;
+
+use super::device::Device;
+use super::{Buffer, Cuda};
+use crate::Result;
+
+/// Values per block.
+const STRETCH: usize = 1 << 14;
+
+/// `Stretch` of kernels/multi.cu.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+struct Stretch {
+    values: u64,
+    length: u32,
+    tensor: u32,
+}
+
+/// The tensors cut into stretches, on the device; kept while the tensors stay where they are.
+pub(super) struct Stretches {
+    tensors: Vec<(u64, usize)>,
+    count: u32,
+    table: Buffer,
+    /// A sum per stretch, then norm and factor.
+    sums: Buffer,
+}
+
+impl Stretches {
+    fn new(device: &Arc<Device>, tensors: Vec<(u64, usize)>) -> Result<Self> {
+        let cut = |(tensor, &(pointer, length)): (usize, &(u64, usize))| {
+            (0..length).step_by(STRETCH).map(move |start| Stretch {
+                values: pointer + start as u64 * 4,
+                length: STRETCH.min(length - start) as u32,
+                tensor: tensor as u32,
+            })
+        };
+        let stretches: Vec<Stretch> = tensors.iter().enumerate().flat_map(cut).collect();
+        let mut table = Buffer::zeros(device, stretches.len() * size_of::<Stretch>())?;
+        table.upload(&stretches)?;
+        Ok(Self { tensors, count: stretches.len() as u32, table, sums: Buffer::zeros(device, stretches.len() * 8 + 8)? })
+    }
+}
+
+/// Scales all gradients to a joint norm of at most `limit`; returns the norm before.
+pub(super) fn clip(cuda: &Cuda, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
+    let tensors: Vec<(u64, usize)> = gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
+    let mut scratch = cuda.scratch();
+    if scratch.stretches.as_ref().is_none_or(|known| known.tensors != tensors) {
+        scratch.stretches = Some(Stretches::new(&cuda.device, tensors)?);
+    }
+    let Stretches { count, table, sums, .. } = scratch.stretches.as_ref().expect("was just made");
+    let outcome = sums.pointer() + u64::from(*count) * 8;
+    let launch = cuda.device.kernel("square_sums").arg(table.pointer()).arg(sums.pointer());
+    // SAFETY: a block per stretch, each inside of a gradient; a sum per stretch.
+    unsafe { launch.run([*count, 1], [256, 1], 0)? };
+    let launch = cuda.device.kernel("clip_factor").arg(sums.pointer()).arg(*count).arg(limit).arg(outcome);
+    // SAFETY: behind the sums there is room for the outcome.
+    unsafe { launch.run([1, 1], [256, 1], 0)? };
+    // SAFETY: as above.
+    unsafe { cuda.device.kernel("scale_stretches").arg(table.pointer()).arg(outcome).run([*count, 1], [256, 1], 0)? };
+    let mut both = vec![0f32; *count as usize * 2 + 2];
+    sums.download(&mut both)?;
+    Ok(both[*count as usize * 2])
+}

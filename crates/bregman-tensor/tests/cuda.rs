@@ -1,0 +1,340 @@
+//! Every kernel of the CUDA backend against the CPU's, on sizes that fill no vector, no block and no tile.
+//!
+//! On a machine without a GPU these tests say so and pass: `cargo test -p bregman-tensor --features cuda --test cuda`.
+#![cfg(feature = "cuda")]
+
+use bregman_tensor::cuda::{Cuda, Precision};
+use bregman_tensor::{Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormStatistics, Relu, Shape, Start, Storage, Tensor, Weight};
+
+/// A GPU, or none and a line that says so.
+fn gpu(precision: Precision) -> Option<Cuda> {
+    match Cuda::open(0, precision) {
+        Ok(cuda) => Some(cuda),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn values(&mut self, count: usize) -> Vec<f32> {
+        let next = |state: &mut u64| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next(&mut self.0)).collect()
+    }
+}
+
+/// A backend, the random numbers of a case, and the results so far, each with its name.
+struct Bench<'a, B: Backend> {
+    backend: &'a B,
+    random: Random,
+    results: Vec<(String, Vec<f32>)>,
+}
+
+impl<B: Backend> Bench<'_, B> {
+    fn tensor(&mut self, shape: Shape) -> Tensor<B> {
+        let values = self.random.values(shape.len());
+        self.filled(shape, &values)
+    }
+
+    fn filled(&self, shape: Shape, values: &[f32]) -> Tensor<B> {
+        let mut tensor = Tensor::empty(self.backend).unwrap();
+        tensor.resize(self.backend, shape).unwrap();
+        self.backend.write(values, tensor.view_mut()).unwrap();
+        tensor
+    }
+
+    /// Memory nobody has written must never leak into a result.
+    fn poisoned(&self, shape: Shape) -> Tensor<B> {
+        self.filled(shape, &vec![f32::NAN; shape.len()])
+    }
+
+    fn exact(&mut self, count: usize) -> B::Buffer {
+        let values = self.random.values(count);
+        let mut buffer = self.backend.alloc(count, Storage::Exact).unwrap();
+        self.backend.upload(&values, &mut buffer).unwrap();
+        buffer
+    }
+
+    fn keep(&mut self, name: &str, tensor: &Tensor<B>) {
+        let mut values = vec![0.0; tensor.shape().len()];
+        self.backend.read(tensor.view(), &mut values).unwrap();
+        self.results.push((name.to_owned(), values));
+    }
+
+    fn keep_exact(&mut self, name: &str, buffer: &B::Buffer, count: usize) {
+        let mut values = vec![0.0; count];
+        self.backend.download(buffer, &mut values).unwrap();
+        self.results.push((name.to_owned(), values));
+    }
+
+    /// The input is a channel range of a tensor with `extra` channels more behind it.
+    fn conv(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
+        let name = |what: &str| format!("{what} {:?} stride {:?}, {input:?} → {outputs}", conv.kernel, conv.stride);
+        let backend = self.backend;
+        let output = conv.output(input, outputs);
+        let before = 8;
+        let wide = self.tensor(input.with_channels(before + input.channels + extra));
+        let x = wide.channels(before..before + input.channels);
+        // a column block of a wider matrix
+        let (columns, taps) = (input.channels * conv.taps(), conv.taps());
+        let block = Block { rows: outputs, stride: columns + taps, first: taps, columns, taps };
+        let value = self.exact(outputs * block.stride);
+        let mut copies = B::Copies::default();
+        backend.refresh(&value, block, &mut copies).unwrap();
+        let w = Weight { value: &value, block, copies: &copies };
+        let bias = self.exact(outputs);
+        let mut y = self.poisoned(output);
+        backend.conv_forward(&conv, x, w, Start::Bias(&bias), y.view_mut()).unwrap();
+        self.keep(&name("forward"), &y);
+        backend.conv_forward(&conv, x, w, Start::Keep, y.view_mut()).unwrap();
+        self.keep(&name("forward adds"), &y);
+        let dy = self.tensor(output);
+        let mut dx = self.tensor(input);
+        backend.conv_backward_input(&conv, w, dy.view(), true, dx.view_mut()).unwrap();
+        self.keep(&name("input gradient adds"), &dx);
+        backend.conv_backward_input(&conv, w, dy.view(), false, dx.view_mut()).unwrap();
+        self.keep(&name("input gradient"), &dx);
+        let mut dw = backend.alloc(outputs * block.stride, Storage::Exact).unwrap();
+        backend.conv_backward_weight(&conv, x, dy.view(), block, &mut dw).unwrap();
+        self.keep_exact(&name("weight gradient"), &dw, outputs * block.stride);
+        let mut db = backend.alloc(outputs, Storage::Exact).unwrap();
+        backend.conv_backward_bias(dy.view(), &mut db).unwrap();
+        self.keep_exact(&name("bias gradient"), &db, outputs);
+    }
+
+    fn norm(&mut self, shape: Shape, relu: Relu, with_residual: bool) {
+        let name = |what: &str| format!("{what}, relu {relu:?}, residual {with_residual}, {shape:?}");
+        let (backend, c) = (self.backend, shape.channels);
+        let x = self.tensor(shape);
+        let residual = with_residual.then(|| self.tensor(shape));
+        let (scale, shift) = (self.exact(c), self.exact(c));
+        let [mut mean, mut inverse_std, mut running_mean] = std::array::from_fn(|_| self.exact(c));
+        let mut running_variance = backend.alloc(c, Storage::Exact).unwrap();
+        backend.upload(&vec![0.7; c], &mut running_variance).unwrap();
+        let mut y = self.poisoned(shape);
+        let norm = || Norm { scale: &scale, shift: &shift, relu };
+        let view = || residual.as_ref().map(Tensor::view);
+        backend.norm_eval(x.view(), norm(), &running_mean, &running_variance, view(), y.view_mut()).unwrap();
+        self.keep(&name("norm of evaluation"), &y);
+        let statistics = NormStatistics {
+            mean: &mut mean,
+            inverse_std: &mut inverse_std,
+            running_mean: &mut running_mean,
+            running_variance: &mut running_variance,
+        };
+        backend.norm_train(x.view(), norm(), statistics, view(), y.view_mut()).unwrap();
+        self.keep(&name("norm"), &y);
+        for (what, buffer) in
+            [("mean", &mean), ("1/std", &inverse_std), ("running mean", &running_mean), ("running variance", &running_variance)]
+        {
+            self.keep_exact(&name(what), buffer, c);
+        }
+        let mut d = self.tensor(shape);
+        let mut dresidual = with_residual.then(|| self.poisoned(shape));
+        let [mut dscale, mut dshift] = std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
+        let share = dresidual.as_mut().map(Tensor::view_mut);
+        backend.norm_backward(x.view(), y.view(), norm(), &mean, &inverse_std, d.view_mut(), share, &mut dscale, &mut dshift).unwrap();
+        self.keep(&name("norm gradient"), &d);
+        if let Some(dresidual) = dresidual {
+            self.keep(&name("residual gradient"), &dresidual);
+        }
+        self.keep_exact(&name("dγ"), &dscale, c);
+        self.keep_exact(&name("dβ"), &dshift, c);
+    }
+
+    fn pointwise(&mut self, shape: Shape) {
+        let backend = self.backend;
+        let (a, b) = (self.tensor(shape.with_channels(shape.channels + 5)), self.tensor(shape));
+        let mut y = self.poisoned(shape);
+        backend.add(a.channels(2..2 + shape.channels), b.view(), y.view_mut()).unwrap();
+        self.keep("add", &y);
+        backend.accumulate(b.view(), y.view_mut()).unwrap();
+        self.keep("accumulate", &y);
+        backend.copy(a.channels(5..5 + shape.channels), y.view_mut()).unwrap();
+        self.keep("copy", &y);
+        for f in [Activation::Relu, Activation::Sigmoid] {
+            backend.activate(f, y.view_mut()).unwrap();
+            self.keep("activation", &y);
+            let mut d = self.tensor(shape);
+            backend.activate_backward(f, y.view(), d.view_mut()).unwrap();
+            self.keep("activation gradient", &d);
+        }
+        self.results.push(("finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(y.view()).unwrap()))]));
+        let poison = self.poisoned(shape);
+        self.results.push(("not finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(poison.view()).unwrap()))]));
+    }
+
+    fn pooling(&mut self, shape: Shape) {
+        let backend = self.backend;
+        let (x, dy) = (self.tensor(shape), self.tensor(shape));
+        let moments = Shape::vector(2 * shape.channels * shape.height, shape.batch);
+        let mut stats = self.poisoned(moments);
+        backend.moments_forward(x.view(), stats.view_mut()).unwrap();
+        self.keep("moments", &stats);
+        let dstats = self.tensor(moments);
+        let mut dx = self.tensor(shape);
+        backend.moments_backward(x.view(), stats.view(), dstats.view(), true, dx.view_mut()).unwrap();
+        self.keep("moments gradient adds", &dx);
+        backend.moments_backward(x.view(), stats.view(), dstats.view(), false, dx.view_mut()).unwrap();
+        self.keep("moments gradient", &dx);
+        if shape.height > 1 {
+            return;
+        }
+        let vector = Shape::vector(shape.channels, shape.batch);
+        let mut mean = self.poisoned(vector);
+        backend.mean_forward(x.view(), mean.view_mut()).unwrap();
+        self.keep("mean", &mean);
+        let (gate, dmean) = (self.tensor(vector), self.tensor(vector));
+        let mut y = self.poisoned(shape);
+        backend.gate_forward(x.view(), gate.view(), dy.view(), y.view_mut()).unwrap();
+        self.keep("gate", &y);
+        backend.gate_backward_gate(x.view(), dy.view(), mean.view_mut()).unwrap();
+        self.keep("gate's gradient", &mean);
+        backend.gate_backward_input(gate.view(), dmean.view(), dy.view(), y.view_mut()).unwrap();
+        self.keep("gate input's gradient", &y);
+        for context in [None, Some(&gate)] {
+            let mut h = self.tensor(shape);
+            backend.context_tanh(context.map(Tensor::view), h.view_mut()).unwrap();
+            self.keep("tanh", &h);
+            let mut d = self.tensor(shape);
+            let mut dcontext = context.map(|_| self.poisoned(vector));
+            backend.context_tanh_backward(h.view(), d.view_mut(), dcontext.as_mut().map(Tensor::view_mut)).unwrap();
+            self.keep("tanh gradient", &d);
+            if let Some(dcontext) = dcontext {
+                self.keep("context gradient", &dcontext);
+            }
+        }
+        if shape.width == 1 {
+            return; // the softmax of a single logit has no gradient but rounding errors
+        }
+        let mut attention = self.tensor(shape);
+        backend.attentive_forward(x.view(), attention.view_mut(), stats.view_mut()).unwrap();
+        self.keep("attention", &attention);
+        self.keep("attentive statistics", &stats);
+        let mut dlogits = self.poisoned(shape);
+        backend.attentive_backward(x.view(), attention.view(), stats.view(), dstats.view(), dlogits.view_mut(), dx.view_mut()).unwrap();
+        self.keep("attention gradient", &dlogits);
+        self.keep("attentive input's gradient", &dx);
+    }
+
+    fn losses(&mut self, classes: usize, dim: usize, batch: usize) {
+        let backend = self.backend;
+        let x = self.tensor(Shape::vector(dim, batch));
+        let mut unit = self.poisoned(x.shape());
+        let mut lengths = self.exact(batch);
+        backend.unit_forward(x.view(), unit.view_mut(), &mut lengths).unwrap();
+        self.keep("unit", &unit);
+        let mut d = self.tensor(x.shape());
+        backend.unit_backward(unit.view(), &lengths, d.view_mut()).unwrap();
+        self.keep("unit gradient", &d);
+        let w = self.exact(classes * dim);
+        let block = Block { rows: classes, stride: dim, first: 0, columns: dim, taps: 1 };
+        let mut rows = self.exact(classes);
+        backend.row_lengths(&w, block, &mut rows).unwrap();
+        self.keep_exact("row lengths", &rows, classes);
+        let mut labels = backend.alloc(batch, Storage::Exact).unwrap();
+        backend.upload(&(0..batch).map(|b| (b * 7 % classes) as f32).collect::<Vec<_>>(), &mut labels).unwrap();
+        let [mut radial, mut outcome] = [classes, 2].map(|count| backend.alloc(count, Storage::Exact).unwrap());
+        for (margin, easy) in [(0.0, false), (0.2, false), (0.5, true), (2.5, false)] {
+            let mut scores = self.tensor(Shape::vector(classes, batch));
+            let margin = Margin { scale: 32.0, margin, easy };
+            backend.margin_loss(margin, &rows, &labels, scores.view_mut(), &mut radial, &mut outcome).unwrap();
+            self.keep("margin gradient", &scores);
+            self.keep_exact("radial", &radial, classes);
+            self.keep_exact("loss", &outcome, 2);
+        }
+        let mut dw = self.exact(classes * dim);
+        backend.remove_radial(&w, &radial, block, &mut dw).unwrap();
+        self.keep_exact("without radial", &dw, classes * dim);
+        let mut scores = self.tensor(Shape::vector(classes, batch));
+        backend.cross_entropy(&labels, scores.view_mut(), &mut outcome).unwrap();
+        self.keep("cross-entropy gradient", &scores);
+        self.keep_exact("cross-entropy", &outcome, 2);
+        for limit in [1e9, 0.5] {
+            let (mut a, mut b) = (self.exact(20_000), self.exact(3));
+            let norm = backend.clip(&mut [&mut a, &mut b], limit).unwrap();
+            self.results.push(("norm".to_owned(), vec![norm]));
+            self.keep_exact("clipped", &a, 20_000);
+            self.keep_exact("clipped", &b, 3);
+        }
+    }
+
+    fn inputs(&mut self) {
+        let frames = self.random.values(3 * 7 * 10);
+        for shape in [Shape::signal(10, 3, 7), Shape { channels: 1, batch: 3, height: 10, width: 7 }] {
+            let mut x = self.poisoned(shape);
+            self.backend.write_frames(&frames, x.view_mut()).unwrap();
+            self.keep("frames", &x);
+        }
+    }
+}
+
+fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
+    let mut bench = Bench { backend, random: Random(3), results: Vec::new() };
+    bench.inputs();
+    for input in [Shape::signal(16, 2, 301), Shape::signal(6, 1, 7), Shape::signal(5, 3, 1), Shape::vector(40, 9)] {
+        bench.conv(Conv::POINTWISE, input, 24, 3);
+        if input.width > 1 {
+            bench.conv(Conv::same_1d(3, 2), input, 24, 3);
+            bench.conv(Conv::same_1d(5, 1), input, 7, 3);
+        }
+    }
+    for (height, width) in [(8, 31), (10, 7)] {
+        let map = Shape { channels: 8, batch: 2, height, width };
+        bench.conv(Conv::square(3, 1), map, 16, 3);
+        bench.conv(Conv::square(3, 2), map, 16, 3);
+        bench.conv(Conv::square(1, 2), map, 9, 3);
+        bench.conv(Conv::square(3, 1), map.with_channels(1), 32, 3);
+    }
+    for shape in
+        [Shape::signal(64, 3, 301), Shape::signal(6, 1, 7), Shape::vector(72, 5), Shape { channels: 16, batch: 2, height: 9, width: 31 }]
+    {
+        for (relu, residual) in [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)] {
+            bench.norm(shape, relu, residual);
+        }
+        bench.pointwise(shape);
+        bench.pooling(shape);
+    }
+    bench.losses(37, 24, 5);
+    bench.losses(130, 192, 33);
+    bench.results
+}
+
+/// Relative ℓ2 errors of every result: a ReLU that flips at a rounding error must not decide.
+fn compare(cuda: &Cuda, tolerance: f64) {
+    let (ours, theirs) = (everything(&Cpu::new()), everything(cuda));
+    assert_eq!(ours.len(), theirs.len());
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let mut errors: Vec<(f64, &str)> = ours
+        .iter()
+        .zip(&theirs)
+        .map(|((name, expected), (_, got))| {
+            let apart = length(&mut expected.iter().zip(got).map(|(a, b)| f64::from(a - b)));
+            (apart / length(&mut expected.iter().map(|&a| f64::from(a))).max(1e-6), &**name)
+        })
+        .collect();
+    errors.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!("{} results, the worst: {:?}", errors.len(), &errors[..3]);
+    let failed: Vec<_> = errors.iter().filter(|(error, _)| error.is_nan() || *error > tolerance).collect();
+    assert!(failed.is_empty(), "over {tolerance:e}: {failed:#?}");
+}
+
+#[test]
+fn every_kernel_equals_the_cpu_in_f32() {
+    if let Some(cuda) = gpu(Precision::F32) {
+        compare(&cuda, 2e-5);
+    }
+}
+
+#[test]
+fn every_kernel_equals_the_cpu_to_the_rounding_of_bf16() {
+    if let Some(cuda) = gpu(Precision::Bf16) {
+        compare(&cuda, 8e-2);
+    }
+}
