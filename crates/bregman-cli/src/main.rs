@@ -38,6 +38,8 @@ enum Command {
     Sweep(commands::sweep::Args),
     /// Measure a trained network on a trial list
     Evaluate(commands::evaluate::Args),
+    /// Write a trained network for use elsewhere
+    Export(commands::export::Args),
     /// Compute the embeddings of audio files or of a corpus
     Embed(commands::embed::Args),
     /// Tell whether two recordings are of one speaker
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),
+        Command::Export(args) => commands::export::run(args),
         Command::Embed(args) => commands::embed::run(args),
         Command::Verify(args) => commands::verify::run(args),
         Command::Enroll(args) => commands::enroll::enroll(args),

@@ -1,0 +1,54 @@
+//! `bregman export` as a user runs it, on a checkpoint of WeSpeaker's network: useful before anything was trained.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn export(source: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bregman")).arg("export").arg(source).args(more).output().unwrap()
+}
+
+fn message(output: &Output, code: i32) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{message}");
+    message
+}
+
+#[test]
+fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let (onnx, weights) = (folder.path().join("model.onnx"), folder.path().join("model.safetensors"));
+    let (onnx, weights) = (onnx.to_str().unwrap(), weights.to_str().unwrap());
+    let source = bregman_golden::dir().join("model.pt");
+    let output = export(&source, &["--onnx", onnx, "--safetensors", weights, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (row, (format, file)) in written.as_array().unwrap().iter().zip([("onnx", onnx), ("safetensors", weights)]) {
+        assert_eq!((row["format"].as_str(), row["file"].as_str()), (Some(format), Some(file)));
+        assert_eq!(row["bytes"].as_u64(), Some(std::fs::metadata(file).unwrap().len()));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else was left behind");
+
+    // the plain weights are a checkpoint again, and give the same graph
+    let again = folder.path().join("again.onnx");
+    let table = export(Path::new(weights), &["--onnx", again.to_str().unwrap()]);
+    assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("again.onnx"));
+    assert!(std::fs::read(again).unwrap() == std::fs::read(onnx).unwrap());
+
+    assert!(message(&export(&source, &["--onnx", onnx]), 2).contains("--force"));
+    assert!(export(&source, &["--onnx", onnx, "--force"]).status.success());
+}
+
+#[test]
+fn what_cannot_be_exported_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let target = path("model.onnx");
+    let target = ["--onnx", target.to_str().unwrap()];
+    assert!(message(&export(&path("absent"), &target), 2).contains("does not exist"));
+    std::fs::write(path("notes.pt"), "rubbish").unwrap();
+    assert!(message(&export(&path("notes.pt"), &target), 2).contains("notes.pt"));
+    assert!(message(&export(folder.path(), &target), 2).contains("neither a run nor a checkpoint"));
+    let nowhere = path("absent/model.onnx");
+    assert!(message(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1).contains("absent"));
+    assert!(!path("model.onnx").exists());
+}
