@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{FbankConfig, Window};
-use bregman_nn::{Architecture, Checkpoint, Model};
+use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Model, ResNetConfig, Values};
+use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 
 use crate::{Error, Result, Trained};
@@ -63,6 +64,29 @@ impl Deployable {
         &self.source
     }
 
+    /// The model file to be, without a threshold: batch norms folded, in single precision.
+    ///
+    /// # Errors
+    /// Weights that are not finite, or a network that the runtime does not know.
+    pub fn to_model(&self) -> Result<ModelFile> {
+        let refused = |problem: String| Error::checkpoint(&self.source, problem);
+        let architecture = match *self.model.architecture() {
+            Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context }) => {
+                bregman_runtime::Architecture::Ecapa { channels, features, embedding, global_context }
+            }
+            Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding }) => {
+                bregman_runtime::Architecture::ResNet { blocks, channels, features, embedding }
+            }
+            Architecture::Mlp(_) => return Err(refused("a perceptron is no speaker network".to_owned())),
+        };
+        let state = self.model.state()?;
+        let tensor = |name: &str| match state.tensors.get(name)? {
+            bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
+            _ => None,
+        };
+        ModelFile::from_state(architecture, FrontEnd::from(&self.features), tensor).map_err(|error| refused(error.to_string()))
+    }
+
     /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
     ///
     /// # Errors
@@ -90,7 +114,7 @@ fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bregman_nn::{EcapaConfig, Input, ResNetConfig, Values};
+    use bregman_nn::Input;
 
     fn architectures() -> [Architecture; 2] {
         let ecapa = EcapaConfig { channels: 8, features: 40, embedding: 12, global_context: false };
@@ -113,6 +137,11 @@ mod tests {
             let values: Vec<f32> = (0..16 * model.features()).map(|i| (i as f32).sin()).collect();
             let input = Input { values: &values, batch: 1, frames: 16 };
             assert_eq!(imported.model.embed(input).unwrap(), model.embed(input).unwrap());
+
+            let runtime = imported.to_model().unwrap().to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
+            let runtime = bregman_runtime::Model::from_bytes(&runtime).unwrap();
+            let cosine = bregman_runtime::cosine(&runtime.embed_features(&values).unwrap(), &model.embed(input).unwrap());
+            assert!(1.0 - cosine <= 1e-6, "{architecture:?}: cosine {cosine}");
 
             // what is written as plain weights is a checkpoint again
             let again = folder.path().join("again.safetensors");
