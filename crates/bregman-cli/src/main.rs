@@ -46,6 +46,8 @@ enum Command {
     Enroll(commands::enroll::EnrollArgs),
     /// Tell which known speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
+    /// Write a run as one small file for deployment
+    Export(commands::export::Args),
     /// Show the sparsity of a run, layer by layer
     Inspect(commands::inspect::Args),
 }
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => commands::verify::run(args),
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
+        Command::Export(args) => commands::export::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

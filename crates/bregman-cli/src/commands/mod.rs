@@ -4,6 +4,7 @@ pub(crate) mod demo;
 pub(crate) mod embed;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
+pub(crate) mod export;
 pub(crate) mod inspect;
 pub(crate) mod prepare;
 pub(crate) mod shard;
