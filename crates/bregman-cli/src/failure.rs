@@ -45,3 +45,11 @@ impl From<bregman_train::Error> for Failure {
         Self { message: error.to_string(), hint: error.hint(), code }
     }
 }
+
+impl From<bregman_runtime::Error> for Failure {
+    fn from(error: bregman_runtime::Error) -> Self {
+        use bregman_runtime::Error::{File, Format, TooShort, Version};
+        let code = if matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. }) { 2 } else { 1 };
+        Self { message: error.to_string(), hint: None, code }
+    }
+}

@@ -38,8 +38,6 @@ enum Command {
     Sweep(commands::sweep::Args),
     /// Measure a trained network on a trial list
     Evaluate(commands::evaluate::Args),
-    /// Write a trained network for use elsewhere
-    Export(commands::export::Args),
     /// Compute the embeddings of audio files or of a corpus
     Embed(commands::embed::Args),
     /// Tell whether two recordings are of one speaker
@@ -48,6 +46,8 @@ enum Command {
     Enroll(commands::enroll::EnrollArgs),
     /// Tell which known speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
+    /// Write a trained network as one small file, or as ONNX
+    Export(commands::export::Args),
     /// Show the sparsity of a run, layer by layer
     Inspect(commands::inspect::Args),
 }
@@ -61,11 +61,11 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),
-        Command::Export(args) => commands::export::run(args),
         Command::Embed(args) => commands::embed::run(args),
         Command::Verify(args) => commands::verify::run(args),
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
+        Command::Export(args) => commands::export::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
