@@ -5,15 +5,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The static library that Cargo built beside this test.
+/// The static library that Cargo builds for this test, beside it.
 fn library() -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let archive = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("libbregman_c") && name.ends_with(".a")
-    };
-    let archives = std::fs::read_dir(&deps).unwrap().map(|entry| entry.unwrap().path()).filter(archive);
-    archives.max_by_key(|path| std::fs::metadata(path).unwrap().modified().unwrap()).expect("cargo builds the static library for this test")
+    std::env::current_exe().unwrap().with_file_name("libbregman_c.a")
 }
 
 fn compile(folder: &Path) -> Option<PathBuf> {

@@ -7,7 +7,7 @@ fn the_header_is_that_of_the_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let settings = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
     let builder = cbindgen::Builder::new().with_config(settings);
-    let bindings = builder.with_src(folder.join("src/failure.rs")).with_src(folder.join("src/lib.rs")).generate().unwrap();
+    let bindings = builder.with_src(folder.join("src/lib.rs")).generate().unwrap();
     let mut generated = Vec::new();
     bindings.write(&mut generated);
     let generated = String::from_utf8(generated).unwrap();

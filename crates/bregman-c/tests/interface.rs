@@ -98,7 +98,7 @@ fn nonsense_is_an_error_with_a_reason_never_a_crash() {
         assert_eq!((bregman_embedding_size(null()), bregman_sample_rate(null()), bregman_shortest(null())), (0, 0, 0));
         assert!(bregman_threshold(null()).is_nan() && message() == "model is NULL");
 
-        let mut embed = |model, samples, count, embedding, size, expected, reason: &str| {
+        let embed = |model, samples, count, embedding, size, expected, reason: &str| {
             assert_eq!(bregman_embed(model, samples, count, embedding, size), expected, "{reason}");
             assert!(message().contains(reason), "{reason}: {}", message());
         };
