@@ -12,6 +12,8 @@ use crate::{Error, Result};
 pub(crate) const FRAME_CHANNELS: usize = 1536;
 /// Hidden units of ECAPA's attention and of its squeeze-excitations.
 pub(crate) const BOTTLENECK: usize = 128;
+/// Weights of the largest network that is read or written: twenty times those of the usual ones, a gigabyte in single precision.
+const MOST_WEIGHTS: u64 = 1 << 28;
 /// Parts of a Res2 convolution.
 pub(crate) const SCALE: usize = 8;
 
@@ -94,13 +96,19 @@ impl Architecture {
         match *self {
             Self::Ecapa { channels, features, .. } => {
                 within("channels", channels, 4096, SCALE, "a multiple of 8, at most 4096")?;
-                within("features", features, 1024, 1, "1 to 1024")
+                within("features", features, 1024, 1, "1 to 1024")?;
             }
             Self::ResNet { blocks, channels, features, .. } => {
                 blocks.iter().try_for_each(|&count| within("blocks", count, 64, 1, "1 to 64 in every stage"))?;
                 within("channels", channels, 512, 1, "1 to 512")?;
-                within("features", features, 1024, 8, "a multiple of 8, at most 1024")
+                within("features", features, 1024, 8, "a multiple of 8, at most 1024")?;
             }
+        }
+        let weights: u64 = self.layers().iter().map(|layer| layer.shape.iter().map(|&size| size as u64).product::<u64>()).sum();
+        if weights <= MOST_WEIGHTS {
+            Ok(())
+        } else {
+            Err(Error::Architecture { field: "weights", value: weights as usize, expected: "at most 2²⁸" })
         }
     }
 
