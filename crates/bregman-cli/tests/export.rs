@@ -39,6 +39,23 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
 }
 
 #[test]
+fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.breg");
+    let output = export(&bregman_golden::dir().join("model.pt"), &["-o", path.to_str().unwrap(), "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&path).unwrap().len()));
+    let count = |key: &str| report[key].as_f64().unwrap();
+    assert!(report["threshold"].is_null() && count("live") > 0.99 * count("weights"), "dense, and nothing to calibrate on: {report}");
+    let model = bregman_runtime::Model::open(&path).unwrap();
+    let front_end = &model.front_end().settings()["front_end"];
+    assert_eq!((front_end["kind"].as_str(), front_end["window"].as_str()), (Some("kaldi"), Some("hamming")));
+    let sound: Vec<f32> = (0..16_000).map(|i| (i as f32 * 0.03).sin()).collect();
+    assert!(model.embed(&sound).unwrap().iter().all(|value| value.is_finite()));
+}
+
+#[test]
 fn what_cannot_be_exported_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
