@@ -21,6 +21,15 @@ impl Failure {
         Self { message: message.into(), hint: None, code: 1 }
     }
 
+    /// Names the file it is about, where the message does not.
+    pub(crate) fn in_file(mut self, path: &std::path::Path) -> Self {
+        let name = path.display().to_string();
+        if !self.message.contains(&name) {
+            self.message = format!("{name}: {}", self.message);
+        }
+        self
+    }
+
     /// Prints it to standard error.
     pub(crate) fn report(&self) -> ExitCode {
         // A newline inside a file name must not turn one line into two.

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod network;
 mod output;
+mod pattern;
 mod threshold;
 mod watch;
 
@@ -48,7 +49,9 @@ enum Command {
     Identify(commands::enroll::IdentifyArgs),
     /// Write a trained network as one small file, or as ONNX
     Export(commands::export::Args),
-    /// Show the sparsity of a run, layer by layer
+    /// Measure how fast a model file is on this machine
+    Bench(commands::bench::Args),
+    /// Show the sparsity of a run or a model file, layer by layer
     Inspect(commands::inspect::Args),
 }
 
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
         Command::Export(args) => commands::export::run(args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

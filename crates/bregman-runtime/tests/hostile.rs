@@ -1,4 +1,5 @@
-//! Model files that somebody cut off or altered: an error, or a model that works, never a panic and never all of the memory.
+//! Model files that somebody altered and gave the checksum that they then need: an error, or a model that works, never a panic and never all of
+//! the memory. (`files.rs` has those whose checksum tells.)
 
 mod common;
 
@@ -53,14 +54,13 @@ fn read(bytes: &[u8]) -> Result<(), Error> {
 }
 
 #[test]
-fn every_file_cut_off_is_refused_even_with_a_right_checksum() {
+fn a_file_cut_off_is_refused_even_with_a_right_checksum() {
     for file in FILES.iter() {
         read(file).unwrap();
         for length in (0..file.len()).step_by(1 + file.len() / 400).chain(file.len() - 20..file.len()) {
             let mut cut = file[..length].to_vec();
-            assert!(read(&cut).is_err(), "{length} of {} bytes", file.len());
             repair(&mut cut);
-            assert!(read(&cut).is_err(), "{length} of {} bytes, checksum repaired", file.len());
+            assert!(read(&cut).is_err(), "{length} of {} bytes", file.len());
         }
         let mut longer = file.clone();
         longer.push(0);
@@ -70,25 +70,8 @@ fn every_file_cut_off_is_refused_even_with_a_right_checksum() {
 }
 
 #[test]
-fn a_single_flipped_bit_is_noticed() {
-    for file in FILES.iter() {
-        for at in (0..file.len()).step_by(1 + file.len() / 500) {
-            let mut altered = file.clone();
-            altered[at] ^= 1 << (at % 8);
-            assert!(read(&altered).is_err(), "byte {at}");
-        }
-    }
-}
-
-#[test]
-fn another_version_network_or_front_end_is_named() {
-    let file = &FILES[0];
-    let mut newer = file.clone();
-    newer[8] = 99;
-    assert!(matches!(Model::from_bytes(&newer), Err(Error::Version { found: 99, .. })));
-    let refused = |edit: &dyn Fn(&mut Value)| read(&with_header(file, edit)).unwrap_err().to_string();
-    let message = refused(&|header| header["architecture"]["kind"] = "transformer".into());
-    assert!(message.contains("transformer"), "{message}");
+fn another_front_end_or_layer_is_named() {
+    let refused = |edit: &dyn Fn(&mut Value)| read(&with_header(&FILES[0], edit)).unwrap_err().to_string();
     let message = refused(&|header| header["front_end"]["front_end"]["kind"] = "mfcc".into());
     assert!(message.contains("mfcc"), "{message}");
     let message = refused(&|header| header["layers"][0]["name"] = "other".into());

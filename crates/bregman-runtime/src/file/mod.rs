@@ -164,7 +164,8 @@ impl ModelFile {
         let contents = Contents::parse(bytes)?;
         let read = |layer: &StoredLayer| {
             let mut weight = vec![0.0; layer.spec.shape.iter().product()];
-            layer.for_each(|at, value| weight[at] = value)?;
+            let columns = weight.len() / layer.spec.shape[0];
+            layer.for_each(|row, column, value| weight[row * columns + column] = value)?;
             let [bias, scale, shift] = layer.vectors()?;
             Ok(Layer { weight, bias, after_relu: matches!(layer.spec.norm, Norm::AfterRelu(_)).then_some([scale, shift]) })
         };
@@ -262,8 +263,8 @@ impl<'a> StoredLayer<'a> {
         self.position_bytes.len() + self.value_bytes.len() + self.vector_bytes.len()
     }
 
-    /// Calls `found` with position and value of every stored weight, positions rising.
-    pub(crate) fn for_each(&self, mut found: impl FnMut(usize, f32)) -> Result<()> {
+    /// Calls `found` with row, column and value of every stored weight, in rising order.
+    pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
         let (count, rows) = (self.spec.shape.iter().product::<usize>(), self.spec.shape[0]);
         let (columns, mut i, mut finite) = (count / rows, 0, true);
         let (mut row, mut row_end) = (0, columns);
@@ -273,7 +274,7 @@ impl<'a> StoredLayer<'a> {
             }
             let value = self.values.get(self.value_bytes, rows, i, row);
             finite &= value.is_finite();
-            found(at, value);
+            found(row, at + columns - row_end, value);
             i += 1;
         });
         decoded.map_err(|problem| Error::tensor(&self.spec.name, problem))?;

@@ -1,9 +1,12 @@
 //! Several rows at a time of weights that are mostly not zero.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use super::Job;
-use super::sparse::Sparse;
+use crate::Result;
+use crate::file::StoredLayer;
 
 /// Rows that share the vectors of x.
 const ROWS: usize = 5;
@@ -14,19 +17,21 @@ pub(super) struct Dense {
     panels: Vec<f32>,
 }
 
-/// Whether dense is faster than sparse at this many non-zeros.
+/// Whether dense is faster than sparse at this many non-zeros: a non-zero costs about as much as 2¼ weights of a dense layer.
 pub(super) fn pays(rows: usize, columns: usize, live: usize) -> bool {
-    live * 2 > rows * columns
+    live * 9 > rows * columns * 4
 }
 
 impl Dense {
-    pub(super) fn new(sparse: &Sparse, rows: usize, columns: usize) -> Self {
-        let mut panels = vec![0.0; rows.div_ceil(ROWS) * columns * ROWS];
-        for row in 0..rows {
-            let panel = &mut panels[row / ROWS * columns * ROWS..][..columns * ROWS];
-            sparse.row(row).for_each(|(column, value)| panel[column * ROWS + row % ROWS] = value);
-        }
-        Self { columns, panels }
+    pub(super) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
+        let (rows, width) = (layer.spec.shape[0], columns.len());
+        let mut panels = vec![0.0; rows.div_ceil(ROWS) * width * ROWS];
+        layer.for_each(|row, column, value| {
+            if columns.contains(&column) {
+                panels[(row / ROWS * width + column - columns.start) * ROWS + row % ROWS] = value;
+            }
+        })?;
+        Ok(Self { columns: width, panels })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -57,9 +62,7 @@ impl Dense {
         let (lanes, place) = (S::F32_LANES, job.place);
         // SAFETY: `Weights::apply` has checked that x holds a block from every offset on.
         let x = unsafe { job.x.as_ptr().add(place.x + from * lanes) };
-        let mut row = job.rows.start;
-        while row < job.rows.end {
-            let first = row / ROWS * ROWS;
+        for first in (0..job.weights.rows).step_by(ROWS) {
             let panel = &self.panels[first * self.columns..][..self.columns * ROWS];
             let mut sums = [[simd.splat_f32s(0.0); V]; ROWS];
             for (&offset, weights) in job.offsets.iter().zip(panel.as_chunks::<ROWS>().0) {
@@ -73,8 +76,7 @@ impl Dense {
                     }
                 }
             }
-            let end = (first + ROWS).min(job.rows.end);
-            for row in row..end {
+            for row in first..(first + ROWS).min(job.weights.rows) {
                 let bias = simd.splat_f32s(job.store.bias[row]);
                 let sums = sums[row - first].map(|sum| simd.add_f32s(sum, bias));
                 let at = place.y + row * place.pitch + from * lanes;
@@ -82,7 +84,6 @@ impl Dense {
                 let y = unsafe { job.y.part(at, V * lanes) };
                 job.store.write::<S, V>(simd, row, sums, at, y);
             }
-            row = end;
         }
     }
 }

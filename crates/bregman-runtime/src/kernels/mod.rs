@@ -25,7 +25,9 @@ use std::ops::Range;
 use pulp::{Arch, Simd, WithSimd};
 
 pub(crate) use buffer::{Buffer, Shared};
+use dense::Dense;
 pub(crate) use matvec::Linear;
+use sparse::Sparse;
 pub(crate) use store::Store;
 
 use crate::Result;
@@ -84,8 +86,8 @@ pub(crate) struct Weights {
 }
 
 enum Form {
-    Sparse(sparse::Sparse),
-    Dense(dense::Dense),
+    Sparse(Sparse),
+    Dense(Dense),
 }
 
 /// Offsets of a layer's columns in a buffer: of each weight in turn (sparse), or of each column (dense).
@@ -119,19 +121,10 @@ pub(crate) struct Place {
 impl Weights {
     /// Takes over those columns of a stored layer.
     pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
-        let rows = layer.spec.shape[0];
-        let all = layer.spec.shape[1..].iter().product::<usize>();
-        let mut sparse = sparse::Sparse::new(rows);
-        let width = columns.len();
-        layer.for_each(|at, value| {
-            let (row, column) = (at / all, at % all);
-            if value != 0.0 && columns.contains(&column) {
-                sparse.push(row, (column - columns.start) as u32, value);
-            }
-        })?;
-        sparse.finish();
+        let (rows, width) = (layer.spec.shape[0], columns.len());
+        let sparse = Sparse::new(layer, columns.clone())?;
         let live = sparse.live();
-        let form = if dense::pays(rows, width, live) { Form::Dense(dense::Dense::new(&sparse, rows, width)) } else { Form::Sparse(sparse) };
+        let form = if dense::pays(rows, width, live) { Form::Dense(Dense::new(layer, columns)?) } else { Form::Sparse(sparse) };
         Ok(Self { rows, columns: width, live, form })
     }
 
@@ -167,27 +160,18 @@ impl Weights {
         }
     }
 
-    /// Computes `rows` of the block at `place`.
+    /// Computes all rows of the block at `place`.
     ///
     /// # Safety
-    /// Nobody else may use these rows of the block in `y` meanwhile, whole vectors of them.
+    /// Nobody else may use the block in `y` meanwhile, whole vectors of it.
     ///
     /// # Panics
     /// If the block, or what it needs of x, lies outside of the buffers.
-    pub(crate) unsafe fn apply(
-        &self,
-        arch: Arch,
-        offsets: &Offsets,
-        x: &[f32],
-        place: Place,
-        rows: Range<usize>,
-        store: &Store,
-        y: Shared<'_>,
-    ) {
-        assert!(rows.start <= rows.end && rows.end <= self.rows && place.width <= BLOCK);
+    pub(crate) unsafe fn apply(&self, arch: Arch, offsets: &Offsets, x: &[f32], place: Place, store: &Store, y: Shared<'_>) {
+        assert!(place.width <= BLOCK, "a block of {} positions", place.width);
         assert!(place.x + offsets.reach.max(1) - 1 + BLOCK <= x.len(), "the block needs more of x than there is");
         store.check(self.rows, y);
-        let job = Job { weights: self, offsets: &offsets.list, x, place, rows, store, y };
+        let job = Job { weights: self, offsets: &offsets.list, x, place, store, y };
         arch.dispatch(job);
     }
 }
@@ -198,7 +182,6 @@ struct Job<'a> {
     offsets: &'a [u32],
     x: &'a [f32],
     place: Place,
-    rows: Range<usize>,
     store: &'a Store<'a>,
     y: Shared<'a>,
 }

@@ -5,11 +5,9 @@ use super::{Conv, Cost, Layers, Run};
 use crate::Result;
 use crate::architecture::{BOTTLENECK, FRAME_CHANNELS, SCALE};
 use crate::file::StoredLayer;
-use crate::kernels::math::{self, simd};
+use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Buffer, Linear, Offsets, Place, Shared};
 
-/// ε under the square roots of standard deviations.
-const POOL_EPSILON: f32 = 1e-7;
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after it in the next row's margin.
 const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
@@ -227,20 +225,18 @@ impl Ecapa {
                 // SAFETY: parts before this one are complete; what is written now is part i of Res2's half, which nobody reads.
                 let row =
                     |strip: usize, half: usize, row: usize| unsafe { middle.read(((2 * strip + half) * channels + row) * BLOCK, BLOCK) };
-                simd!(arch, {
-                    for channel in 0..width {
-                        let before = |strip: usize, range: std::ops::Range<usize>, sums: &mut [f32]| {
-                            let x = &row(strip, 0, i * width + channel)[range.clone()];
-                            if i == 0 {
-                                sums.copy_from_slice(x);
-                            } else {
-                                let y = &row(strip, 1, (i - 1) * width + channel)[range];
-                                sums.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
-                            }
-                        };
-                        with_neighbours(strips, strip, part.reach, &mut sums[channel * HALO_PITCH..][..HALO_PITCH + MARGIN], before);
-                    }
-                });
+                for channel in 0..width {
+                    let before = |strip: usize, range: std::ops::Range<usize>, sums: &mut [f32]| {
+                        let x = &row(strip, 0, i * width + channel)[range.clone()];
+                        if i == 0 {
+                            sums.copy_from_slice(x);
+                        } else {
+                            let y = &row(strip, 1, (i - 1) * width + channel)[range];
+                            sums.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
+                        }
+                    };
+                    with_neighbours(strips, strip, part.reach, &mut sums[channel * HALO_PITCH..][..HALO_PITCH + MARGIN], before);
+                }
                 let y = ((2 * strip + 1) * channels + i * width) * BLOCK;
                 // SAFETY: each task has its own strip of `middle`.
                 unsafe { part.apply(arch, sums, strips.width(strip), y, middle) };
@@ -256,8 +252,7 @@ impl Ecapa {
             unsafe { block.last.apply(arch, x, true, strips.width(strip), from, last) };
             // SAFETY: as above.
             let y = unsafe { last.read(from, length) };
-            let width = strips.width(strip);
-            simd!(arch, sums.iter_mut().zip(y.chunks_exact(BLOCK)).for_each(|(sum, y)| *sum = math::sum(width, |i| y[i])));
+            math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
         });
 
         work.mean.fill(0.0);
@@ -267,23 +262,16 @@ impl Ecapa {
         run.timed(block.squeeze.0, |_| block.squeeze.1.apply(&work.mean, &mut work.squeezed));
         work.squeezed.iter_mut().for_each(|value| *value = value.max(0.0));
         run.timed(block.excite.0, |_| block.excite.1.apply(&work.squeezed, &mut work.gate));
-        simd!(arch, work.gate.iter_mut().for_each(|gate| *gate = math::sigmoid(*gate)));
+        math::sigmoids(arch, &mut work.gate);
 
         // y = x + gate · f₂
         let gate = &work.gate;
-        run.each(strips.count(), |strip| {
+        run.layer(block.excite.0, strips.count(), |strip| {
             let (from, length) = (input * strip + number * channels * BLOCK, channels * BLOCK);
             // SAFETY: each task has its own strip; x and y are different rows of it.
             let (x, y, last) =
                 unsafe { (outputs.read(from, length), outputs.part(from + length, length), last.read(channels * BLOCK * strip, length)) };
-            let rows = y.as_chunks_mut::<BLOCK>().0.iter_mut().zip(x.as_chunks::<BLOCK>().0).zip(last.as_chunks::<BLOCK>().0);
-            simd!(arch, {
-                for (((y, x), last), &gate) in rows.zip(gate) {
-                    for i in 0..BLOCK {
-                        y[i] = x[i] + gate * last[i];
-                    }
-                }
-            });
+            math::gated(arch, x, last, gate, y);
         });
     }
 
@@ -302,30 +290,13 @@ impl Ecapa {
 
         // SAFETY: nobody writes the frames from here on.
         let x = unsafe { frames.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let row = |buffer: &[f32], channel: usize, strip: usize| -> std::ops::Range<usize> {
-            let from = (strip * FRAME_CHANNELS + channel) * BLOCK;
-            debug_assert!(from + BLOCK <= buffer.len());
-            from..from + strips.width(strip)
-        };
-        const CHUNK: usize = FRAME_CHANNELS / 16;
+        let pieces = Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
         if let Some(context) = &self.context {
             let moments = Shared::new(&mut work.moments);
-            run.layer(self.hidden.conv.layer, 16, |chunk| {
+            run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
                 // SAFETY: each task has its own channels.
-                let (means, deviations) =
-                    unsafe { (moments.part(chunk * CHUNK, CHUNK), moments.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)) };
-                simd!(arch, {
-                    for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-                        let rows = || (0..strips.count()).map(|strip| &x[row(x, chunk * CHUNK + i, strip)]);
-                        let mut sum = 0.0;
-                        rows().for_each(|x| sum += math::sum(x.len(), |i| x[i]));
-                        *mean = sum / strips.frames as f32;
-                        let (centre, mut squares) = (*mean, 0.0);
-                        rows().for_each(|x| squares += math::sum(x.len(), |i| (x[i] - centre) * (x[i] - centre)));
-                        // one frame has no variance
-                        *deviation = (squares / (strips.frames.max(2) - 1) as f32 + POOL_EPSILON).sqrt();
-                    }
-                });
+                let [means, deviations] = unsafe { own_channels(moments, chunk) };
+                math::moments(arch, x, pieces, chunk * CHUNK, means, deviations);
             });
             run.timed(self.hidden.conv.layer, |_| context.apply(&work.moments, &mut work.share));
         }
@@ -338,11 +309,7 @@ impl Ecapa {
             unsafe { self.hidden.apply(arch, x, false, strips.width(strip), from, hidden) };
             // SAFETY: as above.
             let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
-            simd!(arch, {
-                for (row, &share) in hidden.as_chunks_mut::<BLOCK>().0.iter_mut().zip(share) {
-                    row.iter_mut().for_each(|value| *value = math::tanh(*value + share));
-                }
-            });
+            math::shifted_tanh(arch, hidden, BLOCK, share);
         });
         run.layer(self.logits.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip.
@@ -355,30 +322,24 @@ impl Ecapa {
         // SAFETY: nobody writes the logits from here on.
         let logits = unsafe { logits.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
         let statistics = Shared::new(&mut work.statistics);
-        run.each(16, |chunk| {
+        run.layer(self.logits.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
             // SAFETY: each task has its own channels.
-            let (means, deviations) =
-                unsafe { (statistics.part(chunk * CHUNK, CHUNK), statistics.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)) };
-            simd!(arch, {
-                for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-                    let rows =
-                        || (0..strips.count()).map(|strip| row(x, chunk * CHUNK + i, strip)).map(|row| (&x[row.clone()], &logits[row]));
-                    let mut largest = f32::NEG_INFINITY;
-                    rows().for_each(|(_, logits)| largest = largest.max(math::max(logits)));
-                    let [mut total, mut first, mut second] = [0.0; 3];
-                    rows().for_each(|(x, logits)| {
-                        let sums = math::sums(x.len(), |i| {
-                            let weight = math::exp(logits[i] - largest);
-                            [weight, weight * x[i], weight * x[i] * x[i]]
-                        });
-                        (total, first, second) = (total + sums[0], first + sums[1], second + sums[2]);
-                    });
-                    *mean = first / total;
-                    *deviation = (second / total - *mean * *mean).max(POOL_EPSILON).sqrt();
-                }
-            });
+            let [means, deviations] = unsafe { own_channels(statistics, chunk) };
+            math::attended(arch, x, logits, pieces, chunk * CHUNK, means, deviations);
         });
     }
+}
+
+/// Channels that a task of the pooling takes.
+const CHUNK: usize = FRAME_CHANNELS / 16;
+
+/// The part of `[means; deviations]` that belongs to a chunk of channels.
+///
+/// # Safety
+/// Nobody else may use that chunk.
+unsafe fn own_channels(vector: Shared<'_>, chunk: usize) -> [&mut [f32]; 2] {
+    // SAFETY: as the caller promises; the two halves do not overlap.
+    unsafe { [vector.part(chunk * CHUNK, CHUNK), vector.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)] }
 }
 
 impl Block {
@@ -403,7 +364,7 @@ impl Strip {
     unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], relu: bool, width: usize, at: usize, y: Shared) {
         let place = Place { x: 0, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, 0..self.conv.weights.rows(), &self.conv.store(relu, None), y) };
+        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(relu, None), y) };
     }
 }
 
@@ -413,7 +374,7 @@ impl Halo {
     unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Shared) {
         let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, 0..self.conv.weights.rows(), &self.conv.store(true, None), y) };
+        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(true, None), y) };
     }
 }
 

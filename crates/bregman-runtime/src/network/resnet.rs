@@ -5,11 +5,8 @@
 use super::{Conv, Cost, Layers, Run};
 use crate::Result;
 use crate::file::StoredLayer;
-use crate::kernels::math::{self, simd};
+use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Buffer, Linear, Offsets, Place, Shared};
-
-/// ε under the square roots of standard deviations.
-const POOL_EPSILON: f32 = 1e-7;
 
 pub(crate) struct ResNet {
     features: usize,
@@ -246,9 +243,12 @@ fn convolve(
         let width = BLOCK.min(positions - from);
         let place = Place { x: plane.origin(from), y: plane.start + from, pitch: plane.size, width };
         // SAFETY: each task has its own positions of y.
-        unsafe { conv.weights.apply(arch, offsets, x, place, 0..rows, &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, place, &store, y) };
         let gap = from + (plane.width + plane.pitch - from % plane.pitch) % plane.pitch;
         let end = (from + BLOCK).min(positions.next_multiple_of(Buffer::LINE));
+        if gap >= end {
+            return;
+        }
         for row in 0..rows {
             // SAFETY: as above.
             let y = unsafe { y.part(place.y + row * plane.size, end - from) };
@@ -281,15 +281,9 @@ fn split(run: &Run, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut
 /// Mean and standard deviation over time of every channel and row, into `[means; deviations]`.
 fn pool(run: &Run, plane: Plane, channels: usize, x: &[f32], statistics: &mut [f32]) {
     let (means, deviations) = statistics.split_at_mut(channels * plane.height);
-    simd!(run.arch, {
-        for (row, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-            let from = row / plane.height * plane.size + plane.start + row % plane.height * plane.pitch;
-            let x = &x[from..][..plane.width];
-            *mean = math::sum(x.len(), |i| x[i]) / x.len() as f32;
-            let centre = *mean;
-            let squares = math::sum(x.len(), |i| (x[i] - centre) * (x[i] - centre));
-            // one frame has no variance
-            *deviation = (squares / (x.len().max(2) - 1) as f32 + POOL_EPSILON).sqrt();
-        }
-    });
+    let pieces = Pieces { count: 1, step: 0, pitch: plane.pitch, length: plane.width };
+    let each = means.chunks_exact_mut(plane.height).zip(deviations.chunks_exact_mut(plane.height));
+    for (channel, (means, deviations)) in each.enumerate() {
+        math::moments(run.arch, &x[channel * plane.size + plane.start..], pieces, 0, means, deviations);
+    }
 }
