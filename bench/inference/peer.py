@@ -1,6 +1,6 @@
 """The dense peers: ONNX Runtime (f32, int8) and PyTorch (f32, bf16), one utterance at a time, from the weights of a checkpoint.
 
-usage: peer.py export STATE.safetensors FOLDER      writes f32.onnx, int8.onnx, input.f32 and embedding.f32 (PyTorch's)
+usage: peer.py export FOLDER                        state.safetensors and input.f32 there become f32.onnx, int8.onnx and PyTorch's embedding.f32
        peer.py time KIND FOLDER THREADS REPEATS     KIND one of ort, ort-int8, torch, torch-bf16
 Both end with a JSON line; `time` prints {"ms": median, "peak_mb": peak resident memory}.
 """

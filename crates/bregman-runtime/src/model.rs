@@ -148,7 +148,7 @@ impl Model {
         let network = Network::new(&contents)?;
         let layers = describe(&contents, &network);
         let Options { threads, instructions } = *options;
-        let arch = instructions.arch().ok_or_else(|| Error::Threads(format!("this CPU has no {instructions:?}")))?;
+        let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
         let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| Error::Threads(error.to_string()));
         let pool = if threads > 1 { Some(pool()?) } else { None };

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::OnceLock;
+
 use bregman_runtime::{Error, Model, ModelFile, Positions, ValueFormat};
 use common::{Pair, distance, ecapa, features, random, resnet};
 use proptest::prelude::*;
@@ -10,6 +12,13 @@ const FORMATS: [ValueFormat; 3] = [ValueFormat::F32, ValueFormat::F16, ValueForm
 
 fn small(sparsity: f32) -> [Pair; 2] {
     [random(ecapa(8, 8, 4, true), sparsity, 5), random(resnet([1, 1, 1, 1], 2, 8, 3), sparsity, 6)]
+}
+
+/// Bytes of both small networks in each format, made once: the property tests read them many times.
+fn stored(which: usize, format: usize) -> Vec<u8> {
+    static BYTES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let all = || small(0.9).iter().flat_map(|pair| FORMATS.map(|format| pair.file.to_bytes(format).unwrap())).collect();
+    BYTES.get_or_init(all)[which * FORMATS.len() + format].clone()
 }
 
 #[test]
@@ -132,7 +141,7 @@ proptest! {
     /// Every single altered byte, and every cut, is found by the sum or the header's checks.
     #[test]
     fn an_altered_or_cut_file_is_refused(which in 0usize..2, format in 0usize..3, at in any::<prop::sample::Index>(), flip in 1u8..=255, cut in any::<bool>()) {
-        let bytes = small(0.9)[which].file.to_bytes(FORMATS[format]).unwrap();
+        let bytes = stored(which, format);
         let at = at.index(bytes.len());
         let mut altered = bytes.clone();
         if cut { altered.truncate(at) } else { altered[at] ^= flip }
@@ -145,7 +154,7 @@ proptest! {
     fn a_forged_file_gives_an_error_or_a_working_model(
         which in 0usize..2, format in 0usize..3, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in prop::option::of(any::<prop::sample::Index>())
     ) {
-        let mut bytes = small(0.9)[which].file.to_bytes(FORMATS[format]).unwrap();
+        let mut bytes = stored(which, format);
         for (at, flip) in flips {
             let at = at.index(bytes.len());
             bytes[at] ^= flip;

@@ -89,7 +89,7 @@ pub(super) fn decode(
                 return Err("its bitmap has another length");
             }
             let ones: usize = bytes.iter().map(|byte| byte.count_ones() as usize).sum();
-            let beyond = count % 8 != 0 && bytes[count / 8] >> (count % 8) != 0;
+            let beyond = !count.is_multiple_of(8) && bytes[count / 8] >> (count % 8) != 0;
             if ones != live || beyond {
                 return Err("its bitmap does not have as many ones as there are values");
             }

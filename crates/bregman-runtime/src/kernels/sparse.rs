@@ -70,8 +70,8 @@ impl Sparse {
             let (columns, values) = (self.columns[range.clone()].as_chunks::<4>(), self.values[range].as_chunks::<4>());
             let mut sums = [0f32; 4];
             for (columns, values) in columns.0.iter().zip(values.0) {
-                for i in 0..4 {
-                    sums[i] += values[i] * x[columns[i] as usize];
+                for ((sum, &column), value) in sums.iter_mut().zip(columns).zip(values) {
+                    *sum += value * x[column as usize];
                 }
             }
             let rest: f32 = columns.1.iter().zip(values.1).map(|(&column, value)| value * x[column as usize]).sum();

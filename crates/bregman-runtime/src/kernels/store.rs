@@ -30,8 +30,7 @@ impl Store<'_> {
         let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..V * S::F32_LANES]).0);
         let zero = simd.splat_f32s(0.0);
         let norm = if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
-        for v in 0..V {
-            let mut value = sums[v];
+        for (v, mut value) in sums.into_iter().enumerate() {
             if let Some(residual) = residual {
                 value = simd.add_f32s(value, residual[v]);
             }

@@ -14,14 +14,14 @@ use crate::{Architecture, Result};
 
 /// A network in the form in which it is executed.
 pub(crate) enum Network {
-    Ecapa(ecapa::Ecapa),
-    ResNet(resnet::ResNet),
+    Ecapa(Box<ecapa::Ecapa>),
+    ResNet(Box<resnet::ResNet>),
 }
 
 /// The memory of one execution, kept for the next.
 pub(crate) enum Workspace {
-    Ecapa(ecapa::Workspace),
-    ResNet(resnet::Workspace),
+    Ecapa(Box<ecapa::Workspace>),
+    ResNet(Box<resnet::Workspace>),
 }
 
 /// A layer as it is executed.
@@ -39,18 +39,18 @@ impl Network {
         let mut layers = contents.layers.iter();
         Ok(match contents.architecture {
             Architecture::Ecapa { channels, features, global_context, .. } => {
-                Self::Ecapa(ecapa::Ecapa::new(channels, features, global_context, &mut layers)?)
+                Self::Ecapa(Box::new(ecapa::Ecapa::new(channels, features, global_context, &mut layers)?))
             }
             Architecture::ResNet { blocks, channels, features, .. } => {
-                Self::ResNet(resnet::ResNet::new(blocks, channels, features, &mut layers)?)
+                Self::ResNet(Box::new(resnet::ResNet::new(blocks, channels, features, &mut layers)?))
             }
         })
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
         match self {
-            Self::Ecapa(_) => Workspace::Ecapa(ecapa::Workspace::default()),
-            Self::ResNet(_) => Workspace::ResNet(resnet::Workspace::default()),
+            Self::Ecapa(_) => Workspace::Ecapa(Box::default()),
+            Self::ResNet(_) => Workspace::ResNet(Box::default()),
         }
     }
 
