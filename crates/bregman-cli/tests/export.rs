@@ -51,8 +51,18 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     let model = bregman_runtime::Model::open(&path).unwrap();
     let front_end = &model.front_end().settings()["front_end"];
     assert_eq!((front_end["kind"].as_str(), front_end["window"].as_str()), (Some("kaldi"), Some("hamming")));
-    let sound: Vec<f32> = (0..16_000).map(|i| (i as f32 * 0.03).sin()).collect();
-    assert!(model.embed(&sound).unwrap().iter().all(|value| value.is_finite()));
+    let sounds = ["first.wav", "second.wav"].map(|name| {
+        let samples = (0..16_000).map(|i| 0.5 * (i as f32 * 0.003 * name.len() as f32).sin()).collect();
+        let file = folder.path().join(name);
+        bregman_audio::write_wav(&file, &bregman_audio::Audio { samples, rate: 16_000 }).unwrap();
+        file
+    });
+    let embed = |file: &Path| model.embed(&bregman_audio::load_16k(file).unwrap()).unwrap();
+    let score = bregman_runtime::cosine(&embed(&sounds[0]), &embed(&sounds[1]));
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_bregman"));
+    verify.arg("verify").args(&sounds).arg("--model").arg(&path).args(["--threshold", "0.5", "--json"]);
+    let verdict: serde_json::Value = serde_json::from_slice(&verify.output().unwrap().stdout).unwrap();
+    assert!((verdict["score"].as_f64().unwrap() - score).abs() <= 1e-6 && verdict["same"] == (score > 0.5), "{verdict} against {score}");
 }
 
 #[test]
