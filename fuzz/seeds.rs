@@ -1,4 +1,4 @@
-//! Writes small valid files for the fuzzer to start from: `cargo run --bin seeds`, in this folder.
+//! Writes small valid files for the fuzzer to start from: `cargo +nightly fuzz run seeds`, in this folder.
 
 use std::path::Path;
 
