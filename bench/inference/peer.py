@@ -5,7 +5,6 @@ usage: peer.py export FOLDER                        state.safetensors and input.
 Both end with a JSON line; `time` prints {"ms": median, "peak_mb": peak resident memory}.
 """
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -189,7 +188,8 @@ def timed(kind, folder, threads, repeats):
         run()
         times.append((time.perf_counter() - start) * 1e3)
     times = sorted(times[3:])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # not getrusage: its maximum includes the memory of the process that started this one
+    peak = next(float(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:"))
     print(json.dumps({"ms": times[len(times) // 2], "least_ms": times[0], "peak_mb": peak}))
 
 

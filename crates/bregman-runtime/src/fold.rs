@@ -48,7 +48,7 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
         let shift = scale.iter().zip(mean).zip(beta).map(|((&scale, &mean), &beta)| (-scale).mul_add(mean, beta)).collect();
         Ok([scale, shift])
     };
-    let mut after_relu = None;
+    let (mut after_relu, mut input_mean) = (None, None);
     match &spec.norm {
         Norm::Absent => {}
         Norm::AfterRelu(norm) => after_relu = Some(affine(norm, rows)?),
@@ -61,6 +61,7 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
         }
         Norm::FoldedBefore(norm) => {
             let [scale, shift] = affine(norm, columns)?;
+            input_mean = Some(find(&format!("{norm}.running_mean"), &[columns])?.to_vec());
             for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {
                 let sum: f64 = weights.iter().zip(&shift).map(|(&weight, &shift)| f64::from(weight) * f64::from(shift)).sum();
                 bias[row] = (f64::from(bias[row]) + sum) as f32;
@@ -68,5 +69,5 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
             }
         }
     }
-    Ok(Layer { weight, bias, after_relu })
+    Ok(Layer { weight, bias, after_relu, input_mean })
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::OnceLock;
 
-use bregman_runtime::{Error, Model, ModelFile, Positions, ValueFormat};
+use bregman_runtime::{Error, Layer, Model, ModelFile, Positions, ValueFormat};
 use common::{Pair, distance, ecapa, features, random, resnet};
 use proptest::prelude::*;
 
@@ -25,7 +25,8 @@ fn stored(which: usize, format: usize) -> Vec<u8> {
 fn f32_files_read_back_exactly_and_others_within_their_precision() {
     for sparsity in [0.0, 0.6, 0.97] {
         for pair in small(sparsity) {
-            let exact = ModelFile::from_bytes(&pair.file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
+            let mut exact = ModelFile::from_bytes(&pair.file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
+            exact.layers.iter_mut().zip(&pair.file.layers).for_each(|(read, written)| read.input_mean = written.input_mean.clone());
             assert_eq!(exact, pair.file, "{}", pair.name);
             for (format, error) in [(ValueFormat::F16, 5e-4), (ValueFormat::Int8, 0.5 / 127.0)] {
                 let read = ModelFile::from_bytes(&pair.file.to_bytes(format).unwrap()).unwrap();
@@ -57,6 +58,26 @@ fn rounded_files_give_nearly_the_same_embeddings() {
                 let distance = distance(&model.embed_features(&features).unwrap(), &expected);
                 assert!(distance < limit, "{} in {format:?}: {distance:e}", pair.name);
             }
+        }
+    }
+}
+
+/// W·mean + b is what a layer makes of a mean input, before and after rounding: the bias makes up for the rounded weights.
+#[test]
+fn rounding_leaves_the_output_of_the_mean_input_where_a_norm_was_folded() {
+    let file = &random(ecapa(8, 8, 4, true), 0.5, 9).file;
+    let last = file.layers.last().unwrap();
+    let mean = last.input_mean.as_ref().unwrap();
+    let of_mean = |layer: &Layer| -> Vec<f64> {
+        let product = |weights: &[f32]| weights.iter().zip(mean).map(|(&weight, &mean)| f64::from(weight) * f64::from(mean)).sum::<f64>();
+        layer.weight.chunks_exact(mean.len()).zip(&layer.bias).map(|(weights, &bias)| product(weights) + f64::from(bias)).collect()
+    };
+    for format in [ValueFormat::F16, ValueFormat::Int8] {
+        let read = ModelFile::from_bytes(&file.to_bytes(format).unwrap()).unwrap();
+        let read = read.layers.last().unwrap();
+        assert_ne!(read.bias, last.bias, "{format:?}");
+        for (before, after) in of_mean(last).into_iter().zip(of_mean(read)) {
+            assert!((before - after).abs() < 1e-5, "{format:?}: {before} became {after}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! 12  CRC-32 of all after it u32
 //! 16  length of the header   u64
 //! 24  header                 JSON: architecture, front end, threshold, and per layer its encoding and lengths
-//!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its scale and shift
+//!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its scale and shift (f32)
 //! ```
 //!
 //! Reading checks the sum, then every length against the architecture, then every position and value while it is decoded: no content makes it
@@ -52,6 +52,10 @@ pub struct Layer {
     pub bias: Vec<f32>,
     /// Scale and shift per output, for [`Norm::AfterRelu`].
     pub after_relu: Option<[Vec<f32>; 2]>,
+    /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias for what rounding the
+    /// weights W to R shifts, b + (W − R)·mean, so that the error is that of the *deviations* from the mean. Where a norm with small variances
+    /// was folded these are many times smaller than the inputs.
+    pub input_mean: Option<Vec<f32>>,
 }
 
 /// A model to be written, or read back whole.
@@ -167,7 +171,12 @@ impl ModelFile {
             let columns = weight.len() / layer.spec.shape[0];
             layer.for_each(|row, column, value| weight[row * columns + column] = value)?;
             let [bias, scale, shift] = layer.vectors()?;
-            Ok(Layer { weight, bias, after_relu: matches!(layer.spec.norm, Norm::AfterRelu(_)).then_some([scale, shift]) })
+            Ok(Layer {
+                weight,
+                bias,
+                after_relu: matches!(layer.spec.norm, Norm::AfterRelu(_)).then_some([scale, shift]),
+                input_mean: None,
+            })
         };
         let layers = contents.layers.iter().map(read).collect::<Result<_>>()?;
         let Contents { architecture, front_end, threshold, .. } = contents;
@@ -181,12 +190,12 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     if layer.weight.len() != count {
         return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape)));
     }
-    let vectors: Vec<&Vec<f32>> = [&layer.bias].into_iter().chain(layer.after_relu.iter().flatten()).collect();
-    let expected = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
-    if vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
+    let vectors: Vec<&Vec<f32>> = layer.after_relu.iter().flatten().collect();
+    let expected = if matches!(spec.norm, Norm::AfterRelu(_)) { 2 } else { 0 };
+    if layer.bias.len() != rows || vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
         return Err(wrong(format!("bias, scale or shift is missing, extra or not of length {rows}")));
     }
-    if layer.weight.iter().chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
+    if layer.weight.iter().chain(&layer.bias).chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
         return Err(wrong("has a value that is not finite".to_owned()));
     }
     let (positions, position_bytes) = positions::encode(&layer.weight, format.bytes());
@@ -194,11 +203,18 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     let live: Vec<usize> = (0..count).filter(|&at| dense || layer.weight[at] != 0.0).collect();
     let values: Vec<f32> = live.iter().map(|&at| layer.weight[at]).collect();
     payload.extend(&position_bytes);
+    let (columns, from) = (count / rows, payload.len());
     let too_large = || wrong("has a value too large for half precision: export it as f32".to_owned());
-    format.encode(&values, |i| live[i] * rows / count, rows, payload).ok_or_else(too_large)?;
-    for vector in vectors {
-        format.of_vectors().encode(vector, |_| 0, 1, payload).ok_or_else(too_large)?;
+    format.encode(&values, |i| live[i] / columns, rows, payload).ok_or_else(too_large)?;
+    let mut bias: Vec<f64> = layer.bias.iter().map(|&bias| f64::from(bias)).collect();
+    if let Some(mean) = &layer.input_mean {
+        for (i, (&at, &value)) in live.iter().zip(&values).enumerate() {
+            let stored = format.get(&payload[from..], rows, i, at / columns);
+            bias[at / columns] += (f64::from(value) - f64::from(stored)) * f64::from(mean[at % columns]);
+        }
     }
+    payload.extend(bias.iter().flat_map(|&bias| (bias as f32).to_le_bytes()));
+    vectors.into_iter().flatten().for_each(|value| payload.extend(value.to_le_bytes()));
     Ok(Entry { name: spec.name.clone(), positions, values: format, live: live.len(), position_bytes: position_bytes.len() })
 }
 
@@ -247,7 +263,7 @@ impl<'a> StoredLayer<'a> {
             return Err(wrong("more values than weights"));
         }
         let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
-        let lengths = [Some(position_bytes), values.size(live, rows), values.of_vectors().size(vectors * rows, 1)];
+        let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
         let mut take = |length: Option<usize>| {
             let (bytes, rest) =
                 length.and_then(|length| payload.split_at_checked(length)).ok_or_else(|| wrong("the file ends within it"))?;
@@ -284,7 +300,7 @@ impl<'a> StoredLayer<'a> {
     /// Bias, scale and shift; the latter two empty where there is no norm.
     pub(crate) fn vectors(&self) -> Result<[Vec<f32>; 3]> {
         let rows = self.spec.shape[0];
-        let format = self.values.of_vectors();
+        let format = ValueFormat::F32;
         let present = self.vector_bytes.len() / (rows * format.bytes());
         let read = |which: usize| -> Vec<f32> {
             let range = if which < present { which * rows..(which + 1) * rows } else { 0..0 };

@@ -3,7 +3,7 @@
 use half::f16;
 use serde::{Deserialize, Serialize};
 
-/// How a weight is stored. Inference computes in f32 whatever it is.
+/// How a weight is stored. Inference computes in f32 whatever it is; biases, scales and shifts are always stored in f32.
 ///
 /// | format | bytes | error |
 /// | --- | --- | --- |
@@ -29,11 +29,6 @@ impl ValueFormat {
             Self::F16 => 2,
             Self::Int8 => 1,
         }
-    }
-
-    /// The format of biases, scales and shifts in a file of weights in this one.
-    pub(super) fn of_vectors(self) -> Self {
-        if self == Self::F32 { Self::F32 } else { Self::F16 }
     }
 
     /// Bytes of `live` weights in `rows` outputs.

@@ -18,8 +18,8 @@ pub(super) struct Dense {
 }
 
 /// Whether dense is faster than sparse at this many non-zeros: a non-zero costs about as much as 2¼ weights of a dense layer.
-pub(super) fn pays(rows: usize, columns: usize, live: usize) -> bool {
-    live * 9 > rows * columns * 4
+pub(super) fn pays(weights: usize, live: usize) -> bool {
+    live * 9 > weights * 4
 }
 
 impl Dense {
@@ -32,6 +32,11 @@ impl Dense {
             }
         })?;
         Ok(Self { columns: width, panels })
+    }
+
+    /// Weights that are not zero.
+    pub(super) fn live(&self) -> usize {
+        self.panels.iter().filter(|&&weight| weight != 0.0).count()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -122,9 +122,15 @@ impl Weights {
     /// Takes over those columns of a stored layer.
     pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
         let (rows, width) = (layer.spec.shape[0], columns.len());
-        let sparse = Sparse::new(layer, columns.clone())?;
-        let live = sparse.live();
-        let form = if dense::pays(rows, width, live) { Form::Dense(Dense::new(layer, columns)?) } else { Form::Sparse(sparse) };
+        // of a few columns the share of zeros is taken to be that of all
+        let all = layer.spec.shape.iter().product();
+        let (live, form) = if dense::pays(all, layer.live) {
+            let dense = Dense::new(layer, columns)?;
+            (dense.live(), Form::Dense(dense))
+        } else {
+            let sparse = Sparse::new(layer, columns)?;
+            (sparse.live(), Form::Sparse(sparse))
+        };
         Ok(Self { rows, columns: width, live, form })
     }
 
