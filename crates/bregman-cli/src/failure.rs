@@ -21,6 +21,15 @@ impl Failure {
         Self { message: message.into(), hint: None, code: 1 }
     }
 
+    /// Names the file it is about, where the message does not.
+    pub(crate) fn in_file(mut self, path: &std::path::Path) -> Self {
+        let name = path.display().to_string();
+        if !self.message.contains(&name) {
+            self.message = format!("{name}: {}", self.message);
+        }
+        self
+    }
+
     /// Prints it to standard error.
     pub(crate) fn report(&self) -> ExitCode {
         // A newline inside a file name must not turn one line into two.
@@ -43,5 +52,13 @@ impl From<bregman_train::Error> for Failure {
     fn from(error: bregman_train::Error) -> Self {
         let code = if error.is_user_mistake() { 2 } else { 1 };
         Self { message: error.to_string(), hint: error.hint(), code }
+    }
+}
+
+impl From<bregman_runtime::Error> for Failure {
+    fn from(error: bregman_runtime::Error) -> Self {
+        use bregman_runtime::Error::{File, Format, TooShort, Version};
+        let code = if matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. }) { 2 } else { 1 };
+        Self { message: error.to_string(), hint: None, code }
     }
 }

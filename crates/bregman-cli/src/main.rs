@@ -7,6 +7,7 @@ mod evaluation;
 mod failure;
 mod network;
 mod output;
+mod pattern;
 mod plot;
 mod provenance;
 mod report;
@@ -52,7 +53,11 @@ enum Command {
     Enroll(commands::enroll::EnrollArgs),
     /// Tell which known speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
-    /// Show the sparsity of a run, layer by layer
+    /// Write a trained network as one small file, or as ONNX
+    Export(commands::export::Args),
+    /// Measure how fast a model file is on this machine
+    Bench(commands::bench::Args),
+    /// Show the sparsity of a run or a model file, layer by layer
     Inspect(commands::inspect::Args),
     /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes
     Report(commands::report::Args),
@@ -73,6 +78,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => commands::verify::run(args),
         Command::Enroll(args) => commands::enroll::enroll(args),
         Command::Identify(args) => commands::enroll::identify(args),
+        Command::Export(args) => commands::export::run(args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Report(args) => commands::report::run(args),
         Command::Plot(args) => commands::plot::run(args),

@@ -33,7 +33,7 @@ impl Threshold {
     }
 
     /// The threshold of `run` for this network, if it was evaluated.
-    fn of(run: &Path, network: &str) -> Option<Self> {
+    pub(crate) fn of(run: &Path, network: &str) -> Option<Self> {
         let text = std::fs::read_to_string(file(run)).ok()?;
         serde_json::from_str(&text).ok().filter(|threshold: &Self| threshold.network == network)
     }

@@ -55,6 +55,12 @@ pub enum Error {
         /// The checkpoint's shape.
         got: Vec<usize>,
     },
+    /// A checkpoint is of a network that is not here.
+    #[error("checkpoint of an unknown network: {problem}")]
+    Unknown {
+        /// What was found in it.
+        problem: String,
+    },
     /// A checkpoint file cannot be understood.
     #[error("{}: {problem}", path.display())]
     Checkpoint {

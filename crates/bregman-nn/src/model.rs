@@ -37,6 +37,7 @@ enum Head<B: Backend> {
 
 /// Network, parameters, loss.
 pub struct Model<B: Backend> {
+    architecture: Architecture,
     context: Context<B>,
     network: Box<dyn Network<B>>,
     head: Head<B>,
@@ -62,12 +63,17 @@ impl<B: Backend> Model<B> {
         let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
         let params = builder.finish()?;
         let input = Tensor::empty(&backend)?;
-        Ok(Self { context: Context::new(backend, params), network, head, classes, input })
+        Ok(Self { architecture: architecture.clone(), context: Context::new(backend, params), network, head, classes, input })
     }
 
     /// The device.
     pub fn backend(&self) -> &B {
         &self.context.backend
+    }
+
+    /// Which network it is, and how large.
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
     }
 
     /// All parameters, their gradients and the batch norms' state.

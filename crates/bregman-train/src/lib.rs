@@ -5,6 +5,7 @@
 //!                                         ├─▶ RUN/metrics.jsonl           one object per step and epoch
 //!                                         └─▶ RUN/events.out.tfevents.…   the same for TensorBoard
 //! RUN ─▶ Trained ─▶ embeddings
+//! RUN, or a checkpoint of WeSpeaker ─▶ Deployable ─▶ ONNX, safetensors, a model file
 //! ```
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod average;
 mod checkpoint;
 pub mod config;
 mod data;
+mod deploy;
 mod device;
 mod error;
 mod folder;
@@ -26,6 +28,7 @@ mod trainer;
 
 pub use checkpoint::State;
 pub use config::Experiment;
+pub use deploy::Deployable;
 pub use device::{Device, Open, cpu};
 pub use error::{Error, Result};
 pub use inspect::Inspection;

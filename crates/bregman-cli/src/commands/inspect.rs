@@ -1,30 +1,44 @@
-//! `bregman inspect`: what is in a run.
+//! `bregman inspect`: what is in a run, or in a model file.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use bregman_train::Inspection;
+use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
 use crate::output::{print, print_json};
+use crate::pattern::{self, Pattern};
 
-/// Show the sparsity of a run, layer by layer.
+/// Show the sparsity of a run or a model file, layer by layer.
 ///
-/// RUN is the folder of a run (its best checkpoint is shown, or its last where none was close enough to the target) or a checkpoint.
+/// A run is a folder (its best checkpoint is shown, or its last where none was close enough to the target), or one of its checkpoints. Of a
+/// model file, the table also says how each layer is stored, what is left to compute and where the time goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman inspect runs/audiomnist-ecapa-adabreg
+  bregman inspect model.breg --plot pattern.svg
   bregman inspect runs/audiomnist-ecapa-adabreg/last --json")]
 pub(crate) struct Args {
-    /// Folder of a run or of a checkpoint
+    /// Folder of a run or of a checkpoint, or a model file
     run: PathBuf,
+    /// Draw where the live weights are, as an .svg or .png file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    if args.run.is_file() {
+        return super::inspect_model::run(&args.run, args.plot.as_deref(), args.json);
+    }
+    if let Some(path) = &args.plot {
+        let trained = Trained::load(&args.run)?;
+        let weights = trained.model().params().all().iter().filter(|parameter| parameter.shape.len() > 1);
+        pattern::draw(path, &weights.map(|weight| Pattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>())?;
+    }
     let inspection = Inspection::of(&args.run)?;
     if args.json { print_json(&inspection) } else { print(&text(&inspection)) }
 }

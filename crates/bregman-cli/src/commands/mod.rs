@@ -1,10 +1,13 @@
 //! One file per command: its arguments, and what it does with the libraries.
 
+pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod embed;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
+pub(crate) mod export;
 pub(crate) mod inspect;
+mod inspect_model;
 pub(crate) mod plot;
 pub(crate) mod prepare;
 pub(crate) mod report;

@@ -1,0 +1,124 @@
+//! `bregman bench`: how fast a model file is here.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bregman_runtime::{Instructions, Model, Options};
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::output::{print, print_json, table};
+
+/// Measure how fast a model file is on this machine.
+///
+/// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and on all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman bench model.breg
+  bregman bench model.breg --seconds 10 --repeats 50 --json")]
+pub(crate) struct Args {
+    /// Model file, as `bregman export` writes it
+    model: PathBuf,
+    /// Length of an utterance
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Measurements, of which the median counts
+    #[arg(long, default_value_t = 21)]
+    repeats: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    seconds: f64,
+    instructions: String,
+    open_ms: f64,
+    /// Weights and activations.
+    memory_mb: f64,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    threads: usize,
+    /// Samples to embedding.
+    total_ms: f64,
+    /// Features to embedding.
+    network_ms: f64,
+    /// Of many at a time.
+    utterances_per_second: f64,
+    /// Seconds of audio per second.
+    times_real_time: f64,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.repeats == 0 {
+        return Err(Failure::mistake("--seconds or --repeats out of range", "pass 0 to 3600 seconds, and at least 1 repeat"));
+    }
+    let open = |threads| {
+        let options = Options { threads, ..Options::default() };
+        Model::open_with(&args.model, &options).map_err(|error| Failure::from(error).in_file(&args.model))
+    };
+    let start = Instant::now();
+    let single = open(1)?;
+    let open_ms = start.elapsed().as_secs_f64() * 1e3;
+    let mut rows = vec![measure(&single, &args)?];
+    let all = open(0)?;
+    if all.threads() > 1 {
+        rows.push(measure(&all, &args)?);
+    }
+    let instructions = format!("{:?}", Instructions::best());
+    let report = Report { seconds: args.seconds, instructions, open_ms, memory_mb: single.memory() as f64 / 1e6, rows };
+    if args.json { print_json(&report) } else { print(&text(&report)) }
+}
+
+fn measure(model: &Model, args: &Args) -> Result<Row, Failure> {
+    let samples: Vec<f32> = (0..(args.seconds * f64::from(model.rate())) as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
+        .collect();
+    let frames = (100.0 * args.seconds).ceil().max(1.0) as usize; // a hop of 10 ms
+    let features: Vec<f32> = (0..frames * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
+    let mut embedding = vec![0.0; model.embedding_size()];
+    let total_ms = median(args.repeats, || model.embed_into(&samples, &mut embedding))?;
+    let network_ms = median(args.repeats, || model.embed_features_into(&features, &mut embedding))?;
+    let utterances = vec![samples.as_slice(); 4 * model.threads()];
+    let batch_ms = median(args.repeats.div_ceil(4), || model.embed_batch(&utterances).into_iter().try_for_each(|one| one.map(drop)))?;
+    let utterances_per_second = utterances.len() as f64 / batch_ms * 1e3;
+    let times_real_time = utterances_per_second * args.seconds;
+    Ok(Row { threads: model.threads(), total_ms, network_ms, utterances_per_second, times_real_time })
+}
+
+/// Median in milliseconds, after two calls that do not count.
+fn median(repeats: usize, mut call: impl FnMut() -> bregman_runtime::Result<()>) -> Result<f64, Failure> {
+    let mut times = Vec::with_capacity(repeats);
+    for repeat in 0..repeats + 2 {
+        let start = Instant::now();
+        call()?;
+        if repeat >= 2 {
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+fn text(report: &Report) -> String {
+    let row = |row: &Row| {
+        vec![
+            row.threads.to_string(),
+            format!("{:.2}", row.total_ms),
+            format!("{:.2}", row.network_ms),
+            format!("{:.1}", row.utterances_per_second),
+            format!("{:.0}", row.times_real_time),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.rows.iter().map(row).collect();
+    let header = ["threads", "ms from samples", "ms from features", "utterances/s", "× real time"];
+    format!("{} s, {}, opened in {:.1} ms, {:.1} MB in memory\n\n", report.seconds, report.instructions, report.open_ms, report.memory_mb)
+        + &table(&header, &rows)
+}

@@ -1,0 +1,232 @@
+//! `bregman export`: a trained network as one file for deployment, and in the formats that others read.
+
+use std::path::{Path, PathBuf};
+
+use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
+use bregman_speaker::score::{Bootstrap, Embedder, EmbeddingStore, Evaluation, Rates};
+use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
+use bregman_train::Deployable;
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::network::Network;
+use crate::output::{Bar, print, print_json};
+
+/// Write a trained network, without its classifier, for use elsewhere.
+///
+/// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's ECAPA-TDNN or ResNet34
+/// (`avg_model.pt`, or safetensors), whose size is read off its tensors.
+///
+/// -o writes one small file for `bregman verify --model` and the runtime.
+/// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several sparse encodings. The file
+/// also holds the front end's settings and a threshold: the one found on --trials with the exported model itself, or else that of the last
+/// `bregman evaluate` of the run.
+///
+/// The graph of --onnx takes `feats` [batch, frames, bins], mean-subtracted filterbanks whose settings stand in the file's properties, and
+/// gives `embs` [batch, embedding].
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman export runs/first -o model.breg
+  bregman export runs/first -o model.breg --values f32 --trials voices/trials.txt --root voices
+  bregman export runs/first -o small.breg --values int8 --force
+  bregman export voxceleb_resnet34/avg_model.pt -o model.breg
+  bregman export runs/first --onnx model.onnx --safetensors model.safetensors")]
+pub(crate) struct Args {
+    /// Run, checkpoint, or WeSpeaker's .pt or .safetensors file
+    source: PathBuf,
+    /// Write a model file
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["onnx", "safetensors"])]
+    out: Option<PathBuf>,
+    /// Write a standard ONNX graph, dense, in single precision
+    #[arg(long, value_name = "FILE")]
+    onnx: Option<PathBuf>,
+    /// Write the plain weights under the names of WeSpeaker's state_dict
+    #[arg(long, value_name = "FILE")]
+    safetensors: Option<PathBuf>,
+    /// Number format of the weights in the model file
+    #[arg(long, value_enum, default_value_t = Format::F16)]
+    values: Format,
+    /// Trial list on which to find the threshold
+    #[arg(long, value_name = "FILE", requires_all = ["root", "out"])]
+    trials: Option<PathBuf>,
+    /// Folder that the names of the list count from
+    #[arg(long, value_name = "DIR", requires = "trials")]
+    root: Option<PathBuf>,
+    /// Use at most the first so many seconds of an utterance
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    max_seconds: f64,
+    /// Replace existing files
+    #[arg(long)]
+    force: bool,
+    /// Threads [default: every core]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// 4 bytes, exact
+    F32,
+    /// 2 bytes
+    F16,
+    /// 1 byte and a scale per output
+    Int8,
+}
+
+impl From<Format> for ValueFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::F32 => Self::F32,
+            Format::F16 => Self::F16,
+            Format::Int8 => Self::Int8,
+        }
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Exported {
+    #[serde(flatten)]
+    model: Option<Packed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    onnx: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    safetensors: Option<Written>,
+}
+
+/// The model file.
+#[derive(Debug, Serialize)]
+struct Packed {
+    #[serde(flatten)]
+    written: Written,
+    dense_f32_bytes: usize,
+    weights: usize,
+    live: usize,
+    threshold: Option<Threshold>,
+}
+
+/// One file.
+#[derive(Debug, Serialize)]
+struct Written {
+    file: PathBuf,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    super::use_threads(args.jobs)?;
+    let targets = [&args.out, &args.onnx, &args.safetensors];
+    if let Some(path) = targets.into_iter().flatten().find(|path| path.exists() && !args.force) {
+        return Err(bregman_speaker::Error::Exists(path.clone()).into());
+    }
+    let network = Deployable::open(&args.source)?;
+    let model = args.out.as_deref().map(|path| pack(&args, &network, path)).transpose()?;
+    let onnx = |path: &Path| {
+        let bytes = network.to_onnx()?;
+        write(path, |path| std::fs::write(path, &bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display()))))
+    };
+    let onnx = args.onnx.as_deref().map(onnx).transpose()?;
+    let safetensors = |path: &Path| write(path, |path| Ok(network.write_safetensors(path)?));
+    let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;
+    let exported = Exported { model, onnx, safetensors };
+    if args.json { print_json(&exported) } else { print(&text(&exported)) }
+}
+
+/// Writes the model file.
+fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failure> {
+    let mut file = network.to_model()?;
+    file.threshold = match (&args.trials, &args.root) {
+        (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
+        _ if args.source.is_dir() => {
+            let network = Network::open(&args.source, args.max_seconds)?;
+            let known = crate::threshold::Threshold::of(network.run(), &network.name());
+            known.map(|known| Threshold { cosine: known.cosine, eer: known.eer, trials: None })
+        }
+        _ => None,
+    };
+    file.write(path, args.values.into())?;
+    let (weights, live) = file.layers.iter().fold((0, 0), |(weights, live), layer| {
+        (weights + layer.weight.len(), live + layer.weight.iter().filter(|&&weight| weight != 0.0).count())
+    });
+    let vectors: usize = file.layers.iter().map(|layer| layer.bias.len() * if layer.after_relu.is_some() { 3 } else { 1 }).sum();
+    Ok(Packed { written: Written::of(path)?, dense_f32_bytes: 4 * (weights + vectors), weights, live, threshold: file.threshold })
+}
+
+impl Written {
+    fn of(file: &Path) -> Result<Self, Failure> {
+        let bytes = std::fs::metadata(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?.len();
+        Ok(Self { file: file.to_owned(), bytes })
+    }
+}
+
+/// Writes beside the file and renames, so that nobody ever sees half of it; an error leaves what was there before.
+fn write(file: &Path, fill: impl FnOnce(&Path) -> Outcome) -> Result<Written, Failure> {
+    let mut temporary = file.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let renamed = fill(&temporary)
+        .and_then(|()| std::fs::rename(&temporary, file).map_err(|error| Failure::failed(format!("{}: {error}", file.display()))));
+    if renamed.is_err() {
+        let _ = std::fs::remove_file(&temporary); // the first error is the one to report
+    }
+    renamed?;
+    Written::of(file)
+}
+
+struct Exporting<'a>(&'a Model);
+
+impl Embedder for Exporting<'_> {
+    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
+        self.0.embed(samples).map_err(|error| error.to_string())
+    }
+}
+
+/// The threshold at which the exported model, weights rounded as they will be, misses as often as it accepts others.
+fn calibrate(args: &Args, file: &ModelFile, trials: &Path, root: &Path) -> Result<Threshold, Failure> {
+    let model = Model::from_bytes(&file.to_bytes(args.values.into())?)?;
+    let trials = Trials::read(trials)?;
+    let source = FileCorpus(Manifest::of_files(root, trials.names.iter().map(String::as_str)));
+    let resolved = trials.resolve(source.manifest(), None)?;
+    let evaluation = Evaluation {
+        source: &source,
+        trials: &resolved,
+        cohort: None,
+        max_seconds: args.max_seconds,
+        bootstrap: Bootstrap { replicates: 0, seed: 1 },
+        strict: false,
+    };
+    let bar = Bar::new("calibrating");
+    let scored = evaluation.run(|| Ok(Exporting(&model)), &EmbeddingStore::in_memory(), &bar)?;
+    let Rates { threshold, eer, .. } = scored.report.rates;
+    Ok(Threshold { cosine: threshold, eer, trials: Some(scored.report.trials) })
+}
+
+fn text(exported: &Exported) -> String {
+    let megabytes = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
+    let mut text = String::new();
+    if let Some(Packed { written, dense_f32_bytes, weights, live, threshold }) = &exported.model {
+        text += &format!(
+            "{}: {}, {:.4}× of the dense f32 weights ({})\nweights    {live} of {weights} live ({:.2} % zeros)\n",
+            written.file.display(),
+            megabytes(written.bytes),
+            written.bytes as f64 / *dense_f32_bytes as f64,
+            megabytes(*dense_f32_bytes as u64),
+            100.0 * (1.0 - *live as f64 / *weights as f64)
+        );
+        text += &match threshold {
+            Some(threshold) => format!("threshold  {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer),
+            None => "threshold  none: pass --trials and --root to find one\n".to_owned(),
+        };
+    }
+    for (written, what) in [(&exported.onnx, "ONNX graph"), (&exported.safetensors, "plain weights")] {
+        if let Some(written) = written {
+            text += &format!("{}: {}, {what}\n", written.file.display(), megabytes(written.bytes));
+        }
+    }
+    text
+}

@@ -1,0 +1,122 @@
+//! From a trained run to a model file and what one does with it, as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bregman(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn success(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&success(&bregman(args))).unwrap()
+}
+
+/// The message of a user's mistake.
+fn mistake(args: &[&str]) -> String {
+    let output = bregman(args);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
+    message
+}
+
+/// A corpus of synthetic voices and a network that has seen a little of it.
+fn trained(dir: &Path) -> (PathBuf, PathBuf) {
+    let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
+    success(&bregman(&[
+        "synth",
+        "--speakers",
+        "6",
+        "--utterances",
+        "5",
+        "--held-out",
+        "2",
+        "--seconds",
+        "1.0",
+        "1.2",
+        "--out",
+        text(&voices),
+    ]));
+    let settings = format!(
+        "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 1\nbatch = 8\n"
+    );
+    std::fs::write(&recipe, settings).unwrap();
+    success(&bregman(&["train", text(&recipe), "--out", text(&run)]));
+    (voices, run)
+}
+
+#[test]
+fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (voices, run) = trained(dir.path());
+    let file = |name: &str| text(&dir.path().join(name)).to_owned();
+    let (model, trials) = (file("model.breg"), text(&voices.join("trials.txt")).to_owned());
+    let export = ["export", text(&run), "-o", &model, "--values", "f32", "--trials", &trials, "--root", text(&voices), "--json"];
+    let exported = json(&export);
+    let bytes = std::fs::metadata(&model).unwrap().len();
+    assert_eq!(exported["bytes"].as_u64(), Some(bytes));
+    assert!(mistake(&export).contains("--force"));
+
+    let list = std::fs::read_to_string(&trials).unwrap();
+    let names: Vec<&str> = list.lines().next().unwrap().split_whitespace().collect();
+    let (first, second) = (text(&voices.join(names[1])).to_owned(), text(&voices.join(names[2])).to_owned());
+    let by_model = json(&["verify", &first, &second, "--model", &model, "--json"]);
+    let by_run = json(&["verify", &first, &second, "--run", text(&run), "--threshold", "0.5", "--json"]);
+    let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"));
+    assert!((number(&by_model, "score") - number(&by_run, "score")).abs() < 1e-4, "{by_model} and {by_run}");
+    assert_eq!(number(&by_model, "threshold"), number(&exported["threshold"], "cosine"));
+    assert!(number(&by_model, "open_ms") > 0.0 && number(&by_model, "embed_ms") > 0.0);
+    let printed = success(&bregman(&["verify", &first, &second, "--model", &model]));
+    assert!(printed.contains("speaker: score") && printed.contains("ms to embed"), "{printed}");
+
+    // the account of the file adds up, and the pattern is drawn of a file and of a run
+    let (svg, png) = (file("pattern.svg"), file("pattern.png"));
+    let inspected = json(&["inspect", &model, "--plot", &svg, "--json"]);
+    let layers = inspected["layers"].as_array().unwrap();
+    let sum = |key: &str| layers.iter().map(|layer| number(layer, key)).sum::<f64>();
+    assert_eq!(sum("live"), number(&inspected, "live"));
+    assert!((sum("time_share") - 1.0).abs() < 1e-9 && sum("bytes") < bytes as f64);
+    assert!(layers.iter().all(|layer| number(layer, "sparsity") >= 0.0 && number(layer, "multiply_adds") >= number(layer, "live")));
+    assert!(success(&bregman(&["inspect", &model])).contains("layer2.se_res2block.1.convs.0"));
+    success(&bregman(&["inspect", text(&run), "--plot", &png]));
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg") && std::fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    assert!(mistake(&["inspect", &model, "--plot", &file("pattern.gif")]).contains(".svg or .png"));
+
+    let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--json"]);
+    let rows = bench["rows"].as_array().unwrap();
+    assert!(rows[0]["threads"] == 1 && rows.iter().all(|row| number(row, "total_ms") > 0.0 && number(row, "utterances_per_second") > 0.0));
+    assert!(success(&bregman(&["bench", &model, "--seconds", "1", "--repeats", "1"])).contains("× real time"));
+}
+
+#[test]
+fn what_is_no_model_or_too_short_is_said_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| text(&dir.path().join(name)).to_owned();
+    std::fs::write(file("notes.breg"), "not a model").unwrap();
+    for command in [&["inspect"][..], &["bench"], &["verify", "a.wav", "b.wav", "--model"]] {
+        let message = mistake(&[command, &[&*file("notes.breg")]].concat());
+        assert!(message.contains("notes.breg") && message.contains("not a usable model file"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert!(mistake(&["bench", &file("absent.breg")]).contains("absent.breg"));
+    let (voices, run) = trained(dir.path());
+    let model = file("model.breg");
+    success(&bregman(&["export", text(&run), "-o", &model]));
+    let voice = text(&voices.join("trials.txt")).to_owned();
+    assert!(mistake(&["verify", &voice, &voice, "--model", &model]).contains("no threshold"));
+    let short = file("short.wav");
+    bregman_audio::write_wav(Path::new(&short), &bregman_audio::Audio { samples: vec![0.1; 300], rate: 16_000 }).unwrap();
+    let message = mistake(&["verify", &short, &short, "--model", &model, "--threshold", "0.5"]);
+    assert!(message.contains("short.wav") && message.contains("at least 400 (0.025 s) are needed"), "{message}");
+}

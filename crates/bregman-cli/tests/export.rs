@@ -1,0 +1,81 @@
+//! `bregman export` as a user runs it, on a checkpoint of WeSpeaker's network: useful before anything was trained.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn export(source: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bregman")).arg("export").arg(source).args(more).output().unwrap()
+}
+
+fn message(output: &Output, code: i32) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{message}");
+    message
+}
+
+#[test]
+fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let (onnx, weights) = (folder.path().join("model.onnx"), folder.path().join("model.safetensors"));
+    let (onnx, weights) = (onnx.to_str().unwrap(), weights.to_str().unwrap());
+    let source = bregman_golden::dir().join("model.pt");
+    let output = export(&source, &["--onnx", onnx, "--safetensors", weights, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (format, file) in [("onnx", onnx), ("safetensors", weights)] {
+        assert_eq!(written[format]["file"].as_str(), Some(file));
+        assert_eq!(written[format]["bytes"].as_u64(), Some(std::fs::metadata(file).unwrap().len()));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else was left behind");
+
+    // the plain weights are a checkpoint again, and give the same graph
+    let again = folder.path().join("again.onnx");
+    let table = export(Path::new(weights), &["--onnx", again.to_str().unwrap()]);
+    assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("again.onnx"));
+    assert!(std::fs::read(again).unwrap() == std::fs::read(onnx).unwrap());
+
+    assert!(message(&export(&source, &["--onnx", onnx]), 2).contains("--force"));
+    assert!(export(&source, &["--onnx", onnx, "--force"]).status.success());
+}
+
+#[test]
+fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.breg");
+    let output = export(&bregman_golden::dir().join("model.pt"), &["-o", path.to_str().unwrap(), "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&path).unwrap().len()));
+    let count = |key: &str| report[key].as_f64().unwrap();
+    assert!(report["threshold"].is_null() && count("live") > 0.99 * count("weights"), "dense, and nothing to calibrate on: {report}");
+    let model = bregman_runtime::Model::open(&path).unwrap();
+    let front_end = &model.front_end().settings()["front_end"];
+    assert_eq!((front_end["kind"].as_str(), front_end["window"].as_str()), (Some("kaldi"), Some("hamming")));
+    let sounds = ["first.wav", "second.wav"].map(|name| {
+        let samples = (0..16_000).map(|i| 0.5 * (i as f32 * 0.003 * name.len() as f32).sin()).collect();
+        let file = folder.path().join(name);
+        bregman_audio::write_wav(&file, &bregman_audio::Audio { samples, rate: 16_000 }).unwrap();
+        file
+    });
+    let embed = |file: &Path| model.embed(&bregman_audio::load_16k(file).unwrap()).unwrap();
+    let score = bregman_runtime::cosine(&embed(&sounds[0]), &embed(&sounds[1]));
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_bregman"));
+    verify.arg("verify").args(&sounds).arg("--model").arg(&path).args(["--threshold", "0.5", "--json"]);
+    let verdict: serde_json::Value = serde_json::from_slice(&verify.output().unwrap().stdout).unwrap();
+    assert!((verdict["score"].as_f64().unwrap() - score).abs() <= 1e-6 && verdict["same"] == (score > 0.5), "{verdict} against {score}");
+}
+
+#[test]
+fn what_cannot_be_exported_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let target = path("model.onnx");
+    let target = ["--onnx", target.to_str().unwrap()];
+    assert!(message(&export(&path("absent"), &target), 2).contains("does not exist"));
+    std::fs::write(path("notes.pt"), "rubbish").unwrap();
+    assert!(message(&export(&path("notes.pt"), &target), 2).contains("notes.pt"));
+    assert!(message(&export(folder.path(), &target), 2).contains("neither a run nor a checkpoint"));
+    let nowhere = path("absent/model.onnx");
+    assert!(message(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1).contains("absent"));
+    assert!(!path("model.onnx").exists());
+}

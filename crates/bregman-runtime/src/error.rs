@@ -1,0 +1,95 @@
+//! What can go wrong with a model file or with what is to be embedded.
+
+use std::path::PathBuf;
+
+/// Every failure of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Another kind of file, or one that was cut off or altered.
+    #[error("not a usable model file: {0}")]
+    Format(String),
+    /// A model file of a later program.
+    #[error("model file of version {found}, this program reads version {known}: export the model again, or update the program")]
+    Version {
+        /// What the file says.
+        found: u32,
+        /// What this program writes and reads.
+        known: u32,
+    },
+    /// A network of impossible size, or one this program does not know.
+    #[error("{field} = {value}: {expected}")]
+    Architecture {
+        /// The setting.
+        field: &'static str,
+        /// What it was.
+        value: usize,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A state lacks a tensor, or has it in another shape.
+    #[error("tensor {tensor}: {problem}")]
+    Tensor {
+        /// Its name.
+        tensor: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Audio that is too short for the front end.
+    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are needed", *needed as f64 / f64::from(*rate))]
+    TooShort {
+        /// How many there were.
+        samples: usize,
+        /// How many make one window.
+        needed: usize,
+        /// Samples per second.
+        rate: u32,
+    },
+    /// Features whose number does not fit.
+    #[error("{values} feature values are no whole number of frames of {bins} bins, at least one")]
+    Features {
+        /// How many there were.
+        values: usize,
+        /// Values per frame.
+        bins: usize,
+    },
+    /// Input with NaN or infinity in it.
+    #[error("the input is not finite (NaN or infinity)")]
+    NotFinite,
+    /// The front end's settings are not valid, or this build has no front end.
+    #[error("front end: {0}")]
+    FrontEnd(String),
+    /// SIMD instructions that this CPU lacks.
+    #[error("this CPU has no {0:?} instructions: leave the choice to the program, or take others")]
+    Instructions(crate::Instructions),
+    /// Threads could not be started.
+    #[error("cannot start threads: {0}")]
+    Threads(String),
+}
+
+/// The result of everything here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// For `map_err`: names the file.
+    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+
+    pub(crate) fn format(problem: impl Into<String>) -> Self {
+        Self::Format(problem.into())
+    }
+
+    pub(crate) fn tensor(tensor: &str, problem: impl Into<String>) -> Self {
+        Self::Tensor { tensor: tensor.to_owned(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,46 @@
+//! What happens to a sum on its way to memory.
+
+use pulp::Simd;
+
+use super::Shared;
+
+/// `y = norm(relu(sum + residual))`, all parts optional but the bias, with which a sum starts.
+pub(crate) struct Store<'a> {
+    /// One per row.
+    pub(crate) bias: &'a [f32],
+    /// Added before the ReLU; lies as y does.
+    pub(crate) residual: Option<&'a [f32]>,
+    /// Whether negative values become 0.
+    pub(crate) relu: bool,
+    /// Scale and shift per row, after the ReLU; both empty for none.
+    pub(crate) norm: [&'a [f32]; 2],
+}
+
+impl Store<'_> {
+    pub(super) fn check(&self, rows: usize, y: Shared) {
+        assert_eq!(self.bias.len(), rows, "one bias per row");
+        assert!(self.norm.iter().all(|vector| vector.is_empty() || vector.len() == rows), "one scale and shift per row");
+        assert!(self.residual.is_none_or(|residual| residual.len() == y.length()), "a residual lies as y does");
+    }
+
+    /// Writes V vectors of `row` to `y`, which begins at `at` of its buffer.
+    #[inline(always)]
+    pub(super) fn write<S: Simd, const V: usize>(&self, simd: S, row: usize, sums: [S::f32s; V], at: usize, y: &mut [f32]) {
+        let (y, _) = S::as_mut_simd_f32s(y);
+        let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..V * S::F32_LANES]).0);
+        let zero = simd.splat_f32s(0.0);
+        let norm = if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
+        for (v, mut value) in sums.into_iter().enumerate() {
+            if let Some(residual) = residual {
+                value = simd.add_f32s(value, residual[v]);
+            }
+            if self.relu {
+                value = simd.max_f32s(value, zero);
+            }
+            if let Some([scale, shift]) = norm {
+                value = simd.mul_add_e_f32s(value, scale, shift);
+            }
+            y[v] = value;
+        }
+    }
+}

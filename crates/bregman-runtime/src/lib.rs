@@ -1,0 +1,42 @@
+//! The deployable side of `bregman`: one small model file, and embeddings from it on a CPU, fast because the weights are sparse.
+//!
+//! ```text
+//! training state ─▶ ModelFile::from_state (norms folded, classifier dropped) ─▶ model.breg
+//! model.breg ─▶ Model::open ─▶ embed(samples) ─▶ embedding ─▶ cosine, threshold
+//! ```
+//!
+//! Without training code: nothing here depends on the training crates. Builds for x86-64, ARM64 and wasm32; on x86-64 AVX-512 or AVX2 are chosen
+//! at run time. The feature `audio` (on by default) brings the filterbank; without it a model embeds features computed elsewhere.
+#![deny(unsafe_code)]
+
+mod architecture;
+mod error;
+mod file;
+mod fold;
+mod front_end;
+#[allow(unsafe_code)]
+mod kernels;
+#[cfg(not(target_family = "wasm"))]
+#[allow(unsafe_code)]
+mod mmap;
+mod model;
+#[allow(unsafe_code)]
+mod network;
+#[cfg(feature = "audio")]
+mod stream;
+
+pub use architecture::{Architecture, LayerSpec, Norm};
+pub use error::{Error, Result};
+pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
+pub use front_end::FrontEnd;
+pub use kernels::Instructions;
+pub use model::{LayerInfo, Model, Options};
+#[cfg(feature = "audio")]
+pub use stream::Stream;
+
+/// The cosine of two embeddings, the score of a trial; 0 where one of them is zero.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    let lengths = (product(a, a) * product(b, b)).sqrt();
+    if lengths > 0.0 { product(a, b) / lengths } else { 0.0 }
+}

@@ -1,0 +1,377 @@
+//! A loaded model: from samples to embeddings.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::file::{Contents, Positions, Threshold, ValueFormat};
+use crate::kernels::Instructions;
+use crate::network::{Network, Run, Workspace};
+use crate::{Architecture, Error, FrontEnd, Result};
+
+/// How to execute a model.
+///
+/// | field | default | meaning |
+/// | --- | --- | --- |
+/// | `threads` | 1 | threads for one utterance, or utterances at a time for a batch; 0 for every core |
+/// | `instructions` | the widest | SIMD instructions |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Threads; 0 for every core.
+    pub threads: usize,
+    /// SIMD instructions.
+    pub instructions: Instructions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { threads: 1, instructions: Instructions::best() }
+    }
+}
+
+/// One layer: what is stored, and how it is executed.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerInfo {
+    /// WeSpeaker's name.
+    pub name: String,
+    /// Shape of the weight.
+    pub shape: Vec<usize>,
+    /// Weights that are not zero.
+    pub live: usize,
+    /// How their positions are stored.
+    pub positions: Positions,
+    /// How their values are stored.
+    pub values: ValueFormat,
+    /// Bytes in the file.
+    pub bytes: usize,
+    /// Whether it is executed as a dense layer.
+    pub dense: bool,
+    /// Bytes of its weights in memory.
+    pub memory: usize,
+    /// How often each weight is used for an utterance of so many frames: times `live` that is its multiply-adds.
+    #[serde(skip)]
+    uses: Uses,
+}
+
+/// How often a layer's weights are used.
+#[derive(Clone, Copy, Debug)]
+enum Uses {
+    /// Once.
+    Once,
+    /// In each of `height` rows of frames, of which a stride leaves one in `stride`.
+    Plane { height: usize, stride: usize },
+}
+
+impl LayerInfo {
+    /// Share of zeros.
+    pub fn sparsity(&self) -> f64 {
+        1.0 - self.live as f64 / self.shape.iter().product::<usize>() as f64
+    }
+
+    /// Multiplications and additions that remain for an utterance of `frames` frames.
+    pub fn multiply_adds(&self, frames: usize) -> u64 {
+        let uses = match self.uses {
+            Uses::Once => 1,
+            Uses::Plane { height, stride } => height * frames.div_ceil(stride),
+        };
+        self.live as u64 * uses as u64
+    }
+}
+
+/// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that grows to the number of
+/// calls at a time, and after that allocates nothing but its result.
+///
+/// ```no_run
+/// let model = bregman_runtime::Model::open("model.breg")?;
+/// let samples = vec![0.1f32; 3 * 16_000]; // mono, 16 kHz
+/// let embedding = model.embed(&samples)?;
+/// println!("{} values, accept above {:?}", embedding.len(), model.threshold());
+/// # Ok::<(), bregman_runtime::Error>(())
+/// ```
+pub struct Model {
+    network: Network,
+    architecture: Architecture,
+    front_end: FrontEnd,
+    threshold: Option<Threshold>,
+    layers: Vec<LayerInfo>,
+    arch: pulp::Arch,
+    pool: Option<rayon::ThreadPool>,
+    threads: usize,
+    idle: Mutex<Vec<Session>>,
+    #[cfg(feature = "audio")]
+    window: (usize, u32),
+}
+
+/// What one call needs.
+struct Session {
+    workspace: Workspace,
+    #[cfg(feature = "audio")]
+    extractor: crate::front_end::Extractor,
+}
+
+impl Model {
+    /// Opens a model file, with the default [`Options`].
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no model or was altered.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self> {
+        Self::open_with(path, &Options::default())
+    }
+
+    /// Opens a model file.
+    ///
+    /// # Errors
+    /// As [`Model::open`], and threads that cannot be started.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn open_with(path: impl AsRef<std::path::Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        let map = crate::mmap::map(path)?;
+        Self::from_bytes_with(&map, options)
+    }
+
+    /// Reads a model from the bytes of its file, with the default [`Options`].
+    ///
+    /// # Errors
+    /// Bytes that are no model, or were altered.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Self::from_bytes_with(bytes, &Options::default())
+    }
+
+    /// Reads a model from the bytes of its file.
+    ///
+    /// # Errors
+    /// As [`Model::from_bytes`], and threads that cannot be started.
+    pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<Self> {
+        let contents = Contents::parse(bytes)?;
+        let network = Network::new(&contents)?;
+        let layers = describe(&contents, &network);
+        let Options { threads, instructions } = *options;
+        let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
+        let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
+        let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| Error::Threads(error.to_string()));
+        let pool = if threads > 1 { Some(pool()?) } else { None };
+        let Contents { architecture, front_end, threshold, .. } = contents;
+        let mut model = Self {
+            network,
+            architecture,
+            front_end,
+            threshold,
+            layers,
+            arch,
+            pool,
+            threads,
+            idle: Mutex::default(),
+            #[cfg(feature = "audio")]
+            window: (0, 0),
+        };
+        let session = model.session()?; // checks the front end
+        #[cfg(feature = "audio")]
+        {
+            model.window = (session.extractor.window(), session.extractor.rate());
+        }
+        model.idle.get_mut().expect("nobody else has it").push(session);
+        Ok(model)
+    }
+
+    /// The embedding of one utterance: mono samples at [`Model::rate`], nominally in [−1, 1].
+    ///
+    /// # Errors
+    /// Audio shorter than one window, or with NaN or infinity in it.
+    #[cfg(feature = "audio")]
+    pub fn embed(&self, samples: &[f32]) -> Result<Vec<f32>> {
+        let mut embedding = vec![0.0; self.embedding_size()];
+        self.embed_into(samples, &mut embedding)?;
+        Ok(embedding)
+    }
+
+    /// As [`Model::embed`], into an existing slice of [`Model::embedding_size`] values.
+    ///
+    /// # Errors
+    /// As [`Model::embed`].
+    ///
+    /// # Panics
+    /// If `embedding` has another length.
+    #[cfg(feature = "audio")]
+    pub fn embed_into(&self, samples: &[f32], embedding: &mut [f32]) -> Result<()> {
+        let mut session = self.take()?;
+        let Session { workspace, extractor } = &mut session;
+        let done = extractor.features(samples).and_then(|features| self.forward(self.threads, workspace, features, embedding));
+        self.give(session);
+        done
+    }
+
+    /// The embedding of features: frames × bins, as the model's front end makes them.
+    ///
+    /// # Errors
+    /// No whole number of frames, none at all, or NaN or infinity among them.
+    pub fn embed_features(&self, features: &[f32]) -> Result<Vec<f32>> {
+        let mut embedding = vec![0.0; self.embedding_size()];
+        self.embed_features_into(features, &mut embedding)?;
+        Ok(embedding)
+    }
+
+    /// As [`Model::embed_features`], into an existing slice of [`Model::embedding_size`] values.
+    ///
+    /// # Errors
+    /// As [`Model::embed_features`].
+    ///
+    /// # Panics
+    /// If `embedding` has another length.
+    pub fn embed_features_into(&self, features: &[f32], embedding: &mut [f32]) -> Result<()> {
+        let mut session = self.take()?;
+        let done = self.forward(self.threads, &mut session.workspace, features, embedding);
+        self.give(session);
+        done
+    }
+
+    /// The embeddings of many utterances, as many at a time as there are threads, each on one: the fastest way through a list.
+    #[cfg(feature = "audio")]
+    pub fn embed_batch(&self, utterances: &[&[f32]]) -> Vec<Result<Vec<f32>>> {
+        use rayon::prelude::*;
+        let embed = |samples: &&[f32]| {
+            let mut session = self.take()?;
+            let mut embedding = vec![0.0; self.embedding_size()];
+            let Session { workspace, extractor } = &mut session;
+            let done = extractor.features(samples).and_then(|features| self.forward(1, workspace, features, &mut embedding));
+            self.give(session);
+            done.map(|()| embedding)
+        };
+        match &self.pool {
+            Some(pool) => pool.install(|| utterances.par_iter().with_max_len(1).map(embed).collect()),
+            None => utterances.iter().map(embed).collect(),
+        }
+    }
+
+    /// The time that each layer takes of an embedding of `features`, in the order of [`Model::layers`].
+    ///
+    /// # Errors
+    /// As [`Model::embed_features`].
+    pub fn profile(&self, features: &[f32]) -> Result<Vec<Duration>> {
+        self.check(features)?;
+        let mut session = self.take()?;
+        let mut times = vec![Duration::ZERO; self.layers.len()];
+        let mut embedding = vec![0.0; self.embedding_size()];
+        let mut run = Run { arch: self.arch, threads: 1, times: Some(&mut times) };
+        self.network.forward(&mut run, &mut session.workspace, features, &mut embedding);
+        self.give(session);
+        Ok(times)
+    }
+
+    /// Cosines above it are accepted as the same speaker; `None` where the model was not calibrated.
+    pub fn threshold(&self) -> Option<f64> {
+        self.threshold.as_ref().map(|threshold| threshold.cosine)
+    }
+
+    /// The threshold with what it was found on.
+    pub fn calibration(&self) -> Option<&Threshold> {
+        self.threshold.as_ref()
+    }
+
+    /// The network.
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    /// The front end's settings.
+    pub fn front_end(&self) -> &FrontEnd {
+        &self.front_end
+    }
+
+    /// Samples per second that [`Model::embed`] wants.
+    #[cfg(feature = "audio")]
+    pub fn rate(&self) -> u32 {
+        self.window.1
+    }
+
+    /// The fewest samples that [`Model::embed`] takes.
+    #[cfg(feature = "audio")]
+    pub fn shortest(&self) -> usize {
+        self.window.0
+    }
+
+    /// Values of an embedding.
+    pub fn embedding_size(&self) -> usize {
+        self.architecture.embedding()
+    }
+
+    /// Every layer with weights.
+    pub fn layers(&self) -> &[LayerInfo] {
+        &self.layers
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Bytes of weights and, as far as calls have needed them until now, of activations.
+    pub fn memory(&self) -> usize {
+        let idle = self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let activations: usize = idle.iter().map(|session| session.workspace.bytes()).sum();
+        activations + self.layers.iter().map(|layer| layer.memory).sum::<usize>()
+    }
+
+    fn check(&self, features: &[f32]) -> Result<()> {
+        let bins = self.architecture.features();
+        if features.is_empty() || !features.len().is_multiple_of(bins) {
+            return Err(Error::Features { values: features.len(), bins });
+        }
+        if features.iter().any(|value| !value.is_finite()) { Err(Error::NotFinite) } else { Ok(()) }
+    }
+
+    fn forward(&self, threads: usize, workspace: &mut Workspace, features: &[f32], embedding: &mut [f32]) -> Result<()> {
+        assert_eq!(embedding.len(), self.embedding_size(), "length of the embedding");
+        self.check(features)?;
+        let mut run = Run { arch: self.arch, threads, times: None };
+        match self.pool.as_ref().filter(|_| threads > 1) {
+            Some(pool) => pool.install(|| self.network.forward(&mut run, workspace, features, embedding)),
+            None => self.network.forward(&mut run, workspace, features, embedding),
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Result<Session> {
+        Ok(Session {
+            workspace: self.network.workspace(),
+            #[cfg(feature = "audio")]
+            extractor: crate::front_end::Extractor::new(&self.front_end, self.architecture.features())?,
+        })
+    }
+
+    fn take(&self) -> Result<Session> {
+        let idle = self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+        idle.map_or_else(|| self.session(), Ok)
+    }
+
+    fn give(&self, session: Session) {
+        self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(session);
+    }
+}
+
+fn describe(contents: &Contents, network: &Network) -> Vec<LayerInfo> {
+    let costs = network.costs();
+    let height = |name: &str| match contents.architecture {
+        Architecture::Ecapa { .. } => (1, 1),
+        Architecture::ResNet { features, .. } => {
+            let stage = name.strip_prefix("layer").and_then(|rest| rest.get(..1)?.parse::<usize>().ok()).map_or(0, |stage| stage - 1);
+            (features >> stage, 1 << stage)
+        }
+    };
+    let describe = |(layer, cost): (&crate::file::StoredLayer, &crate::network::Cost)| {
+        let (height, stride) = height(&layer.spec.name);
+        LayerInfo {
+            name: layer.spec.name.clone(),
+            shape: layer.spec.shape.clone(),
+            live: cost.live,
+            positions: layer.positions,
+            values: layer.values,
+            bytes: layer.bytes(),
+            dense: cost.dense,
+            memory: cost.bytes,
+            uses: if layer.spec.shape.len() == 2 { Uses::Once } else { Uses::Plane { height, stride } },
+        }
+    };
+    contents.layers.iter().zip(&costs).map(describe).collect()
+}

@@ -1,0 +1,46 @@
+//! After the first utterance of a length, embedding features allocates nothing.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bregman_runtime::{Model, ValueFormat};
+use common::{ecapa, features, random, resnet};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator, and a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_model_allocates_nothing() {
+    for architecture in [ecapa(16, 24, 10, true), resnet([1, 1, 1, 1], 4, 24, 20)] {
+        let pair = random(architecture, 0.9, 1);
+        let model = Model::from_bytes(&pair.file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
+        let features = features(123, 24, 1);
+        let mut embedding = vec![0.0; model.embedding_size()];
+        model.embed_features_into(&features, &mut embedding).unwrap();
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            model.embed_features_into(&features, &mut embedding).unwrap();
+        }
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{}", pair.name);
+    }
+}

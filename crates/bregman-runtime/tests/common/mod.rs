@@ -1,0 +1,109 @@
+//! Golden models and random ones, in the training engine and as model files.
+#![allow(dead_code, reason = "each test file uses its own part of this module")]
+
+use bregman_audio::FbankConfig;
+use bregman_nn::{Architecture as Trainable, Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_runtime::{Architecture, FrontEnd, ModelFile};
+use bregman_tensor::Cpu;
+use serde_json::Value;
+
+/// A network in both worlds.
+pub(crate) struct Pair {
+    pub(crate) name: String,
+    pub(crate) engine: Engine<Cpu>,
+    pub(crate) file: ModelFile,
+}
+
+/// Both architectures of the same size.
+pub(crate) fn architectures(case: &Value) -> (Trainable, Architecture) {
+    let constructor = &case["constructor"];
+    let number = |key: &str| constructor[key].as_u64().unwrap_or_else(|| panic!("no {key} in {constructor}")) as usize;
+    let (features, embedding) = (number("feat_dim"), number("embed_dim"));
+    match case["kind"].as_str().unwrap() {
+        "ecapa" => ecapa(number("channels"), features, embedding, constructor["global_context_att"].as_bool().unwrap()),
+        "resnet" => {
+            let blocks: Vec<usize> = constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+            resnet(blocks.try_into().unwrap(), number("m_channels"), features, embedding)
+        }
+        other => panic!("unknown kind {other}"),
+    }
+}
+
+pub(crate) fn ecapa(channels: usize, features: usize, embedding: usize, global_context: bool) -> (Trainable, Architecture) {
+    let engine = Trainable::Ecapa(EcapaConfig { channels, features, embedding, global_context });
+    (engine, Architecture::Ecapa { channels, features, embedding, global_context })
+}
+
+pub(crate) fn resnet(blocks: [usize; 4], channels: usize, features: usize, embedding: usize) -> (Trainable, Architecture) {
+    let engine = Trainable::ResNet(ResNetConfig { blocks, channels, features, embedding });
+    (engine, Architecture::ResNet { blocks, channels, features, embedding })
+}
+
+/// Every golden model with its own weights.
+pub(crate) fn golden() -> Vec<(Pair, Value)> {
+    let names = bregman_golden::cases(|name| bregman_golden::dir().join(format!("{name}_expected.safetensors")).exists());
+    assert!(!names.is_empty(), "no model in {}", bregman_golden::dir().display());
+    let load = |name: String| {
+        let case = bregman_golden::json(&format!("{name}_expected"));
+        let weights = Checkpoint::read(&bregman_golden::dir().join(format!("{name}.safetensors"))).unwrap();
+        (pair(&name, architectures(&case), weights), case)
+    };
+    names.into_iter().map(load).collect()
+}
+
+pub(crate) fn front_end(bins: usize) -> FrontEnd {
+    FrontEnd::from(&FbankConfig { bins, ..FbankConfig::speechbrain() })
+}
+
+pub(crate) fn pair(name: &str, (trainable, architecture): (Trainable, Architecture), weights: Checkpoint) -> Pair {
+    let mut engine = Engine::new(Cpu::new(), &trainable, None, 0).unwrap();
+    engine.load(&weights).unwrap();
+    let front_end = front_end(architecture.features());
+    let tensor = |name: &str| match weights.tensors.get(name).map(|array| (&array.shape, &array.values)) {
+        Some((shape, Values::F32(values))) => Some((shape.as_slice(), values.as_slice())),
+        _ => None,
+    };
+    let file = ModelFile::from_state(architecture, front_end, tensor).unwrap();
+    Pair { name: name.to_owned(), engine, file }
+}
+
+/// A network with random weights, some of them zero, and random norms.
+pub(crate) fn random(architectures: (Trainable, Architecture), sparsity: f32, seed: u64) -> Pair {
+    let model = Engine::new(Cpu::new(), &architectures.0, None, seed).unwrap();
+    let mut state = model.state().unwrap();
+    let mut rng = Rng::new(seed);
+    let mut uniform = || 0.5 * (1.0 + rng.uniform(1.0));
+    for (name, array) in &mut state.tensors {
+        let Values::F32(values) = &mut array.values else { continue };
+        if array.shape.len() > 1 {
+            // as large in sum as without zeros
+            let scale = (1.0 - sparsity).max(1e-3).sqrt().recip();
+            values.iter_mut().for_each(|value| *value = if uniform() < sparsity { 0.0 } else { *value * scale });
+        } else if name.ends_with("running_var") {
+            values.iter_mut().for_each(|value| *value = 0.2 + uniform());
+        } else {
+            values.iter_mut().for_each(|value| *value += uniform() - 0.5);
+        }
+    }
+    pair(&format!("{:?} at {sparsity}", architectures.1), architectures, state)
+}
+
+impl Pair {
+    /// The training engine's embedding of `features`.
+    pub(crate) fn expected(&mut self, features: &[f32]) -> Vec<f32> {
+        let frames = features.len() / self.engine.features();
+        self.engine.embed(Input { values: features, batch: 1, frames }).unwrap()
+    }
+}
+
+/// Features that look like mean-subtracted filterbanks.
+pub(crate) fn features(frames: usize, bins: usize, seed: u64) -> Vec<f32> {
+    let mut rng = Rng::new(seed);
+    (0..frames * bins).map(|_| rng.uniform(3.0)).collect()
+}
+
+/// 1 − cosine.
+pub(crate) fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert!(a.len() == b.len() && a.iter().chain(b).all(|value| value.is_finite()), "lengths differ or not finite");
+    1.0 - bregman_runtime::cosine(a, b)
+}

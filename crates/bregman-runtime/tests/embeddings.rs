@@ -1,0 +1,80 @@
+//! Embeddings equal the training engine's, whatever the sparsity, length, number format, instructions and number of threads.
+
+mod common;
+
+use bregman_runtime::{Instructions, Model, Options, ValueFormat};
+use common::{Pair, distance, ecapa, features, golden, random, resnet};
+
+fn model(pair: &Pair, format: ValueFormat, options: &Options) -> Model {
+    Model::from_bytes_with(&pair.file.to_bytes(format).unwrap(), options).unwrap()
+}
+
+/// Lengths around the edges of blocks and vectors.
+const FRAMES: [usize; 9] = [1, 2, 15, 79, 80, 81, 163, 241, 300];
+
+fn networks() -> Vec<Pair> {
+    let sparsities = [0.0, 0.5, 0.9, 0.99];
+    let each = |sparsity| {
+        [
+            random(ecapa(32, 80, 48, true), sparsity, 1),
+            random(ecapa(16, 24, 10, false), sparsity, 2),
+            random(resnet([1, 2, 1, 1], 8, 24, 20), sparsity, 3),
+            random(resnet([2, 1, 1, 1], 3, 8, 7), sparsity, 4),
+        ]
+    };
+    sparsities.into_iter().flat_map(each).collect()
+}
+
+#[test]
+fn golden_models_give_the_training_engines_and_the_references_embeddings() {
+    let input = bregman_golden::Tensors::load("model_input");
+    let (x, shape) = (input.f32("x"), input.shape("x"));
+    for (mut pair, _) in golden() {
+        let expected = bregman_golden::Tensors::load(&format!("{}_expected", pair.name)).f32("eval_embedding");
+        let (exact, half) = (model(&pair, ValueFormat::F32, &Options::default()), model(&pair, ValueFormat::F16, &Options::default()));
+        for (item, reference) in x.chunks_exact(shape[1] * shape[2]).zip(expected.chunks_exact(exact.embedding_size())) {
+            let engine = pair.expected(item);
+            for (model, limit) in [(&exact, 1e-6), (&half, 1e-5)] {
+                let ours = model.embed_features(item).unwrap();
+                let (a, b) = (distance(&ours, &engine), distance(&ours, reference));
+                assert!(a < limit && b < limit, "{}: {a:e} from the engine, {b:e} from the reference", pair.name);
+            }
+            // and not only their directions
+            let ours = exact.embed_features(item).unwrap();
+            let largest = reference.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+            let worst = ours.iter().zip(reference).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+            assert!(worst <= 5e-5 * largest, "{}: {worst} of {largest}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn embeddings_equal_the_training_engines_at_every_sparsity_and_length() {
+    for mut pair in networks() {
+        let bins = pair.file.architecture.features();
+        let model = model(&pair, ValueFormat::F32, &Options::default());
+        for frames in FRAMES {
+            let features = features(frames, bins, frames as u64);
+            let distance = distance(&model.embed_features(&features).unwrap(), &pair.expected(&features));
+            assert!(distance < 1e-4, "{}, {frames} frames: {distance:e}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_and_number_of_threads_computes_the_same() {
+    for pair in networks() {
+        let bins = pair.file.architecture.features();
+        let features = features(163, bins, 9);
+        let reference = model(&pair, ValueFormat::F32, &Options::default()).embed_features(&features).unwrap();
+        for instructions in Instructions::available() {
+            let embeddings: Vec<Vec<f32>> = [1, 2, 3]
+                .iter()
+                .map(|&threads| model(&pair, ValueFormat::F32, &Options { threads, instructions }).embed_features(&features).unwrap())
+                .collect();
+            assert!(embeddings.iter().all(|embedding| *embedding == embeddings[0]), "{}: threads with {instructions:?}", pair.name);
+            let distance = distance(&embeddings[0], &reference);
+            assert!(distance < 1e-5, "{} with {instructions:?}: {distance:e}", pair.name);
+        }
+    }
+}

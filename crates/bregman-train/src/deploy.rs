@@ -1,0 +1,187 @@
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, with the front end it needs.
+
+use std::path::{Path, PathBuf};
+
+use bregman_audio::{FbankConfig, Window};
+use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Model, ResNetConfig, Values};
+use bregman_runtime::{FrontEnd, ModelFile};
+use bregman_tensor::Cpu;
+
+use crate::{Error, Result, Trained};
+
+/// What the classifier's tensors are called; nobody deploys it.
+const CLASSIFIER: &str = "projection.";
+
+/// A network without its classifier, and the filterbank it was trained on.
+pub struct Deployable {
+    model: Model<Cpu>,
+    features: FbankConfig,
+    source: PathBuf,
+}
+
+impl Deployable {
+    /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of WeSpeaker, whose
+    /// architecture is read off the shapes of its tensors.
+    ///
+    /// # Errors
+    /// A path that is none of these, or a network that is not here.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.is_file() { Self::wespeaker(path) } else { Self::run(path) }
+    }
+
+    fn run(path: &Path) -> Result<Self> {
+        let trained = Trained::load(path)?;
+        let state = trained.model().state()?.without(CLASSIFIER);
+        let model = built(trained.model().architecture(), &state)?;
+        Ok(Self { model, features: trained.experiment().data.features.fbank(), source: trained.folder().to_owned() })
+    }
+
+    /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and subtracts their mean.
+    fn wespeaker(path: &Path) -> Result<Self> {
+        let Checkpoint { tensors } = Checkpoint::read(path)?;
+        // training on several GPUs puts a prefix before every name
+        let plain = |(name, array): (String, _)| (name.strip_prefix("module.").map(str::to_owned).unwrap_or(name), array);
+        let state = Checkpoint { tensors: tensors.into_iter().map(plain).collect() }.without(CLASSIFIER);
+        let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
+        let architecture = Architecture::of(&state).map_err(named)?;
+        let model = built(&architecture, &state).map_err(named)?;
+        let features = FbankConfig { bins: model.features(), ..FbankConfig::kaldi(Window::Hamming) };
+        Ok(Self { model, features, source: path.to_owned() })
+    }
+
+    /// The network.
+    pub fn model(&self) -> &Model<Cpu> {
+        &self.model
+    }
+
+    /// Its front end.
+    pub fn features(&self) -> &FbankConfig {
+        &self.features
+    }
+
+    /// The file or checkpoint it was read from.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// The model file to be, without a threshold: batch norms folded, in single precision.
+    ///
+    /// # Errors
+    /// Weights that are not finite, or a network that the runtime does not know.
+    pub fn to_model(&self) -> Result<ModelFile> {
+        let refused = |problem: String| Error::checkpoint(&self.source, problem);
+        let architecture = match *self.model.architecture() {
+            Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context }) => {
+                bregman_runtime::Architecture::Ecapa { channels, features, embedding, global_context }
+            }
+            Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding }) => {
+                bregman_runtime::Architecture::ResNet { blocks, channels, features, embedding }
+            }
+            Architecture::Mlp(_) => return Err(refused("a perceptron is no speaker network".to_owned())),
+        };
+        let state = self.model.state()?;
+        let tensor = |name: &str| match state.tensors.get(name)? {
+            bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
+            _ => None,
+        };
+        ModelFile::from_state(architecture, FrontEnd::from(&self.features), tensor).map_err(|error| refused(error.to_string()))
+    }
+
+    /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
+    ///
+    /// # Errors
+    /// None but the device's.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        let features = serde_json::to_string(&self.features).map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
+        Ok(self.model.to_onnx(&[("features", &features)])?)
+    }
+
+    /// Writes the weights under their names, as safetensors.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write_safetensors(&self, path: &Path) -> Result<()> {
+        Ok(self.model.state()?.write(path)?)
+    }
+}
+
+fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<Model<Cpu>> {
+    let mut model = Model::new(Cpu::new(), architecture, None, 0)?;
+    model.load(state)?;
+    Ok(model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bregman_nn::Input;
+
+    fn architectures() -> [Architecture; 2] {
+        let ecapa = EcapaConfig { channels: 8, features: 40, embedding: 12, global_context: false };
+        let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, features: 80, embedding: 9 };
+        [Architecture::Ecapa(ecapa), Architecture::ResNet(resnet)]
+    }
+
+    #[test]
+    fn a_wespeaker_checkpoint_loses_its_classifier_and_keeps_its_embeddings() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("avg_model.safetensors");
+        for architecture in architectures() {
+            let mut model = Model::new(Cpu::new(), &architecture, Some(5), 7).unwrap();
+            let tensors = model.state().unwrap().tensors.into_iter().map(|(name, array)| (format!("module.{name}"), array)).collect();
+            Checkpoint { tensors }.write(&path).unwrap();
+            let mut imported = Deployable::open(&path).unwrap();
+            assert_eq!(imported.model().architecture(), &architecture);
+            assert_eq!((imported.features().bins, imported.source()), (model.features(), &*path));
+            assert!(imported.model().state().unwrap().tensors.keys().all(|name| !name.starts_with(CLASSIFIER)));
+            let values: Vec<f32> = (0..16 * model.features()).map(|i| (i as f32).sin()).collect();
+            let input = Input { values: &values, batch: 1, frames: 16 };
+            assert_eq!(imported.model.embed(input).unwrap(), model.embed(input).unwrap());
+
+            let runtime = imported.to_model().unwrap().to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
+            let runtime = bregman_runtime::Model::from_bytes(&runtime).unwrap();
+            let cosine = bregman_runtime::cosine(&runtime.embed_features(&values).unwrap(), &model.embed(input).unwrap());
+            assert!(1.0 - cosine <= 1e-6, "{architecture:?}: cosine {cosine}");
+
+            // what is written as plain weights is a checkpoint again
+            let again = folder.path().join("again.safetensors");
+            imported.write_safetensors(&again).unwrap();
+            assert_eq!(Checkpoint::read(&again).unwrap(), imported.model().state().unwrap());
+        }
+    }
+
+    #[test]
+    fn an_imported_network_computes_what_wespeaker_does() {
+        let imported = Deployable::open(&bregman_golden::dir().join("model.pt")).unwrap();
+        let golden = |name: &str| Checkpoint::read(&bregman_golden::dir().join(format!("{name}.safetensors"))).unwrap();
+        let floats = |checkpoint: &Checkpoint, name: &str| match &checkpoint.tensors[name].values {
+            Values::F32(values) => values.clone(),
+            Values::I64(_) => panic!("{name} is not floating point"),
+        };
+        let (x, expected) = (golden("model_input"), golden("model_pt_expected"));
+        let shape = &x.tensors["x"].shape;
+        let mut imported = imported;
+        let got = imported.model.embed(Input { values: &floats(&x, "x"), batch: shape[0], frames: shape[1] }).unwrap();
+        let expected = floats(&expected, "eval_embedding");
+        let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
+    }
+
+    #[test]
+    fn other_files_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.safetensors");
+        let fail = || Deployable::open(&path).map(|_| ()).unwrap_err();
+        assert!(fail().to_string().contains("does not exist"));
+        std::fs::write(&path, "rubbish").unwrap();
+        assert!(fail().to_string().contains("other.safetensors"));
+        let [ecapa, _] = architectures();
+        let mut state = Model::new(Cpu::new(), &ecapa, None, 7).unwrap().state().unwrap();
+        state.tensors.remove("conv.bias");
+        state.write(&path).unwrap();
+        let error = fail();
+        assert!(error.to_string().contains("conv.bias") && error.is_user_mistake(), "{error}");
+        state.without("layer").write(&path).unwrap();
+        assert!(fail().to_string().contains("neither"));
+    }
+}

@@ -1,0 +1,52 @@
+//! The built module, a small model of WeSpeaker's from the golden numbers, and two sounds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bregman_audio::Audio;
+use bregman_train::Deployable;
+
+/// The folder of the page with the module in it; `None`, and a line, where the compiler lacks the target.
+pub(crate) fn web() -> Option<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let libraries = Command::new(rustc).args(["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]).output();
+    let installed = |output: std::process::Output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir();
+    if !libraries.is_ok_and(installed) {
+        println!("skipped: the compiler has no wasm32-unknown-unknown (rustup target add wasm32-unknown-unknown)");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(folder.join("build")).arg("--quiet").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(folder.join("web"))
+}
+
+/// A program that answers to `--version`.
+pub(crate) fn program(variable: &str, name: &str) -> Option<PathBuf> {
+    let program = PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| name.into()));
+    let found = Command::new(&program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        println!("skipped: no {name} (or {variable})");
+    }
+    found.then_some(program)
+}
+
+/// A model file, calibrated at 0.25.
+pub(crate) fn model() -> Vec<u8> {
+    let network = Deployable::open(&bregman_golden::dir().join("model.pt")).unwrap();
+    let mut model = network.to_model().unwrap();
+    model.threshold = Some(bregman_runtime::Threshold { cosine: 0.25, eer: 0.05, trials: None });
+    model.to_bytes(bregman_runtime::ValueFormat::F32).unwrap()
+}
+
+/// WAV files of two sounds, and their score as the native runtime has it.
+pub(crate) fn sounds(model: &[u8]) -> ([Vec<u8>; 2], f64) {
+    let runtime = bregman_runtime::Model::from_bytes(model).unwrap();
+    let sounds = [1.0, 1.3].map(|pitch| {
+        let sample = |i: i32| 0.3 * (i as f32 * 0.02 * pitch).sin() + 0.1 * (i as f32 * 0.3 / pitch).cos();
+        bregman_audio::wav_bytes(&Audio { samples: (0..24_000).map(sample).collect(), rate: 16_000 })
+    });
+    let embedding = |wav: &Vec<u8>| runtime.embed(&bregman_audio::decode_bytes(wav, "wav").unwrap().samples).unwrap();
+    let score = bregman_runtime::cosine(&embedding(&sounds[0]), &embedding(&sounds[1]));
+    (sounds, score)
+}
