@@ -82,7 +82,7 @@ fn dimensions(value: &Message) -> Vec<String> {
 #[test]
 fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
     for name in model_cases() {
-        let model = load(&json(&format!("{name}_expected")), &tensors(&name));
+        let model = load(Cpu::new(), &json(&format!("{name}_expected")), &tensors(&name));
         let file = model.to_onnx(&[("features", "kaldi")]).unwrap();
         let file = Message::parse(&file);
         assert_eq!((file.ints(1)[0], file.text(2)), (8, "bregman"));
@@ -184,7 +184,7 @@ fn onnx_runtime_computes_our_embeddings() {
     };
     let x = Features::read();
     for name in model_cases() {
-        let mut model = load(&json(&format!("{name}_expected")), &tensors(&name));
+        let mut model = load(Cpu::new(), &json(&format!("{name}_expected")), &tensors(&name));
         // a batch, a piece of it, and a single frame, which has no variance
         for piece in [x.piece(x.batch, 0, x.frames), x.piece(1, 3, 31), x.piece(2, 5, 1)] {
             let ours = model.embed(piece.input()).unwrap();

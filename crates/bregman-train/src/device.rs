@@ -27,9 +27,6 @@ pub trait Device: Backend {
 
     /// Binds what a step needs.
     fn engine<'a>(&'a self, params: &'a mut Params<Self>, arrays: &'a mut Self::Arrays) -> impl Engine + 'a;
-
-    /// The device for runs in this precision, as the program's `--device` names it.
-    fn title(&self) -> String;
 }
 
 /// How a device is opened once the precision of a run is known.
@@ -60,10 +57,6 @@ impl Device for Cpu {
     fn engine<'a>(&'a self, params: &'a mut Params<Self>, (): &'a mut ()) -> impl Engine + 'a {
         let (theta, grads) = params.values_and_gradients();
         Slices { theta, grads }
-    }
-
-    fn title(&self) -> String {
-        "cpu".to_owned()
     }
 }
 
@@ -123,10 +116,6 @@ mod gpu {
         fn engine<'a>(&'a self, params: &'a mut Params<Self>, arrays: &'a mut Arrays) -> impl Engine + 'a {
             let (theta, grads) = params.values_and_gradients();
             Gpu { cuda: self, theta, grads, arrays }
-        }
-
-        fn title(&self) -> String {
-            format!("cuda ({})", self.name())
         }
     }
 

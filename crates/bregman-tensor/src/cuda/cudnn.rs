@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN's graph interface. For every shape its candidates are timed once, on the real operands, and the fastest is kept.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -110,12 +111,12 @@ impl Cudnn {
         };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { plans, workspace } = &mut *inner;
-        if !plans.contains_key(&key) {
+        let plan = match plans.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
             // SAFETY: the caller's promise.
-            let plan = unsafe { self.search(device, &key, operands, workspace)? };
-            plans.insert(key, plan);
-        }
-        let Some(plan) = &plans[&key] else { return Ok(false) };
+            Entry::Vacant(free) => free.insert(unsafe { self.search(device, &key, operands, workspace)? }),
+        };
+        let Some(plan) = plan else { return Ok(false) };
         let scratch = workspace.at_least(device, plan.workspace.max(16))?.pointer();
         // SAFETY: the caller's promise.
         unsafe { self.execute(plan, operands, scratch) }.map_err(failed)?;

@@ -1,6 +1,7 @@
 //! Matrix products by cuBLASLt. Its choice of algorithm is asked for once per shape and kept.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::cublaslt::{result, sys};
@@ -103,8 +104,8 @@ impl Gemm {
         };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = match plans.entry(key) {
-            std::collections::hash_map::Entry::Occupied(plan) => plan.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => {
+            Entry::Occupied(plan) => plan.into_mut(),
+            Entry::Vacant(free) => {
                 let plan = self.plan(free.key())?;
                 free.insert(plan)
             }
