@@ -194,7 +194,7 @@ mod gpu {
         }
 
         fn set_lambda(&mut self, optimizer: &mut Optimizer, lambda: &[f64]) -> bregman::Result<()> {
-            if !matches!(optimizer.rule().mirror(), Some((_, Variant::SubgradientCorrection))) {
+            if !matches!(optimizer.rule().mirror(), Some((_, Variant::SubgradientCorrection | Variant::Steady))) {
                 return optimizer.set_lambda(lambda, &[] as &[&[f32]]);
             }
             // the duals move with λ: once per period, on the host

@@ -185,6 +185,19 @@ impl Shrinkage {
     }
 }
 
+impl Shrinkage {
+    /// p ← θ/δ + λ̃·∂R(θ) where θ lives, from p = θ/δ + λ·∂R(θ): the same θ at another λ. The duals of the dead stay.
+    pub(crate) fn settle(self, p: &mut [f32], theta: &[f32], delta: f32, old: f64, new: f64) {
+        let ratio = (new / old) as f32;
+        let len = if self == Shrinkage::Identity { return } else { self.group_len() };
+        for (p, theta) in p.chunks_mut(len).zip(theta.chunks(len)) {
+            if theta.iter().any(|&x| x != 0.0) {
+                p.iter_mut().zip(theta).for_each(|(p, &x)| *p = ratio * *p + (1.0 - ratio) * x / delta);
+            }
+        }
+    }
+}
+
 /// sign(x)·max(|x| − t, 0) without a branch: x minus x clamped to the band, which inside the band is x − x = +0.0.
 #[inline(always)]
 pub(crate) fn soft(x: f32, threshold: f32) -> f32 {
@@ -219,6 +232,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_steady_fall_of_lambda_keeps_the_living_and_touches_no_dead(x in vectors(), old in 0.5f64..2.0, fall in 0.05f64..1.0) {
+            for shrinkage in ALL {
+                let (theta, new) = (prox(shrinkage, &x, old), old * fall);
+                let mut p = x.clone();
+                shrinkage.settle(&mut p, &theta, 1.0, old, new);
+                let again = prox(shrinkage, &p, new);
+                for i in 0..x.len() {
+                    let group = i / shrinkage.group_len() * shrinkage.group_len();
+                    if theta[group..group + shrinkage.group_len()].iter().any(|&x| x != 0.0) {
+                        prop_assert!((again[i] - theta[i]).abs() < 1e-4, "{shrinkage:?}: {} became {}", theta[i], again[i]);
+                    } else {
+                        prop_assert_eq!(p[i], x[i]);
+                    }
+                }
+            }
+        }
+
         #[test]
         fn prox_is_firmly_non_expansive(x in vectors(), y in vectors(), lambda in 0.01f64..2.0) {
             for shrinkage in ALL {

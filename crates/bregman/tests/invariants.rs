@@ -219,7 +219,7 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
         Law::Density(Density::default()),
         Law::Quantile(Quantile {}),
     ];
-    let variants = [Variant::Plain, Variant::SubgradientCorrection, Variant::ProxRescaling];
+    let variants = [Variant::Plain, Variant::SubgradientCorrection, Variant::Steady, Variant::ProxRescaling];
     let rules = variants.into_iter().flat_map(|variant| {
         [Rule::LinBreg(LinBreg { momentum: 0.9, variant, ..LinBreg::default() }), Rule::AdaBreg(AdaBreg { variant, ..AdaBreg::default() })]
     });

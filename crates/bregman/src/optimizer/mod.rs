@@ -129,19 +129,24 @@ impl Optimizer {
     }
 
     /// Sets λ of every tensor (before its λ-scale). The weights follow at the next step; with
-    /// [`Variant::SubgradientCorrection`] the duals are corrected now, for which `theta` must be the present weights.
+    /// [`Variant::SubgradientCorrection`] and [`Variant::Steady`] the duals are corrected now, for which `theta` must be the present weights.
     ///
     /// # Errors
     /// λ ≤ 0 or not finite, or a wrong number of entries.
     pub fn set_lambda(&mut self, lambda: &[f64], theta: &[impl AsRef<[f32]>]) -> Result<()> {
         check_count("λ", self.state.lambda.len(), lambda.len())?;
         lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
-        if let Some((delta, Variant::SubgradientCorrection)) = self.rule.mirror() {
+        if let Some((delta, variant @ (Variant::SubgradientCorrection | Variant::Steady))) = self.rule.mirror() {
             self.check_weights(theta.iter().map(|theta| theta.as_ref().len()))?;
             for (tensor, &new) in lambda.iter().enumerate() {
                 let (old, scale) = (self.state.lambda[tensor], self.groups.rule(tensor).lambda_scale);
-                let p = &mut self.state.tensors[tensor].p;
-                self.shrinkage[tensor].correct(p, theta[tensor].as_ref(), delta as f32, old * scale, new * scale);
+                let (p, shrinkage) = (&mut self.state.tensors[tensor].p, self.shrinkage[tensor]);
+                let (theta, delta, old, new) = (theta[tensor].as_ref(), delta as f32, old * scale, new * scale);
+                match variant {
+                    Variant::SubgradientCorrection => shrinkage.correct(p, theta, delta, old, new),
+                    _ if new < old => shrinkage.settle(p, theta, delta, old, new),
+                    _ => {}
+                }
             }
         }
         self.state.lambda.copy_from_slice(lambda);
