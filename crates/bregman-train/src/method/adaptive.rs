@@ -1,11 +1,13 @@
 //! The paper's method: a Bregman optimizer with a λ controller.
 
+use std::borrow::Cow;
+
 use bregman::controller::LoopState;
 use bregman::optimizer::TensorState;
 use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, describe, start_sparse, weights};
+use super::{Method, MethodStep, describe, start_sparse, take_back, weights};
 use crate::config::{self, AdaptiveConfig};
 use crate::{Device, Result};
 
@@ -55,13 +57,12 @@ impl<B: Device> Method<B> for Adaptive<B> {
         self.optimizer.controller().state()
     }
 
-    fn arrays(&self, device: &B) -> Result<Vec<TensorState>> {
+    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>> {
         device.fetch(self.optimizer.optimizer(), &self.arrays)
     }
 
     fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()> {
-        let arrays = model.backend().fetch(self.optimizer.optimizer(), &self.arrays)?;
-        self.optimizer.optimizer_mut().give_arrays(arrays); // what the saved ones are compared with
+        take_back(model.backend(), self.optimizer.optimizer_mut(), &self.arrays)?; // what the saved ones are compared with
         self.optimizer.restore(optimizer, loops, &weights(model)?)?;
         self.arrays = model.backend().place(self.optimizer.optimizer_mut())?;
         Ok(())

@@ -10,8 +10,10 @@ mod adaptive;
 mod plain;
 mod pruned;
 
+use std::borrow::Cow;
+
 use bregman::controller::LoopState;
-use bregman::optimizer::TensorState;
+use bregman::optimizer::{Engine, TensorState};
 use bregman::{Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity};
 use bregman_nn::{Model, Params};
 use bregman_tensor::Backend;
@@ -61,7 +63,7 @@ pub trait Method<B: Device>: Send {
     ///
     /// # Errors
     /// A lost device.
-    fn arrays(&self, device: &B) -> Result<Vec<TensorState>>;
+    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>>;
 
     /// Continues from saved states; the weights are those of `model`.
     ///
@@ -98,6 +100,49 @@ pub(crate) fn describe<B: Backend>(params: &Params<B>) -> Vec<Param> {
         bregman_nn::Role::Norm => Role::Norm,
     };
     params.all().iter().map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role))).collect()
+}
+
+/// An optimizer with its arrays on a device: what methods share that nothing steers.
+struct Placed<B: Device> {
+    optimizer: Optimizer,
+    arrays: B::Arrays,
+}
+
+impl<B: Device> Placed<B> {
+    fn new(mut optimizer: Optimizer, device: &B) -> Result<Self> {
+        let arrays = device.place(&mut optimizer)?;
+        Ok(Self { optimizer, arrays })
+    }
+
+    fn step(&mut self, model: &mut Model<B>, lr: f64) -> Result<()> {
+        let (device, params) = model.parts_mut();
+        Ok(device.engine(params, &mut self.arrays).step(&mut self.optimizer, lr)?)
+    }
+
+    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>> {
+        device.fetch(&self.optimizer, &self.arrays)
+    }
+
+    /// Lets `change` work on the optimizer while it holds its arrays itself.
+    fn on_host(&mut self, device: &B, change: impl FnOnce(&mut Optimizer) -> Result<()>) -> Result<()> {
+        take_back(device, &mut self.optimizer, &self.arrays)?;
+        change(&mut self.optimizer)?;
+        self.arrays = device.place(&mut self.optimizer)?;
+        Ok(())
+    }
+
+    fn restore(&mut self, state: OptimizerState, model: &Model<B>) -> Result<()> {
+        let weights = weights(model)?;
+        self.on_host(model.backend(), |optimizer| Ok(optimizer.restore(state, &weights)?))
+    }
+}
+
+/// Gives an optimizer back the arrays that its device keeps.
+fn take_back<B: Device>(device: &B, optimizer: &mut Optimizer, arrays: &B::Arrays) -> Result<()> {
+    if let Cow::Owned(arrays) = device.fetch(optimizer, arrays)? {
+        optimizer.give_arrays(arrays);
+    }
+    Ok(())
 }
 
 /// Copies of all weights.

@@ -1,11 +1,13 @@
 //! An optimizer that nothing steers: dense training, and Bregman training with a fixed λ.
 
+use std::borrow::Cow;
+
 use bregman::controller::LoopState;
-use bregman::optimizer::{Engine, TensorState};
+use bregman::optimizer::TensorState;
 use bregman::{GroupRule, Groups, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, describe, start_sparse, weights};
+use super::{Method, MethodStep, Placed, describe, start_sparse, weights};
 use crate::config::{self, DenseConfig, FixedConfig};
 use crate::{Device, Result};
 
@@ -13,8 +15,7 @@ use crate::{Device, Result};
 const UNUSED: f64 = 1.0;
 
 pub(super) struct Plain<B: Device> {
-    optimizer: Optimizer,
-    arrays: B::Arrays,
+    placed: Placed<B>,
     lambda: Option<f64>,
     target: Option<f64>,
 }
@@ -24,16 +25,14 @@ impl<B: Device> Plain<B> {
         let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
         let weights = start_sparse(&groups, config.survivors, model, seed)?;
         let lambda = config.lambda.or(config.optimizer.default_lambda());
-        let mut optimizer = Optimizer::new(config.optimizer, groups, lambda.unwrap_or(UNUSED), &weights)?;
-        let arrays = model.backend().place(&mut optimizer)?;
-        Ok(Self { optimizer, arrays, lambda, target: config.target })
+        let optimizer = Optimizer::new(config.optimizer, groups, lambda.unwrap_or(UNUSED), &weights)?;
+        Ok(Self { placed: Placed::new(optimizer, model.backend())?, lambda, target: config.target })
     }
 
     pub(super) fn dense(config: &DenseConfig, model: &mut Model<B>) -> Result<Self> {
         let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
-        let mut optimizer = Optimizer::new(config.optimizer, groups, UNUSED, &weights(model)?)?;
-        let arrays = model.backend().place(&mut optimizer)?;
-        Ok(Self { optimizer, arrays, lambda: None, target: None })
+        let optimizer = Optimizer::new(config.optimizer, groups, UNUSED, &weights(model)?)?;
+        Ok(Self { placed: Placed::new(optimizer, model.backend())?, lambda: None, target: None })
     }
 }
 
@@ -43,24 +42,19 @@ impl<B: Device> Method<B> for Plain<B> {
     }
 
     fn step(&mut self, _: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
-        let (device, params) = model.parts_mut();
-        device.engine(params, &mut self.arrays).step(&mut self.optimizer, lr)?;
+        self.placed.step(model, lr)?;
         Ok(MethodStep { lambda: self.lambda, sparsity: self.sparsity(), target: self.target })
     }
 
     fn optimizer(&self) -> &Optimizer {
-        &self.optimizer
+        &self.placed.optimizer
     }
 
-    fn arrays(&self, device: &B) -> Result<Vec<TensorState>> {
-        device.fetch(&self.optimizer, &self.arrays)
+    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>> {
+        self.placed.arrays(device)
     }
 
     fn restore(&mut self, optimizer: OptimizerState, _: Vec<LoopState>, model: &Model<B>) -> Result<()> {
-        let arrays = model.backend().fetch(&self.optimizer, &self.arrays)?;
-        self.optimizer.give_arrays(arrays); // what the saved ones are compared with
-        self.optimizer.restore(optimizer, &weights(model)?)?;
-        self.arrays = model.backend().place(&mut self.optimizer)?;
-        Ok(())
+        self.placed.restore(optimizer, model)
     }
 }

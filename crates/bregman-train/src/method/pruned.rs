@@ -3,12 +3,14 @@
 //! Gradual: before every epoch e = 0, 1, … the share s_i = 1 − (1 − s*)^(i / n) with i = e + 1 is pruned, over all n epochs of the ramp.
 //! One-shot: the whole share at once, at initialisation or before a later epoch. Weights that died stay dead.
 
+use std::borrow::Cow;
+
 use bregman::controller::LoopState;
-use bregman::optimizer::{Engine, TensorState};
+use bregman::optimizer::TensorState;
 use bregman::{GroupRule, Groups, Optimizer, OptimizerState, Pruning, Ramp, Rule, Shape};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, describe, set_weights, weights};
+use super::{Method, MethodStep, Placed, describe, set_weights, weights};
 use crate::config::{GradualConfig, OneShotConfig};
 use crate::{Device, Result};
 
@@ -19,8 +21,7 @@ enum Timing {
 }
 
 pub(super) struct Pruned<B: Device> {
-    optimizer: Optimizer,
-    arrays: B::Arrays,
+    placed: Placed<B>,
     pruning: Pruning,
     timing: Timing,
     target: f64,
@@ -40,9 +41,8 @@ impl<B: Device> Pruned<B> {
 
     fn new(rule: Rule, pruning: Pruning, timing: Timing, target: f64, model: &mut Model<B>) -> Result<Self> {
         let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
-        let mut optimizer = Optimizer::new(rule, groups, 1.0, &weights(model)?)?;
-        let arrays = model.backend().place(&mut optimizer)?;
-        Ok(Self { optimizer, arrays, pruning, timing, target })
+        let optimizer = Optimizer::new(rule, groups, 1.0, &weights(model)?)?;
+        Ok(Self { placed: Placed::new(optimizer, model.backend())?, pruning, timing, target })
     }
 
     /// The share that is dead during an epoch.
@@ -67,41 +67,35 @@ impl<B: Device> Method<B> for Pruned<B> {
         if share == before {
             return Ok(false);
         }
-        let described = self.optimizer.groups().params().to_vec();
+        let described = self.placed.optimizer.groups().params().to_vec();
         let chosen: Vec<usize> = (0..described.len()).filter(|&tensor| described[tensor].role.is_weight()).collect();
         let mut theta = weights(model)?;
         let layers: Vec<_> = chosen.iter().map(|&tensor| (&described[tensor], &*theta[tensor])).collect();
         let masks = self.pruning.masks(&layers, share)?;
-        let arrays = model.backend().fetch(&self.optimizer, &self.arrays)?;
-        self.optimizer.give_arrays(arrays);
-        for (tensor, mask) in chosen.into_iter().zip(masks) {
-            theta[tensor].iter_mut().zip(&mask).filter(|(_, lives)| !**lives).for_each(|(weight, _)| *weight = 0.0);
-            self.optimizer.set_mask(tensor, mask)?;
+        for (&tensor, mask) in chosen.iter().zip(&masks) {
+            theta[tensor].iter_mut().zip(mask).filter(|(_, lives)| !**lives).for_each(|(weight, _)| *weight = 0.0);
         }
         set_weights(model, &theta)?;
-        self.arrays = model.backend().place(&mut self.optimizer)?;
+        self.placed.on_host(model.backend(), |optimizer| {
+            chosen.into_iter().zip(masks).try_for_each(|(tensor, mask)| Ok(optimizer.set_mask(tensor, mask)?))
+        })?;
         Ok(true)
     }
 
     fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
-        let (device, params) = model.parts_mut();
-        device.engine(params, &mut self.arrays).step(&mut self.optimizer, lr)?;
+        self.placed.step(model, lr)?;
         Ok(MethodStep { lambda: None, sparsity: self.sparsity(), target: Some(self.share(epoch)) })
     }
 
     fn optimizer(&self) -> &Optimizer {
-        &self.optimizer
+        &self.placed.optimizer
     }
 
-    fn arrays(&self, device: &B) -> Result<Vec<TensorState>> {
-        device.fetch(&self.optimizer, &self.arrays)
+    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>> {
+        self.placed.arrays(device)
     }
 
     fn restore(&mut self, optimizer: OptimizerState, _: Vec<LoopState>, model: &Model<B>) -> Result<()> {
-        let arrays = model.backend().fetch(&self.optimizer, &self.arrays)?;
-        self.optimizer.give_arrays(arrays); // what the saved ones are compared with
-        self.optimizer.restore(optimizer, &weights(model)?)?;
-        self.arrays = model.backend().place(&mut self.optimizer)?;
-        Ok(())
+        self.placed.restore(optimizer, model)
     }
 }
