@@ -5,7 +5,7 @@
 use super::cudnn::{self, Operands, Pass};
 use super::device::Variant;
 use super::gemm::{Operand, Product};
-use super::{Buffer, Copies, Cuda, Format, Rows, grid};
+use super::{Buffer, Copies, Cuda, Format, JOIN, Rows, grid};
 use crate::{Block, Conv, Result, Shape, Start, View, ViewMut, Weight};
 
 /// Patches are made for so many bytes at a time.
@@ -60,17 +60,6 @@ fn weight(w: &Weight<Cuda>, format: Format) -> (u64, usize) {
         Some(packed) if format == Format::Bf16 || w.block.taps > 1 => (packed.pointer(), w.block.columns),
         _ => (w.value.pointer() + w.block.first as u64 * 4, w.block.stride),
     }
-}
-
-/// An activation as f32, converted where it is not.
-fn widened(cuda: &Cuda, x: Rows, scratch: u64) -> Result<Rows> {
-    let to = Rows { pointer: scratch, stride: x.channels, format: Format::F32, ..x };
-    let variant = Variant { format: x.format, wide: false };
-    let launch = cuda.device.variant("from_channels_last", variant).arg(x.pointer).arg(x.stride).arg(scratch);
-    let launch = launch.arg(x.channels).arg(1u32).arg(x.rows * u64::from(x.channels));
-    // SAFETY: the scratch has room for all values of x (the caller's promise).
-    unsafe { launch.run(grid(x.rows * u64::from(x.channels)), [256, 1], 0)? };
-    Ok(to)
 }
 
 /// A row-major matrix as cuBLAS sees it: transposed.
@@ -219,12 +208,10 @@ pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View
 
 /// A vector in the format of maps: where a convolution leaves a single position.
 fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
+    assert!(x.format == Format::F32 && format == Format::Bf16, "only a vector is converted");
     let mut scratch = cuda.scratch();
     let count = (x.rows * u64::from(x.channels)) as usize;
     let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
-    if format == Format::F32 {
-        return widened(cuda, x, pointer);
-    }
     let variant = Variant { format, wide: false };
     let launch = cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
     // SAFETY: the scratch has room for all values of x.
@@ -278,4 +265,19 @@ fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer)
     let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
     // SAFETY: both have the values of the block.
     unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
+}
+
+/// `db[c] = Σ dy[c, …]`
+pub(super) fn backward_bias(cuda: &Cuda, dy: View<Cuda>, db: &mut Buffer) -> Result<()> {
+    let dy = cuda.rows(dy);
+    let variant = dy.variant();
+    let ([columns, parts], block, shared) = cuda.sum_grid(variant, dy.rows, dy.channels);
+    let mut scratch = cuda.scratch();
+    let sums = scratch.sums.at_least(&cuda.device, parts as usize * dy.channels as usize * 4)?.pointer();
+    let launch = cuda.device.variant("column_sums", variant).arg(dy.pointer).arg(dy.stride).arg(dy.rows).arg(dy.channels).arg(sums);
+    // SAFETY: a part has a value per channel.
+    unsafe { launch.run([columns, parts], block, shared)? };
+    let launch = cuda.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
+    // SAFETY: as above, and so has `db`.
+    unsafe { launch.run([dy.channels.div_ceil(32), 1], JOIN, 0) }
 }

@@ -1,0 +1,84 @@
+//! Losses over scores `[batch, classes]` fused with their gradients, and the unit vectors of the cosine classifier. All in f32.
+
+use super::{Buffer, Cuda, Format, grid};
+use crate::{Block, Margin, Result, View, ViewMut};
+
+/// Parameters of the margin as the kernels take them.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct MarginArgument {
+    scale: f32,
+    margin: f32,
+    easy: i32,
+}
+
+pub(super) fn unit(cuda: &Cuda, x: View<Cuda>, unit: ViewMut<Cuda>, lengths: &mut Buffer) -> Result<()> {
+    let (x, unit) = (cuda.rows(x), cuda.rows_mut(&unit));
+    let launch = cuda.device.kernel("unit").arg(x.pointer).arg(x.stride).arg(unit.pointer).arg(unit.stride);
+    // SAFETY: vectors are f32; `lengths` has a value per item.
+    unsafe { launch.arg(lengths.pointer()).arg(x.channels).run([x.rows as u32, 1], [128, 1], 0) }
+}
+
+pub(super) fn unit_backward(cuda: &Cuda, unit: View<Cuda>, lengths: &Buffer, d: ViewMut<Cuda>) -> Result<()> {
+    let (unit, d) = (cuda.rows(unit), cuda.rows_mut(&d));
+    let launch = cuda.device.kernel("unit_backward").arg(unit.pointer).arg(unit.stride).arg(lengths.pointer());
+    // SAFETY: as above.
+    unsafe { launch.arg(d.pointer).arg(d.stride).arg(d.channels).run([d.rows as u32, 1], [128, 1], 0) }
+}
+
+pub(super) fn row_lengths(cuda: &Cuda, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
+    let launch = cuda.device.kernel("row_lengths").arg(w.pointer()).arg(block.stride as u32).arg(block.rows as u32);
+    // SAFETY: `w` is rows × stride, `lengths` has a value per row; a warp per row.
+    unsafe { launch.arg(lengths.pointer()).run([(block.rows as u32).div_ceil(8), 1], [256, 1], 0) }
+}
+
+pub(super) fn margin(
+    cuda: &Cuda,
+    margin: Margin,
+    row_lengths: &Buffer,
+    labels: &Buffer,
+    d: ViewMut<Cuda>,
+    radial: &mut Buffer,
+    outcome: &mut Buffer,
+) -> Result<()> {
+    let argument = MarginArgument { scale: margin.scale, margin: margin.margin, easy: i32::from(margin.easy) };
+    softmax(cuda, argument, row_lengths.pointer(), labels, d, radial.pointer(), outcome)
+}
+
+pub(super) fn remove_radial(cuda: &Cuda, w: &Buffer, radial: &Buffer, block: Block, dw: &mut Buffer) -> Result<()> {
+    let count = (block.rows * block.stride) as u64;
+    let launch = cuda.device.kernel("remove_radial").arg(w.pointer()).arg(radial.pointer()).arg(block.stride as u32);
+    // SAFETY: `w` and `dw` are rows × stride, `radial` has a value per row.
+    unsafe { launch.arg(dw.pointer()).arg(count).run(grid(count), [256, 1], 0) }
+}
+
+pub(super) fn cross_entropy(cuda: &Cuda, labels: &Buffer, d: ViewMut<Cuda>, outcome: &mut Buffer) -> Result<()> {
+    softmax(cuda, MarginArgument { scale: 1.0, margin: 0.0, easy: 0 }, 0, labels, d, 0, outcome)
+}
+
+/// Softmax over the scores: `lengths` turns them into cosines first.
+fn softmax(
+    cuda: &Cuda,
+    margin: MarginArgument,
+    lengths: u64,
+    labels: &Buffer,
+    d: ViewMut<Cuda>,
+    radial: u64,
+    outcome: &mut Buffer,
+) -> Result<()> {
+    let scores = cuda.rows_mut(&d);
+    assert_eq!(scores.format, Format::F32, "scores are vectors");
+    let (batch, classes) = (scores.rows as u32, scores.channels);
+    let mut scratch = cuda.scratch();
+    let bytes = batch as usize * 6 * 4;
+    let items = scratch.items.at_least(&cuda.device, bytes)?.pointer();
+    let results = items + u64::from(batch) * 16;
+    let launch = cuda.device.kernel("softmax_items").arg(margin).arg(lengths).arg(labels.pointer()).arg(scores.pointer);
+    let launch = launch.arg(scores.stride).arg(classes).arg(items).arg(results);
+    // SAFETY: one block per item, whose label is a class (the caller checked); items and results hold six values per item.
+    unsafe { launch.run([batch, 1], [256, 1], 0)? };
+    let launch = cuda.device.kernel("softmax_gradient").arg(margin).arg(lengths).arg(labels.pointer()).arg(items).arg(results);
+    let launch = launch.arg(scores.pointer).arg(scores.stride).arg(batch).arg(classes).arg(radial).arg(outcome.pointer());
+    // SAFETY: as above; `radial` has a value per class or is absent, `outcome` two.
+    unsafe { launch.run([classes.div_ceil(32), 1], [32, 8], 0) }
+}

@@ -1,0 +1,106 @@
+//! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See kernels/norm.cu.
+
+use super::device::Variant;
+use super::{Buffer, Cuda, JOIN, Rows};
+use crate::{Norm, NormStatistics, Relu, Result, View, ViewMut};
+
+/// The kernels' names of [`Relu`].
+fn order(relu: Relu) -> i32 {
+    match relu {
+        Relu::Absent => 0,
+        Relu::Before => 1,
+        Relu::After => 2,
+    }
+}
+
+pub(super) fn train(
+    cuda: &Cuda,
+    x: View<Cuda>,
+    norm: Norm<Cuda>,
+    statistics: NormStatistics<Cuda>,
+    residual: Option<View<Cuda>>,
+    y: ViewMut<Cuda>,
+) -> Result<()> {
+    let (x, residual, y) = (cuda.rows(x), residual.map(|r| cuda.rows(r)), cuda.rows_mut(&y));
+    let variant = x.variant();
+    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
+    let mut scratch = cuda.scratch();
+    let sums = scratch.sums.at_least(&cuda.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
+    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
+    let launch = cuda.device.variant("norm_sums", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+    // SAFETY: a part has two values per channel.
+    unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
+    let launch = cuda.device.variant("norm_statistics", Variant { wide: false, ..variant }).arg(sums).arg(parts).arg(x.pointer);
+    let launch = launch.arg(x.rows).arg(x.channels).arg(order(norm.relu)).arg(norm.scale.pointer()).arg(norm.shift.pointer());
+    let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
+    let launch = launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
+    // SAFETY: every array has a value per channel, coefficients three.
+    unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
+    apply(cuda, x, norm.relu, residual, y, coefficients)
+}
+
+pub(super) fn eval(
+    cuda: &Cuda,
+    x: View<Cuda>,
+    norm: Norm<Cuda>,
+    running_mean: &Buffer,
+    running_variance: &Buffer,
+    residual: Option<View<Cuda>>,
+    y: ViewMut<Cuda>,
+) -> Result<()> {
+    let (x, residual, y) = (cuda.rows(x), residual.map(|r| cuda.rows(r)), cuda.rows_mut(&y));
+    let mut scratch = cuda.scratch();
+    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
+    let launch = cuda.device.kernel("norm_running").arg(x.channels).arg(norm.scale.pointer()).arg(norm.shift.pointer());
+    let launch = launch.arg(running_mean.pointer()).arg(running_variance.pointer()).arg(coefficients);
+    // SAFETY: every array has a value per channel, coefficients three.
+    unsafe { launch.run([x.channels.div_ceil(256), 1], [256, 1], 0)? };
+    apply(cuda, x, norm.relu, residual, y, coefficients)
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(super) fn backward(
+    cuda: &Cuda,
+    x: View<Cuda>,
+    y: View<Cuda>,
+    norm: Norm<Cuda>,
+    mean: &Buffer,
+    inverse_std: &Buffer,
+    d: ViewMut<Cuda>,
+    dresidual: Option<ViewMut<Cuda>>,
+    dscale: &mut Buffer,
+    dshift: &mut Buffer,
+) -> Result<()> {
+    let (x, y, d, dresidual) = (cuda.rows(x), cuda.rows(y), cuda.rows_mut(&d), dresidual.map(|r| cuda.rows_mut(&r)));
+    let variant = x.variant_with(&[y, d, dresidual.unwrap_or(d)]);
+    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
+    let mut scratch = cuda.scratch();
+    let sums = scratch.sums.at_least(&cuda.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
+    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
+    // without a residual the kernels see in x whether the last ReLU let it pass, and need not read y
+    let y_pointer = if dresidual.is_some() { y.pointer } else { 0 };
+    let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
+    let launch = cuda.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
+    let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
+    // SAFETY: all views are alike; a part has two values per channel.
+    unsafe { launch.run([columns, parts], block, shared)? };
+    let launch = cuda.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
+    let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(dscale.pointer()).arg(dshift.pointer()).arg(coefficients);
+    // SAFETY: every array has a value per channel, coefficients three.
+    unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
+    let launch = cuda.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
+    let launch = launch.arg(d.pointer).arg(d.stride).arg(dresidual.map_or(0, |r| r.pointer)).arg(dresidual.map_or(0, |r| r.stride));
+    let launch = launch.arg(affine).arg(coefficients).arg(order(norm.relu)).arg(x.rows).arg(x.channels);
+    // SAFETY: as above.
+    unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
+}
+
+fn apply(cuda: &Cuda, x: Rows, relu: Relu, residual: Option<Rows>, y: Rows, coefficients: u64) -> Result<()> {
+    let others = [y, residual.unwrap_or(y)];
+    let variant = x.variant_with(&others);
+    let launch = cuda.device.variant("norm_apply", variant).arg(x.pointer).arg(x.stride).arg(coefficients).arg(order(relu));
+    let launch = launch.arg(residual.map_or(0, |r| r.pointer)).arg(residual.map_or(0, |r| r.stride));
+    let launch = launch.arg(y.pointer).arg(y.stride).arg(x.rows).arg(x.channels);
+    // SAFETY: all views are alike; coefficients hold two values per channel.
+    unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
+}
