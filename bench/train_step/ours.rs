@@ -33,7 +33,7 @@ fn main() {
         #[cfg(feature = "cuda")]
         ["--device", "cuda", chosen @ ..] => cuda::compare(chosen),
         #[cfg(not(feature = "cuda"))]
-        ["--device", "cuda", ..] => panic!("build with --features cuda: CARGO_FEATURES=cuda bench/run train_step --device cuda"),
+        ["--device", "cuda", ..] => panic!("this bench was built without CUDA: CARGO_FEATURES=cuda bench/run train_step --device cuda"),
         chosen => {
             let wanted = |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
             for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {

@@ -49,7 +49,7 @@ impl DeviceName {
             #[cfg(not(feature = "cuda"))]
             Self::Cuda(_) => Err(Failure::mistake(
                 "--device cuda: this program was built without CUDA",
-                "build it with `cargo build --release --features cuda`, or use --device cpu",
+                "build it with `cargo build --release -p bregman-cli --features cuda`, or use --device cpu",
             )),
         }
     }
