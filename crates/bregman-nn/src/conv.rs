@@ -19,6 +19,16 @@ pub struct ConvLayer {
     outputs: usize,
 }
 
+/// Where the gradient to a layer's input goes.
+pub enum InputGradient<'a, B: Backend> {
+    /// Nobody needs it.
+    Unused,
+    /// It replaces what is there.
+    Into(ViewMut<'a, B>),
+    /// It is added: the input flowed elsewhere, too.
+    Onto(ViewMut<'a, B>),
+}
+
 impl ConvLayer {
     /// A 1-D convolution that keeps the length; `inputs` are the channels of each input tensor.
     pub fn conv1d<B: Backend>(
@@ -98,14 +108,25 @@ impl ConvLayer {
         Ok(ctx.backend.conv_forward(&self.geometry, x, weight, Start::Zero, y.view_mut())?)
     }
 
-    /// All gradients of a layer with one input; `dx` is left out where nobody needs it.
-    pub fn backward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: Option<ViewMut<B>>) -> Result<()> {
+    /// All gradients of a layer with one input.
+    pub fn backward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: ViewMut<B>) -> Result<()> {
         self.backward_bias(ctx, dy)?;
+        self.backward_products(ctx, x, dy, InputGradient::Into(dx))
+    }
+
+    /// As [`ConvLayer::backward`] but for the bias, whose gradient a norm behind the layer finds on its way.
+    pub fn backward_products<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: InputGradient<B>) -> Result<()> {
         self.backward_weight(ctx, 0, x, dy)?;
         match dx {
-            Some(dx) => self.backward_input(ctx, 0, dy, false, dx),
-            None => Ok(()),
+            InputGradient::Unused => Ok(()),
+            InputGradient::Into(dx) => self.backward_input(ctx, 0, dy, false, dx),
+            InputGradient::Onto(dx) => self.backward_input(ctx, 0, dy, true, dx),
         }
+    }
+
+    /// The bias.
+    pub(crate) fn bias(&self) -> Option<ParamId> {
+        self.bias
     }
 
     /// `db = Σ dy`

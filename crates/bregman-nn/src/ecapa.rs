@@ -3,7 +3,7 @@
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View};
 
 use crate::tdnn::{ConvReluNorm, SeRes2Block};
-use crate::{AttentiveStatistics, Builder, Context, ConvLayer, Error, Network, NormLayer, Result};
+use crate::{AttentiveStatistics, Builder, Context, ConvLayer, Error, InputGradient, Network, NormLayer, Result};
 
 /// The size of an ECAPA-TDNN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl<B: Backend> Network<B> for Ecapa<B> {
 
     fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, doutput: View<B>) -> Result<()> {
         let mut dpooled = ctx.take(self.normed.shape())?;
-        self.linear.backward(ctx, self.normed.view(), doutput, Some(dpooled.view_mut()))?;
-        self.norm.backward(ctx, self.pool.output().view(), self.normed.view(), dpooled.view_mut(), None)?;
+        self.linear.backward(ctx, self.normed.view(), doutput, dpooled.view_mut())?;
+        self.norm.backward(ctx, self.pool.output().view(), self.normed.view(), dpooled.view_mut(), None, None)?;
         let mut dframes = ctx.take(self.frames.shape())?;
         self.pool.backward(ctx, self.frames.view(), dpooled.view(), &mut dframes)?;
         ctx.give(dpooled);
@@ -116,21 +116,18 @@ impl<B: Backend> Network<B> for Ecapa<B> {
 
         // each block's output feeds the aggregation and the next block
         self.aggregate.backward_bias(ctx, dframes.view())?;
-        let shape = self.layer1.output().shape();
-        let (mut d, mut dx) = (ctx.take(shape)?, ctx.take(shape)?);
+        let mut d = ctx.take(self.layer1.output().shape())?;
         for i in (0..3).rev() {
             let output = self.blocks[i].output().view();
             self.aggregate.backward_weight(ctx, i, output, dframes.view())?;
             self.aggregate.backward_input(ctx, i, dframes.view(), i < 2, d.view_mut())?;
             let (before, rest) = self.blocks.split_at_mut(i);
             let input = before.last().map_or(self.layer1.output(), SeRes2Block::output);
-            rest[0].backward(ctx, input.view(), d.view(), &mut dx)?;
-            std::mem::swap(&mut d, &mut dx);
+            rest[0].backward(ctx, input.view(), &mut d)?;
         }
         ctx.give(dframes);
-        self.layer1.backward(ctx, x.view(), &mut d, None)?;
+        self.layer1.backward(ctx, x.view(), &mut d, InputGradient::Unused)?;
         ctx.give(d);
-        ctx.give(dx);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ mod tdnn;
 
 pub use checkpoint::{Array, Checkpoint, Values};
 pub use context::Context;
-pub use conv::ConvLayer;
+pub use conv::{ConvLayer, InputGradient};
 pub use ecapa::{Ecapa, EcapaConfig};
 pub use error::{Error, Result};
 pub use head::{CrossEntropy, MarginClassifier, Outcome};

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use bregman_tensor::{Activation, Backend, Shape, Tensor, View};
 
-use crate::{Builder, Context, ConvLayer, Error, Network, Result};
+use crate::{Builder, Context, ConvLayer, Error, InputGradient, Network, Result};
 
 /// Linear layers with ReLU between them: `sizes[0]` inputs, then each layer's outputs.
 ///
@@ -73,7 +73,9 @@ impl<B: Backend> Network<B> for Mlp<B> {
             }
             let input = if i == 0 { x } else { &self.outputs[i - 1] };
             let mut dx = ctx.take(input.shape())?;
-            self.layers[i].backward(ctx, input.view(), d.view(), (i > 0).then(|| dx.view_mut()))?;
+            self.layers[i].backward_bias(ctx, d.view())?;
+            let target = if i > 0 { InputGradient::Into(dx.view_mut()) } else { InputGradient::Unused };
+            self.layers[i].backward_products(ctx, input.view(), d.view(), target)?;
             ctx.give(std::mem::replace(&mut d, dx));
         }
         ctx.give(d);

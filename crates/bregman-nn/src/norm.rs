@@ -1,6 +1,6 @@
 //! Batch norm, fused with the ReLU before or after it.
 
-use bregman_tensor::{Backend, Norm, NormStatistics, Relu, View, ViewMut};
+use bregman_tensor::{Backend, Norm, NormGradients, NormStatistics, Relu, View, ViewMut};
 
 use crate::params::{NormId, ParamId};
 use crate::{Builder, Context, Result};
@@ -42,18 +42,19 @@ impl NormLayer {
         Ok(())
     }
 
-    /// Gradient of a training pass: `d` holds dy and becomes dx.
-    pub fn backward<B: Backend>(
+    /// Gradient of a training pass: `d` holds dy and becomes dx. `bias` is that of a convolution right before, whose gradient Σ dx falls out.
+    pub(crate) fn backward<B: Backend>(
         &self,
         ctx: &mut Context<B>,
         x: View<B>,
         y: View<B>,
         d: ViewMut<B>,
         dresidual: Option<ViewMut<B>>,
+        bias: Option<ParamId>,
     ) -> Result<()> {
-        let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
+        let (scale, shift, bias, state) = ctx.params.norm_after(self.scale, self.shift, bias, self.state);
         let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
-        let (dscale, dshift) = (&mut scale.grad, &mut shift.grad);
-        Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, dscale, dshift)?)
+        let gradients = NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias: bias.map(|bias| &mut bias.grad) };
+        Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, gradients)?)
     }
 }

@@ -143,7 +143,19 @@ impl<B: Backend> Params<B> {
         let [scale, shift] = self.list.get_disjoint_mut([scale.0, shift.0]).expect("scale and shift are two parameters");
         (scale, shift, &mut self.norms[norm.0])
     }
+
+    /// As [`Params::norm`], with the bias of the layer before.
+    pub(crate) fn norm_after(&mut self, scale: ParamId, shift: ParamId, bias: Option<ParamId>, norm: NormId) -> NormParts<'_, B> {
+        let Some(bias) = bias else {
+            let (scale, shift, state) = self.norm(scale, shift, norm);
+            return (scale, shift, None, state);
+        };
+        let [scale, shift, bias] = self.list.get_disjoint_mut([scale.0, shift.0, bias.0]).expect("three parameters");
+        (scale, shift, Some(bias), &mut self.norms[norm.0])
+    }
 }
+
+type NormParts<'a, B> = (&'a mut Parameter<B>, &'a mut Parameter<B>, Option<&'a mut Parameter<B>>, &'a mut NormState<B>);
 
 /// Collects the parameters while a network is built, drawing their initial values.
 pub struct Builder<'a, B: Backend> {

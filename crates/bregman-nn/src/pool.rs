@@ -72,7 +72,7 @@ impl<B: Backend> AttentiveStatistics<B> {
         let (attention, output) = (self.attention.view(), self.output.view());
         ctx.backend.attentive_backward(x, attention, output, dy, dlogits.view_mut(), dx.view_mut())?;
         let mut d = ctx.take(self.tanh.shape())?;
-        self.logits.backward(ctx, self.tanh.view(), dlogits.view(), Some(d.view_mut()))?;
+        self.logits.backward(ctx, self.tanh.view(), dlogits.view(), d.view_mut())?;
         ctx.give(dlogits);
 
         let mut dshare = match &self.context {

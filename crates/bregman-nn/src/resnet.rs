@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Relu, Shape, Tensor, View};
 
-use crate::{Builder, Context, ConvLayer, Error, Network, NormLayer, Result, TemporalStatistics};
+use crate::{Builder, Context, ConvLayer, Error, InputGradient, Network, NormLayer, Result, TemporalStatistics};
 
 /// The size of a ResNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +48,18 @@ impl<B: Backend> ConvNorm<B> {
         self.norm.forward(ctx, self.before.view(), residual, self.output.view_mut())
     }
 
-    /// `d` holds dy; it is used up. `dresidual` and `dx` are filled where they are asked for.
+    /// `d` holds dy; it is used up. `dresidual` is filled where it is asked for.
     fn backward(
         &mut self,
         ctx: &mut Context<B>,
         x: View<B>,
         d: &mut Tensor<B>,
         dresidual: Option<&mut Tensor<B>>,
-        dx: Option<&mut Tensor<B>>,
+        dx: InputGradient<B>,
     ) -> Result<()> {
         let dresidual = dresidual.map(Tensor::view_mut);
-        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), dresidual)?;
-        self.conv.backward(ctx, x, d.view(), dx.map(Tensor::view_mut))
+        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), dresidual, self.conv.bias())?;
+        self.conv.backward_products(ctx, x, d.view(), dx)
     }
 }
 
@@ -105,21 +105,19 @@ impl<B: Backend> BasicBlock<B> {
 
     /// `d` holds dy; it is used up.
     fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
-        let mut dresidual = ctx.take(d.shape())?;
         let mut dmiddle = ctx.take(d.shape())?;
-        self.second.backward(ctx, self.first.output.view(), d, Some(&mut dresidual), Some(&mut dmiddle))?;
-        self.first.backward(ctx, x, &mut dmiddle, None, Some(dx))?;
-        ctx.give(dmiddle);
+        let middle = self.first.output.view();
         match &mut self.shortcut {
             Some(shortcut) => {
-                let mut dshortcut = ctx.take(x.shape)?;
-                shortcut.backward(ctx, x, &mut dresidual, None, Some(&mut dshortcut))?;
-                ctx.backend.accumulate(dshortcut.view(), dx.view_mut())?;
-                ctx.give(dshortcut);
+                let mut dresidual = ctx.take(d.shape())?;
+                self.second.backward(ctx, middle, d, Some(&mut dresidual), InputGradient::Into(dmiddle.view_mut()))?;
+                shortcut.backward(ctx, x, &mut dresidual, None, InputGradient::Into(dx.view_mut()))?;
+                ctx.give(dresidual);
             }
-            None => ctx.backend.accumulate(dresidual.view(), dx.view_mut())?,
+            None => self.second.backward(ctx, middle, d, Some(dx), InputGradient::Into(dmiddle.view_mut()))?,
         }
-        ctx.give(dresidual);
+        self.first.backward(ctx, x, &mut dmiddle, None, InputGradient::Onto(dx.view_mut()))?;
+        ctx.give(dmiddle);
         Ok(())
     }
 }
@@ -195,7 +193,7 @@ impl<B: Backend> Network<B> for ResNet<B> {
 
     fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, doutput: View<B>) -> Result<()> {
         let mut dpooled = ctx.take(self.pool.output().shape())?;
-        self.linear.backward(ctx, self.pool.output().view(), doutput, Some(dpooled.view_mut()))?;
+        self.linear.backward(ctx, self.pool.output().view(), doutput, dpooled.view_mut())?;
         let last = self.blocks.last().expect("a ResNet has blocks").output();
         let mut d = ctx.take(last.shape())?;
         self.pool.backward(ctx, last.view(), dpooled.view(), &mut d)?;
@@ -207,7 +205,7 @@ impl<B: Backend> Network<B> for ResNet<B> {
             rest[0].backward(ctx, input.view(), &mut d, &mut dx)?;
             ctx.give(std::mem::replace(&mut d, dx));
         }
-        self.stem.backward(ctx, x.view(), &mut d, None, None)?;
+        self.stem.backward(ctx, x.view(), &mut d, None, InputGradient::Unused)?;
         ctx.give(d);
         Ok(())
     }

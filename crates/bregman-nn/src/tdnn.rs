@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View, ViewMut};
 
-use crate::{Builder, Context, ConvLayer, NormLayer, Result};
+use crate::{Builder, Context, ConvLayer, InputGradient, NormLayer, Result};
 
 /// `y = bn(relu(conv(x)))`
 ///
@@ -39,9 +39,9 @@ impl<B: Backend> ConvReluNorm<B> {
     }
 
     /// `d` holds dy; it is used up.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: Option<ViewMut<B>>) -> Result<()> {
-        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), None)?;
-        self.conv.backward(ctx, x, d.view(), dx)
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: InputGradient<B>) -> Result<()> {
+        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), None, self.conv.bias())?;
+        self.conv.backward_products(ctx, x, d.view(), dx)
     }
 }
 
@@ -96,19 +96,25 @@ impl<B: Backend> Res2<B> {
         &self.output
     }
 
-    /// `d` holds dy; it is used up. From the last part to the first: what flows into yᵢ₋₁ is its own gradient and that of xᵢ + yᵢ₋₁.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, d: &mut Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
+    /// Gradient to x from dy. From the last part to the first: what flows into yᵢ₋₁ is its own gradient and that of xᵢ + yᵢ₋₁. Each
+    /// part's lies in a tensor of its own, which convolutions read faster than a range of channels.
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, dy: &Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
         let parts = self.convs.len();
         let part = |i: usize| i * self.width..(i + 1) * self.width;
-        ctx.backend.copy(d.channels(part(parts)), dx.channels_mut(part(parts)))?;
+        ctx.backend.copy(dy.channels(part(parts)), dx.channels_mut(part(parts)))?;
+        let mut d = ctx.take(x.shape().with_channels(self.width))?;
         for i in (0..parts).rev() {
             if i + 1 < parts {
-                ctx.backend.accumulate(dx.channels(part(i + 1)), d.channels_mut(part(i)))?;
+                ctx.backend.add(dy.channels(part(i)), dx.channels(part(i + 1)), d.view_mut())?;
+            } else {
+                ctx.backend.copy(dy.channels(part(i)), d.view_mut())?;
             }
-            self.norms[i].backward(ctx, self.before[i].view(), self.output.channels(part(i)), d.channels_mut(part(i)), None)?;
+            let (before, output, bias) = (self.before[i].view(), self.output.channels(part(i)), self.convs[i].bias());
+            self.norms[i].backward(ctx, before, output, d.view_mut(), None, bias)?;
             let input = if i == 0 { x.channels(part(0)) } else { self.sums[i].view() };
-            self.convs[i].backward(ctx, input, d.channels(part(i)), Some(dx.channels_mut(part(i))))?;
+            self.convs[i].backward_products(ctx, input, d.view(), InputGradient::Into(dx.channels_mut(part(i))))?;
         }
+        ctx.give(d);
         Ok(())
     }
 }
@@ -154,10 +160,10 @@ impl<B: Backend> SqueezeExcite<B> {
         ctx.backend.gate_backward_gate(x, dy, dgate.view_mut())?;
         ctx.backend.activate_backward(Activation::Sigmoid, self.gate.view(), dgate.view_mut())?;
         let mut dhidden = ctx.take(self.hidden.shape())?;
-        self.excite.backward(ctx, self.hidden.view(), dgate.view(), Some(dhidden.view_mut()))?;
+        self.excite.backward(ctx, self.hidden.view(), dgate.view(), dhidden.view_mut())?;
         ctx.backend.activate_backward(Activation::Relu, self.hidden.view(), dhidden.view_mut())?;
         let mut dmean = dgate; // of the same shape, and used up
-        self.squeeze.backward(ctx, self.mean.view(), dhidden.view(), Some(dmean.view_mut()))?;
+        self.squeeze.backward(ctx, self.mean.view(), dhidden.view(), dmean.view_mut())?;
         ctx.backend.gate_backward_input(self.gate.view(), dmean.view(), dy, dx)?;
         ctx.give(dhidden);
         ctx.give(dmean);
@@ -206,16 +212,16 @@ impl<B: Backend> SeRes2Block<B> {
         &self.output
     }
 
-    /// Gradient to x from dy.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: &mut Tensor<B>) -> Result<()> {
-        let mut d = ctx.take(x.shape)?;
+    /// `d` holds dy and becomes dx: the residual's share is there already.
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>) -> Result<()> {
+        let mut inner = ctx.take(x.shape)?;
         let mut other = ctx.take(x.shape)?;
-        self.se.backward(ctx, self.last.output().view(), dy, d.view_mut())?;
-        self.last.backward(ctx, self.res2.output().view(), &mut d, Some(other.view_mut()))?;
-        self.res2.backward(ctx, self.first.output(), &mut other, &mut d)?;
-        self.first.backward(ctx, x, &mut d, Some(dx.view_mut()))?;
+        self.se.backward(ctx, self.last.output().view(), d.view(), inner.view_mut())?;
+        self.last.backward(ctx, self.res2.output().view(), &mut inner, InputGradient::Into(other.view_mut()))?;
+        self.res2.backward(ctx, self.first.output(), &other, &mut inner)?;
+        self.first.backward(ctx, x, &mut inner, InputGradient::Onto(d.view_mut()))?;
         ctx.give(other);
-        ctx.give(d);
-        Ok(ctx.backend.accumulate(dy, dx.view_mut())?)
+        ctx.give(inner);
+        Ok(())
     }
 }

@@ -167,8 +167,8 @@ mod cuda {
     fn gradients_match_the_reference() {
         on_gpu(Precision::F32, |backend| super::check_gradients(backend, 1.0));
         on_gpu(Precision::F32, |backend| super::check_gradients_up_to_flips(backend, 3e-2, 1e-2));
-        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs; a typical one is good to a
-        // tenth
-        on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, 0.1));
+        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs. The typical one: PyTorch
+        // 2.11 with bf16 autocast is off by 0.19 (median) on ecapa_c32_noglob and by 0.18 on ecapa_c64_glob
+        on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, 0.2));
     }
 }

@@ -94,6 +94,16 @@ pub struct NormStatistics<'a, B: Backend> {
     pub running_variance: &'a mut B::Buffer,
 }
 
+/// Where the gradients of a batch norm's parameters go.
+pub struct NormGradients<'a, B: Backend> {
+    /// dγ
+    pub scale: &'a mut B::Buffer,
+    /// dβ
+    pub shift: &'a mut B::Buffer,
+    /// Σ dx per channel: the gradient of a bias right before the norm, which costs nothing here and a pass over memory elsewhere.
+    pub bias: Option<&'a mut B::Buffer>,
+}
+
 /// Additive angular margin softmax: scale, margin in radians and the easy-margin switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin {
@@ -180,8 +190,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
         inverse_std: &Self::Buffer,
         d: ViewMut<Self>,
         dresidual: Option<ViewMut<Self>>,
-        dscale: &mut Self::Buffer,
-        dshift: &mut Self::Buffer,
+        gradients: NormGradients<Self>,
     ) -> Result<()>;
 
     /// `to = from`

@@ -11,7 +11,7 @@ mod error;
 mod shape;
 mod tensor;
 
-pub use backend::{Activation, Backend, Margin, Norm, NormStatistics, Relu, Start, Storage, Weight, constants};
+pub use backend::{Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants};
 pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, dot_products, kernels};
 pub use error::{Error, Result};
 pub use shape::{Block, Conv, Shape};

@@ -4,7 +4,9 @@
 #![cfg(feature = "cuda")]
 
 use bregman_tensor::cuda::{Cuda, Precision};
-use bregman_tensor::{Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormStatistics, Relu, Shape, Start, Storage, Tensor, Weight};
+use bregman_tensor::{
+    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage, Tensor, Weight,
+};
 
 /// A GPU, or none and a line that says so.
 fn gpu(precision: Precision) -> Option<Cuda> {
@@ -137,15 +139,19 @@ impl<B: Backend> Bench<'_, B> {
         }
         let mut d = self.tensor(shape);
         let mut dresidual = with_residual.then(|| self.poisoned(shape));
-        let [mut dscale, mut dshift] = std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
+        let [mut dscale, mut dshift, mut dbias] = std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
+        let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
         let share = dresidual.as_mut().map(Tensor::view_mut);
-        backend.norm_backward(x.view(), y.view(), norm(), &mean, &inverse_std, d.view_mut(), share, &mut dscale, &mut dshift).unwrap();
+        backend.norm_backward(x.view(), y.view(), norm(), &mean, &inverse_std, d.view_mut(), share, into).unwrap();
         self.keep(&name("norm gradient"), &d);
         if let Some(dresidual) = dresidual {
             self.keep(&name("residual gradient"), &dresidual);
         }
         self.keep_exact(&name("dγ"), &dscale, c);
         self.keep_exact(&name("dβ"), &dshift, c);
+        if relu == Relu::Before {
+            self.keep_exact(&name("dbias"), &dbias, c); // 0 in the other orders, up to rounding
+        }
     }
 
     fn pointwise(&mut self, shape: Shape) {

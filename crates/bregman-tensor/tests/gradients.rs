@@ -3,7 +3,8 @@
 //! For outputs y(x) and random c, v: (⟨c, y(x + h·v)⟩ − ⟨c, y(x − h·v)⟩) / 2h must equal ⟨∇ₓ⟨c, y⟩, v⟩.
 
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, Copies, Cpu, Margin, Norm, NormStatistics, Relu, Shape, Start, Storage, Tensor, Weight, WeightPolicy,
+    Activation, Backend, Block, Conv, Copies, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage, Tensor,
+    Weight, WeightPolicy,
 };
 
 /// A small generator, so that a failing case can be repeated.
@@ -233,12 +234,14 @@ fn batch_norms_have_the_gradients_of_their_finite_differences() {
                     let (x, y, scale, shift, [mean, inverse_std, ..]) = run(inputs);
                     let mut d = tensor(backend, shape, c);
                     let mut dresidual = poisoned(backend, shape);
-                    let [mut dscale, mut dshift] = [0, 1].map(|_| exact(backend, &vec![f32::NAN; shape.channels]));
+                    let [mut dscale, mut dshift, mut dbias] = [0; 3].map(|_| exact(backend, &vec![f32::NAN; shape.channels]));
+                    let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
                     let norm = Norm { scale: &scale, shift: &shift, relu };
                     let target = with_residual.then(|| dresidual.view_mut());
-                    backend
-                        .norm_backward(x.view(), y.view(), norm, &mean, &inverse_std, d.view_mut(), target, &mut dscale, &mut dshift)
-                        .unwrap();
+                    backend.norm_backward(x.view(), y.view(), norm, &mean, &inverse_std, d.view_mut(), target, into).unwrap();
+                    let mut sum = exact(backend, &vec![f32::NAN; shape.channels]);
+                    backend.conv_backward_bias(d.view(), &mut sum).unwrap();
+                    assert_eq!(dbias.to_vec(), sum.to_vec(), "the gradient of a bias before the norm");
                     let mut gradients = vec![values(backend, &d), dscale.to_vec(), dshift.to_vec()];
                     if with_residual {
                         gradients.push(values(backend, &dresidual));

@@ -31,7 +31,6 @@ const METHODS: [(&str, &str, f64); 2] = [
 ];
 
 #[test]
-#[ignore = "not yet run on a GPU in this form: its first form compared runs that rounding alone drives apart"]
 fn two_hundred_steps_follow_the_cpu() {
     if !present() {
         return;

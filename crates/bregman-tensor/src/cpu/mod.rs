@@ -23,7 +23,9 @@ use std::sync::Mutex;
 
 use kernels::bf16::Packed;
 
-use crate::{Activation, Backend, Block, Conv, Error, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
+use crate::{
+    Activation, Backend, Block, Conv, Error, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut, Weight,
+};
 
 /// This machine's processor; work is spread over the current `rayon` pool.
 #[derive(Debug, Default)]
@@ -172,10 +174,9 @@ impl Backend for Cpu {
         inverse_std: &Buffer,
         d: ViewMut<Self>,
         dresidual: Option<ViewMut<Self>>,
-        dscale: &mut Buffer,
-        dshift: &mut Buffer,
+        gradients: NormGradients<Self>,
     ) -> Result<()> {
-        norm::backward(x, y, norm, mean, inverse_std, d, dresidual, dscale, dshift);
+        norm::backward(x, y, norm, mean, inverse_std, d, dresidual, gradients);
         Ok(())
     }
 

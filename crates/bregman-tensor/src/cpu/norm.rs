@@ -7,7 +7,7 @@ use super::math::{each, simd, sum, sum2};
 use super::matmul::Target;
 use super::{Buffer, Cpu};
 use crate::constants::{NORM_EPSILON, NORM_MOMENTUM};
-use crate::{Norm, NormStatistics, Relu, View, ViewMut};
+use crate::{Norm, NormGradients, NormStatistics, Relu, View, ViewMut};
 
 /// relu that keeps NaN.
 #[inline(always)]
@@ -87,13 +87,13 @@ pub(super) fn backward(
     inverse_std: &Buffer,
     d: ViewMut<Cpu>,
     dresidual: Option<ViewMut<Cpu>>,
-    dscale: &mut Buffer,
-    dshift: &mut Buffer,
+    gradients: NormGradients<Cpu>,
 ) {
     let (shape, n) = (x.shape, x.shape.plane());
     let (x, y, d) = (x.slice(), y.slice(), Target::rows(d.slice(), n));
     let dresidual = dresidual.map(|d| Target::rows(d.slice(), n));
-    let (dscale, dshift) = (Target::rows(dscale, 1), Target::rows(dshift, 1));
+    let (dscale, dshift) = (Target::rows(gradients.scale, 1), Target::rows(gradients.shift, 1));
+    let dbias = gradients.bias.map(|bias| Target::rows(bias, 1));
     each(shape.channels, shape.len(), |channel| {
         let (x, y) = (&x[channel * n..][..n], &y[channel * n..][..n]);
         // SAFETY: each task has its own channel of every array.
@@ -123,5 +123,9 @@ pub(super) fn backward(
                 d.iter_mut().zip(x).for_each(|(d, &x)| *d = a * *d + b * x + c);
             }
         });
+        if let Some(dbias) = dbias {
+            // SAFETY: as above.
+            unsafe { dbias.set(channel, simd!(sum(n, |i| d[i]))) };
+        }
     });
 }

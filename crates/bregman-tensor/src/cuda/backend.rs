@@ -1,7 +1,7 @@
 //! The [`Backend`] of a GPU: which file does what.
 
 use super::{Buffer, Copies, Cuda, conv, loss, multi, norm, pointwise, pooling, transfer};
-use crate::{Activation, Backend, Block, Conv, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
+use crate::{Activation, Backend, Block, Conv, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
 
 impl Backend for Cuda {
     type Buffer = Buffer;
@@ -90,10 +90,9 @@ impl Backend for Cuda {
         inverse_std: &Buffer,
         d: ViewMut<Self>,
         dresidual: Option<ViewMut<Self>>,
-        dscale: &mut Buffer,
-        dshift: &mut Buffer,
+        gradients: NormGradients<Self>,
     ) -> Result<()> {
-        norm::backward(self, x, y, norm, mean, inverse_std, d, dresidual, dscale, dshift)
+        norm::backward(self, x, y, norm, mean, inverse_std, d, dresidual, gradients)
     }
 
     fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {

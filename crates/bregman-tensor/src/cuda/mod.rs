@@ -215,7 +215,8 @@ impl Cuda {
         self.rows(View { data: view.data, first: view.first, of: view.of, shape: view.shape })
     }
 
-    /// Launches over `rows` × `channels`: a thread for each group of channels, several rows for each thread.
+    /// Launches over `rows` × `channels`: a thread for each group of channels, at least four rows for each thread, and more once every
+    /// processor has several blocks.
     ///
     /// # Safety
     /// As [`Launch::run`].
@@ -223,9 +224,10 @@ impl Cuda {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(128);
         let y = 256 / x;
-        let strips = rows.div_ceil(u64::from(y) * 4).clamp(1, 65_535) as u32;
+        let columns = columns.div_ceil(x);
+        let strips = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 16).div_ceil(columns))) as u32;
         // SAFETY: the caller's promise.
-        unsafe { launch.run([columns.div_ceil(x), strips], [x, y], 0) }
+        unsafe { launch.run([columns, strips], [x, y], 0) }
     }
 
     /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU busy.

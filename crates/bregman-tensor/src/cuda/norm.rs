@@ -2,7 +2,7 @@
 
 use super::device::Variant;
 use super::{Buffer, Cuda, JOIN, Rows};
-use crate::{Norm, NormStatistics, Relu, Result, View, ViewMut};
+use crate::{Norm, NormGradients, NormStatistics, Relu, Result, View, ViewMut};
 
 /// The kernels' names of [`Relu`].
 fn order(relu: Relu) -> i32 {
@@ -68,24 +68,24 @@ pub(super) fn backward(
     inverse_std: &Buffer,
     d: ViewMut<Cuda>,
     dresidual: Option<ViewMut<Cuda>>,
-    dscale: &mut Buffer,
-    dshift: &mut Buffer,
+    gradients: NormGradients<Cuda>,
 ) -> Result<()> {
     let (x, y, d, dresidual) = (cuda.rows(x), cuda.rows(y), cuda.rows_mut(&d), dresidual.map(|r| cuda.rows_mut(&r)));
     let variant = x.variant_with(&[y, d, dresidual.unwrap_or(d)]);
     let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
     let mut scratch = cuda.scratch();
-    let sums = scratch.sums.at_least(&cuda.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
+    let sums = scratch.sums.at_least(&cuda.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
     let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
     // without a residual the kernels see in x whether the last ReLU let it pass, and need not read y
     let y_pointer = if dresidual.is_some() { y.pointer } else { 0 };
     let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
     let launch = cuda.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
     let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
-    // SAFETY: all views are alike; a part has two values per channel.
+    // SAFETY: all views are alike; a part has four values per channel.
     unsafe { launch.run([columns, parts], block, shared)? };
     let launch = cuda.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
-    let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(dscale.pointer()).arg(dshift.pointer()).arg(coefficients);
+    let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
+    let launch = launch.arg(gradients.shift.pointer()).arg(gradients.bias.map_or(0, |bias| bias.pointer())).arg(coefficients);
     // SAFETY: every array has a value per channel, coefficients three.
     unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
     let launch = cuda.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);

@@ -48,7 +48,7 @@ pub(super) fn all_finite(cuda: &Cuda, x: View<Cuda>) -> Result<bool> {
     Ok(count == [0])
 }
 
-fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Result<()> {
+pub(super) fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Result<()> {
     assert_eq!((from.rows, from.channels), (to.rows, to.channels), "{name}");
     let variant = from.variant_with(&[to]);
     let launch = cuda.device.variant(name, variant);
@@ -57,7 +57,7 @@ fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Result<()> {
     unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) }
 }
 
-fn binary(cuda: &Cuda, name: &'static str, a: Rows, b: Rows, to: Rows) -> Result<()> {
+pub(super) fn binary(cuda: &Cuda, name: &'static str, a: Rows, b: Rows, to: Rows) -> Result<()> {
     assert_eq!((a.rows, a.channels, b.rows, b.channels), (to.rows, to.channels, to.rows, to.channels), "{name}");
     let variant = a.variant_with(&[b, to]);
     let launch = cuda.device.variant(name, variant).arg(a.pointer).arg(a.stride).arg(b.pointer).arg(b.stride);

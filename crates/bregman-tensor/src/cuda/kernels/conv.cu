@@ -17,7 +17,7 @@ DEVICE void gather_body(Geometry g, const T *x, u32 sx, T *columns, u64 first_ro
         u32 h = oh * g.stride[0] + tap / g.kernel[1] * g.dilation[0] - g.padding[0];
         u32 w = ow * g.stride[1] + tap % g.kernel[1] * g.dilation[1] - g.padding[1];
         float v[V] = {};
-        if (h < g.in[0] && w < g.in[1]) Lanes<T, V>::load(x + (((u64)item * g.in[0] + h) * g.in[1] + w) * sx + c, v);
+        if (h < g.in[0] && w < g.in[1]) load<T, V>(x + (((u64)item * g.in[0] + h) * g.in[1] + w) * sx + c, v);
         Lanes<T, V>::store(columns + (row * taps + tap) * channels + c, v);
     }
 }
@@ -35,13 +35,13 @@ DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u
         u32 w = position % g.in[1], h = position / g.in[1] % g.in[0], item = position / g.in[1] / g.in[0];
         T *to = dx + ((((u64)first_item + item) * g.in[0] + h) * g.in[1] + w) * sx + c;
         float sum[V] = {};
-        if (add) Lanes<T, V>::load(to, sum);
+        if (add) load<T, V>(to, sum);
         for (u32 tap = 0; tap < taps; tap++) {
             u32 fh = h + g.padding[0] - tap / g.kernel[1] * g.dilation[0], fw = w + g.padding[1] - tap % g.kernel[1] * g.dilation[1];
             u32 oh = fh / g.stride[0], ow = fw / g.stride[1];
             if (fh % g.stride[0] || fw % g.stride[1] || oh >= g.out[0] || ow >= g.out[1]) continue;
             float v[V];
-            Lanes<T, V>::load(columns + ((((u64)item * g.out[0] + oh) * g.out[1] + ow) * taps + tap) * channels + c, v);
+            load<T, V>(columns + ((((u64)item * g.out[0] + oh) * g.out[1] + ow) * taps + tap) * channels + c, v);
             LANES sum[i] += v[i];
         }
         Lanes<T, V>::store(to, sum);

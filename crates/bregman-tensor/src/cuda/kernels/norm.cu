@@ -13,17 +13,20 @@ template <typename T, int V> DEVICE void norm_sums_body(const T *x, u32 sx, u64 
     bool inside = c < channels;
     float first[V], sum[V] = {}, square[V] = {};
     if (inside) {
-        Lanes<T, V>::load(x + c, first);
+        load<T, V>(x + c, first);
         if (order == BEFORE) LANES first[i] = relu(first[i]);
-        EACH_ROW(row, rows) {
-            float v[V];
-            Lanes<T, V>::load(x + row * sx + c, v);
-            LANES {
-                float u = (order == BEFORE ? relu(v[i]) : v[i]) - first[i];
-                sum[i] += u;
-                square[i] += u * u;
-            }
-        }
+        typedef typename Lanes<T, V>::Raw Raw;
+        each_row(
+            rows, [=](u64 row) { return fetch<T, V>(x + row * sx + c); },
+            [&](u64, Raw raw) {
+                float v[V];
+                Lanes<T, V>::widen_all(raw, v);
+                LANES {
+                    float u = (order == BEFORE ? relu(v[i]) : v[i]) - first[i];
+                    sum[i] += u;
+                    square[i] += u * u;
+                }
+            });
     }
     sum_rows_of_block<V>(sum, shared);
     sum_rows_of_block<V>(square, shared);
@@ -37,15 +40,19 @@ EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float 
 // Chunks are joined by blocks of 32 channels and so many strips of chunks.
 #define STRIPS 32
 
-DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double &first, double &second) {
+// The first two of `kinds` sums.
+DEVICE void join_parts(const float *parts, u32 kinds, u32 chunks, u32 channels, u32 c, double &first, double &second) {
     __shared__ double shared[2][STRIPS][32];
     first = second = 0;
     if (c < channels) {
+#pragma unroll 4
         for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS) {
-            first += parts[2ull * chunk * channels + c];
-            second += parts[(2ull * chunk + 1) * channels + c];
+            const float *part = parts + (u64)kinds * chunk * channels + c;
+            first += part[0];
+            second += part[channels];
         }
     }
+    __syncthreads(); // an earlier join may still be read
     shared[0][threadIdx.y][threadIdx.x] = first, shared[1][threadIdx.y][threadIdx.x] = second;
     __syncthreads();
     if (threadIdx.y) return;
@@ -60,7 +67,7 @@ DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64
                                  float *coefficients) {
     u32 c = blockIdx.x * 32 + threadIdx.x;
     double sum, square;
-    join_parts(parts, chunks, channels, c, sum, square);
+    join_parts(parts, 2, chunks, channels, c, sum, square);
     if (c >= channels || threadIdx.y) return;
     float first = widen(x[c]);
     if (order == BEFORE) first = relu(first);
@@ -96,21 +103,30 @@ DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int o
     u32 c = COLUMN;
     if (c >= channels) return;
     float scale[V], shift[V];
-    Lanes<float, V>::load(coefficients + c, scale);
+    load<float, V>(coefficients + c, scale);
     LANES shift[i] = coefficients[channels + c + i];
-    EACH_ROW(row, rows) {
-        float v[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
-        if (order == BEFORE) LANES v[i] = relu(v[i]);
-        LANES v[i] = fmaf(v[i], scale[i], shift[i]);
-        if (residual) {
-            float r[V];
-            Lanes<T, V>::load(residual + row * sr + c, r);
-            LANES v[i] += r[i];
-        }
-        if (order == AFTER) LANES v[i] = relu(v[i]);
-        Lanes<T, V>::store(y + row * sy + c, v);
-    }
+    typedef Two<typename Lanes<T, V>::Raw> Raw;
+    each_row(
+        rows,
+        [=](u64 row) {
+            Raw raw;
+            raw.x = fetch<T, V>(x + row * sx + c);
+            if (residual) raw.y = fetch<T, V>(residual + row * sr + c);
+            return raw;
+        },
+        [&](u64 row, Raw raw) {
+            float v[V];
+            Lanes<T, V>::widen_all(raw.x, v);
+            if (order == BEFORE) LANES v[i] = relu(v[i]);
+            LANES v[i] = fmaf(v[i], scale[i], shift[i]);
+            if (residual) {
+                float r[V];
+                Lanes<T, V>::widen_all(raw.y, r);
+                LANES v[i] += r[i];
+            }
+            if (order == AFTER) LANES v[i] = relu(v[i]);
+            Lanes<T, V>::store(y + row * sy + c, v);
+        });
 }
 EXPORT(norm_apply,
        (const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y, u32 sy, u64 rows, u32 channels),
@@ -121,16 +137,36 @@ struct Affine {
     const float *gamma, *beta, *mean, *inverse_std;
 };
 
+// A row of x, dy and, where the last ReLU's result cannot be computed again because a residual went in, y.
+template <typename T, int V> struct Gradient {
+    typename Lanes<T, V>::Raw x, d, y;
+};
+
+template <typename T, int V> struct GradientRows {
+    const T *x, *y, *d;
+    u32 sx, sy, sd;
+    DEVICE Gradient<T, V> operator()(u64 row) const {
+        Gradient<T, V> raw;
+        raw.x = fetch<T, V>(x + row * sx);
+        raw.d = fetch<T, V>(d + row * sd);
+        if (y) raw.y = fetch<T, V>(y + row * sy);
+        return raw;
+    }
+};
+
 // g = dy where the last ReLU let y pass. Without a residual, y is not read but computed again, as it was.
 template <typename T, int V> struct LastRelu {
     float scale[V], shift[V];
-    DEVICE LastRelu(Affine n, u32 c) {
-        LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
+    bool there, stored;
+    DEVICE LastRelu(Affine n, u32 c, int order, const T *y) : there(order == AFTER), stored(y) {
+        if (there && !stored)
+            LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
     }
-    DEVICE void mask(const float (&x)[V], const T *y, float (&g)[V]) {
-        if (y) {
+    DEVICE void mask(const Gradient<T, V> &raw, const float (&x)[V], float (&g)[V]) const {
+        if (!there) return;
+        if (stored) {
             float out[V];
-            Lanes<T, V>::load(y, out);
+            Lanes<T, V>::widen_all(raw.y, out);
             LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
         } else {
             LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
@@ -138,56 +174,73 @@ template <typename T, int V> struct LastRelu {
     }
 };
 
-// parts[chunk][2][channels]: Σg and Σg·(u − μ), g being dy behind the last ReLU.
+// parts[chunk][4][channels]: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the first ReLU let pass, from
+// which Σdx follows.
 template <typename T, int V>
 DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows,
                                     u32 channels, float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     bool inside = c < channels;
-    float sum[V] = {}, along[V] = {};
+    float sum[V] = {}, along[V] = {}, passed[V] = {}, count[V] = {};
     if (inside) {
         float mu[V];
-        Lanes<float, V>::load(norm.mean + c, mu);
-        LastRelu<T, V> last(norm, c);
-        EACH_ROW(row, rows) {
+        load<float, V>(norm.mean + c, mu);
+        LastRelu<T, V> last(norm, c, order, y);
+        each_row<2>(rows, GradientRows<T, V>{x + c, y ? y + c : y, d + c, sx, sy, sd}, [&](u64, Gradient<T, V> raw) {
             float u[V], g[V];
-            Lanes<T, V>::load(x + row * sx + c, u);
-            Lanes<T, V>::load(d + row * sd + c, g);
-            if (order == AFTER) last.mask(u, y ? y + row * sy + c : y, g);
-            if (order == BEFORE) LANES u[i] = relu(u[i]);
+            Lanes<T, V>::widen_all(raw.x, u);
+            Lanes<T, V>::widen_all(raw.d, g);
+            last.mask(raw, u, g);
+            if (order == BEFORE) {
+                LANES {
+                    bool passes = u[i] > 0.f;
+                    u[i] = relu(u[i]);
+                    passed[i] += passes ? g[i] : 0.f;
+                    count[i] += passes ? 1.f : 0.f;
+                }
+            }
             LANES {
                 sum[i] += g[i];
                 along[i] += g[i] * (u[i] - mu[i]);
             }
-        }
+        });
     }
     sum_rows_of_block<V>(sum, shared);
     sum_rows_of_block<V>(along, shared);
+    if (order == BEFORE) {
+        sum_rows_of_block<V>(passed, shared);
+        sum_rows_of_block<V>(count, shared);
+    }
     if (inside && threadIdx.y == 0) {
-        float *part = parts + 2ull * blockIdx.y * channels;
-        LANES part[c + i] = sum[i], part[channels + c + i] = along[i];
+        float *part = parts + 4ull * blockIdx.y * channels + c;
+        LANES part[i] = sum[i], part[channels + i] = along[i];
+        if (order == BEFORE) LANES part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
     }
 }
 EXPORT(norm_backward_sums,
        (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
        (x, sx, y, sy, d, sd, norm, order, rows, channels, parts))
 
-// dγ, dβ, and dx = a·g + b·u + c as coefficients[3][channels].
+// dγ, dβ, Σdx where it is asked for, and dx = a·g + b·u + c as coefficients[3][channels].
 extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels, const float *gamma,
-                                              const float *mean, const float *inverse_std, float *dgamma, float *dbeta,
-                                              float *coefficients) {
-    u32 c = blockIdx.x * 32 + threadIdx.x;
-    double sum, along;
-    join_parts(parts, chunks, channels, c, sum, along);
-    if (c >= channels || threadIdx.y) return;
-    float inverse = inverse_std[c], a = gamma[c] * inverse;
-    dgamma[c] = (float)along * inverse;
-    dbeta[c] = (float)sum;
+                                              const float *mean, const float *inverse_std, int order, float *dgamma, float *dbeta,
+                                              float *dsum, float *coefficients) {
+    u32 channel = blockIdx.x * 32 + threadIdx.x;
+    double sum, along, passed = 0, count = 0;
+    join_parts(parts, 4, chunks, channels, channel, sum, along);
+    if (order == BEFORE && dsum) join_parts(parts + 2 * channels, 4, chunks, channels, channel, passed, count);
+    if (channel >= channels || threadIdx.y) return;
+    float inverse = inverse_std[channel], a = gamma[channel] * inverse;
+    dgamma[channel] = (float)along * inverse;
+    dbeta[channel] = (float)sum;
     float b = -a * inverse * inverse * (float)(along / rows);
-    coefficients[c] = a;
-    coefficients[channels + c] = b;
-    coefficients[2 * channels + c] = -a * (float)(sum / rows) - b * mean[c];
+    float c = -a * (float)(sum / rows) - b * mean[channel];
+    coefficients[channel] = a;
+    coefficients[channels + channel] = b;
+    coefficients[2 * channels + channel] = c;
+    // Σu over what passed is Σu over all, since the rest is 0; without a first ReLU a norm's dx always adds up to 0
+    if (dsum) dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count) : 0.f;
 }
 
 // d: dy in, dx out; the residual's share on the way.
@@ -198,19 +251,19 @@ DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *
     if (col >= channels) return;
     float a[V], b[V], c[V];
     LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i], c[i] = coefficients[2 * channels + col + i];
-    LastRelu<T, V> last(norm, col);
-    EACH_ROW(row, rows) {
+    LastRelu<T, V> last(norm, col, order, y);
+    each_row(rows, GradientRows<T, V>{x + col, y ? y + col : y, d + col, sx, sy, sd}, [&](u64 row, Gradient<T, V> raw) {
         float u[V], g[V];
-        Lanes<T, V>::load(x + row * sx + col, u);
-        Lanes<T, V>::load(d + row * sd + col, g);
-        if (order == AFTER) last.mask(u, y ? y + row * sy + col : y, g);
+        Lanes<T, V>::widen_all(raw.x, u);
+        Lanes<T, V>::widen_all(raw.d, g);
+        last.mask(raw, u, g);
         if (dresidual) Lanes<T, V>::store(dresidual + row * sr + col, g);
         LANES {
             float dx = a[i] * g[i] + b[i] * u[i] + c[i];
             g[i] = order == BEFORE && !(u[i] > 0.f) ? 0.f : dx;
         }
         Lanes<T, V>::store(d + row * sd + col, g);
-    }
+    });
 }
 EXPORT(norm_backward_apply,
        (const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm, const float *coefficients, int order,
@@ -224,11 +277,14 @@ template <typename T, int V> DEVICE void column_sums_body(const T *x, u32 sx, u6
     bool inside = c < channels;
     float sum[V] = {};
     if (inside) {
-        EACH_ROW(row, rows) {
-            float v[V];
-            Lanes<T, V>::load(x + row * sx + c, v);
-            LANES sum[i] += v[i];
-        }
+        typedef typename Lanes<T, V>::Raw Raw;
+        each_row(
+            rows, [=](u64 row) { return fetch<T, V>(x + row * sx + c); },
+            [&](u64, Raw raw) {
+                float v[V];
+                Lanes<T, V>::widen_all(raw, v);
+                LANES sum[i] += v[i];
+            });
     }
     sum_rows_of_block<V>(sum, shared);
     if (inside && threadIdx.y == 0) LANES parts[(u64)blockIdx.y * channels + c + i] = sum[i];

@@ -3,25 +3,31 @@
 template <typename T, int V, typename F> DEVICE void each(const T *a, u32 sa, T *to, u32 st, u64 rows, u32 channels, F f) {
     u32 c = COLUMN;
     if (c >= channels) return;
-    EACH_ROW(row, rows) {
-        float x[V];
-        Lanes<T, V>::load(a + row * sa + c, x);
-        LANES x[i] = f(x[i]);
-        Lanes<T, V>::store(to + row * st + c, x);
-    }
+    typedef typename Lanes<T, V>::Raw Raw;
+    each_row(
+        rows, [=](u64 row) { return fetch<T, V>(a + row * sa + c); },
+        [=](u64 row, Raw raw) {
+            float x[V];
+            Lanes<T, V>::widen_all(raw, x);
+            LANES x[i] = f(x[i]);
+            Lanes<T, V>::store(to + row * st + c, x);
+        });
 }
 
 template <typename T, int V, typename F>
 DEVICE void each2(const T *a, u32 sa, const T *b, u32 sb, T *to, u32 st, u64 rows, u32 channels, F f) {
     u32 c = COLUMN;
     if (c >= channels) return;
-    EACH_ROW(row, rows) {
-        float x[V], y[V];
-        Lanes<T, V>::load(a + row * sa + c, x);
-        Lanes<T, V>::load(b + row * sb + c, y);
-        LANES x[i] = f(x[i], y[i]);
-        Lanes<T, V>::store(to + row * st + c, x);
-    }
+    typedef Two<typename Lanes<T, V>::Raw> Raw;
+    each_row(
+        rows, [=](u64 row) { return Raw{fetch<T, V>(a + row * sa + c), fetch<T, V>(b + row * sb + c)}; },
+        [=](u64 row, Raw raw) {
+            float x[V], y[V];
+            Lanes<T, V>::widen_all(raw.x, x);
+            Lanes<T, V>::widen_all(raw.y, y);
+            LANES x[i] = f(x[i], y[i]);
+            Lanes<T, V>::store(to + row * st + c, x);
+        });
 }
 
 #define UNARY_PARAMS (const T *a, u32 sa, T *to, u32 st, u64 rows, u32 channels)
@@ -82,11 +88,14 @@ EXPORT(from_channels_last, (const T *from, u32 stride, float *to, u32 channels, 
 template <typename T, int V> DEVICE void convert_body(const float *from, u32 sf, T *to, u32 st, u64 rows, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
-    EACH_ROW(row, rows) {
-        float x[V];
-        Lanes<float, V>::load(from + row * sf + c, x);
-        Lanes<T, V>::store(to + row * st + c, x);
-    }
+    typedef typename Lanes<float, V>::Raw Raw;
+    each_row(
+        rows, [=](u64 row) { return fetch<float, V>(from + row * sf + c); },
+        [=](u64 row, Raw raw) {
+            float x[V];
+            Lanes<float, V>::widen_all(raw, x);
+            Lanes<T, V>::store(to + row * st + c, x);
+        });
 }
 EXPORT(convert, (const float *from, u32 sf, T *to, u32 st, u64 rows, u32 channels), (from, sf, to, st, rows, channels))
 
@@ -94,11 +103,14 @@ EXPORT(convert, (const float *from, u32 sf, T *to, u32 st, u64 rows, u32 channel
 template <typename T, int V> DEVICE void count_non_finite_body(const T *x, u32 sx, u64 rows, u32 channels, u32 *count) {
     u32 c = COLUMN, found = 0;
     if (c >= channels) return;
-    EACH_ROW(row, rows) {
-        float v[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
-        LANES found += !(fabsf(v[i]) <= 3.4028234e38f);
-    }
+    typedef typename Lanes<T, V>::Raw Raw;
+    each_row(
+        rows, [=](u64 row) { return fetch<T, V>(x + row * sx + c); },
+        [&](u64, Raw raw) {
+            float v[V];
+            Lanes<T, V>::widen_all(raw, v);
+            LANES found += !(fabsf(v[i]) <= 3.4028234e38f);
+        });
     if (found) atomicAdd(count, found);
 }
 EXPORT(count_non_finite, (const T *x, u32 sx, u64 rows, u32 channels, u32 *count), (x, sx, rows, channels, count))
@@ -107,12 +119,15 @@ template <typename T, int V> DEVICE void add_bias_body(const float *bias, T *y, 
     u32 c = COLUMN;
     if (c >= channels) return;
     float b[V];
-    Lanes<float, V>::load(bias + c, b);
-    EACH_ROW(row, rows) {
-        float v[V];
-        Lanes<T, V>::load(y + row * sy + c, v);
-        LANES v[i] += b[i];
-        Lanes<T, V>::store(y + row * sy + c, v);
-    }
+    load<float, V>(bias + c, b);
+    typedef typename Lanes<T, V>::Raw Raw;
+    each_row(
+        rows, [=](u64 row) { return fetch<T, V>(y + row * sy + c); },
+        [&](u64 row, Raw raw) {
+            float v[V];
+            Lanes<T, V>::widen_all(raw, v);
+            LANES v[i] += b[i];
+            Lanes<T, V>::store(y + row * sy + c, v);
+        });
 }
 EXPORT(add_bias, (const float *bias, T *y, u32 sy, u64 rows, u32 channels), (bias, y, sy, rows, channels))

@@ -10,7 +10,7 @@ template <typename T, int V> DEVICE void mean_body(const T *x, u32 sx, u32 n, fl
     float sum[V] = {};
     if (c < channels) ITEM_ROWS(row, n) {
         float v[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
+        load<T, V>(x + row * sx + c, v);
         LANES sum[i] += v[i];
     }
     sum_rows_of_block<V>(sum, shared);
@@ -27,8 +27,8 @@ DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *re
     LANES g[i] = gate[(u64)blockIdx.y * sg + c + i];
     ITEM_ROWS(row, n) {
         float v[V], r[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
-        Lanes<T, V>::load(residual + row * sr + c, r);
+        load<T, V>(x + row * sx + c, v);
+        load<T, V>(residual + row * sr + c, r);
         LANES v[i] = fmaf(g[i], v[i], r[i]);
         Lanes<T, V>::store(y + row * sy + c, v);
     }
@@ -44,8 +44,8 @@ DEVICE void gate_backward_gate_body(const T *x, u32 sx, const T *dy, u32 sd, flo
     float sum[V] = {};
     if (c < channels) ITEM_ROWS(row, n) {
         float v[V], d[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
-        Lanes<T, V>::load(dy + row * sd + c, d);
+        load<T, V>(x + row * sx + c, v);
+        load<T, V>(dy + row * sd + c, d);
         LANES sum[i] += v[i] * d[i];
     }
     sum_rows_of_block<V>(sum, shared);
@@ -64,7 +64,7 @@ DEVICE void gate_backward_input_body(const float *gate, u32 sg, const float *dme
     LANES g[i] = gate[(u64)blockIdx.y * sg + c + i], share[i] = dmean[(u64)blockIdx.y * sm + c + i] / n;
     ITEM_ROWS(row, n) {
         float d[V];
-        Lanes<T, V>::load(dy + row * sd + c, d);
+        load<T, V>(dy + row * sd + c, d);
         LANES d[i] = fmaf(g[i], d[i], share[i]);
         Lanes<T, V>::store(dx + row * sx + c, d);
     }
@@ -85,7 +85,7 @@ template <typename T, int V> DEVICE void moments_body(const T *x, u32 sx, u32 n,
     float sum[V] = {};
     if (inside) ITEM_ROWS(row, n) {
         float v[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
+        load<T, V>(x + row * sx + c, v);
         LANES sum[i] += v[i];
     }
     sum_rows_of_block<V>(sum, shared);
@@ -95,7 +95,7 @@ template <typename T, int V> DEVICE void moments_body(const T *x, u32 sx, u32 n,
     LANES mean[i] = means[threadIdx.x * V + i];
     if (inside) ITEM_ROWS(row, n) {
         float v[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
+        load<T, V>(x + row * sx + c, v);
         LANES square[i] += (v[i] - mean[i]) * (v[i] - mean[i]);
     }
     sum_rows_of_block<V>(square, shared);
@@ -124,8 +124,8 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
     }
     ITEM_ROWS(row, n) {
         float v[V], d[V] = {};
-        Lanes<T, V>::load(x + row * sx + c, v);
-        if (add) Lanes<T, V>::load(dx + row * st + c, d);
+        load<T, V>(x + row * sx + c, v);
+        if (add) load<T, V>(dx + row * st + c, d);
         LANES d[i] += share[i] + slope[i] * (v[i] - mean[i]);
         Lanes<T, V>::store(dx + row * st + c, d);
     }
@@ -142,7 +142,7 @@ template <typename T, int V> DEVICE void context_tanh_body(const float *context,
     if (context) LANES add[i] = context[(u64)blockIdx.y * sc + c + i];
     ITEM_ROWS(row, n) {
         float v[V];
-        Lanes<T, V>::load(h + row * sh + c, v);
+        load<T, V>(h + row * sh + c, v);
         LANES v[i] = tanhf(v[i] + add[i]);
         Lanes<T, V>::store(h + row * sh + c, v);
     }
@@ -157,8 +157,8 @@ DEVICE void context_tanh_backward_body(const T *a, u32 sa, T *d, u32 sd, float *
     float sum[V] = {};
     if (c < channels) ITEM_ROWS(row, n) {
         float v[V], g[V];
-        Lanes<T, V>::load(a + row * sa + c, v);
-        Lanes<T, V>::load(d + row * sd + c, g);
+        load<T, V>(a + row * sa + c, v);
+        load<T, V>(d + row * sd + c, g);
         LANES {
             g[i] *= 1.f - v[i] * v[i];
             sum[i] += g[i];
@@ -196,8 +196,8 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
     LANES state[i] = {-INFINITY, 0.f, 0.f, 0.f};
     if (inside) ITEM_ROWS(row, n) {
         float v[V], a[V];
-        Lanes<T, V>::load(x + row * sx + c, v);
-        Lanes<T, V>::load(attention + row * sa + c, a);
+        load<T, V>(x + row * sx + c, v);
+        load<T, V>(attention + row * sa + c, a);
         LANES {
             Attended &s = state[i];
             if (a[i] > s.largest) {
@@ -224,7 +224,7 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
     }
     ITEM_ROWS(row, n) {
         float a[V];
-        Lanes<T, V>::load(attention + row * sa + c, a);
+        load<T, V>(attention + row * sa + c, a);
         LANES a[i] = __expf(a[i] - state[i].largest) / state[i].total;
         Lanes<T, V>::store(attention + row * sa + c, a);
     }
@@ -249,8 +249,8 @@ DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 
     }
     ITEM_ROWS(row, n) {
         float w[V], a[V], logit[V];
-        Lanes<T, V>::load(x + row * sx + c, w);
-        Lanes<T, V>::load(attention + row * sa + c, a);
+        load<T, V>(x + row * sx + c, w);
+        load<T, V>(attention + row * sa + c, a);
         LANES {
             logit[i] = a[i] * (w[i] * (u[i] + v[i] * w[i]) - centre[i]);
             w[i] = a[i] * (u[i] + 2.f * v[i] * w[i]);

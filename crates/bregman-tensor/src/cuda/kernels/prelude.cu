@@ -26,17 +26,23 @@ DEVICE u32 narrow_pair(float low, float high) {
     return r;
 }
 
-// V consecutive values, as wide as the memory system likes them.
+// V consecutive values, as wide as the memory system likes them: raw while they are on their way, f32 to compute with.
 template <typename T, int V> struct Lanes;
 
 template <typename T> struct Lanes<T, 1> {
-    static DEVICE void load(const T *p, float (&v)[1]) { v[0] = widen(*p); }
+    typedef T Raw;
+    static DEVICE void widen_all(Raw raw, float (&v)[1]) { v[0] = widen(raw); }
     static DEVICE void store(T *p, const float (&v)[1]) { *p = narrow<T>(v[0]); }
 };
 
+struct Float8 {
+    float4 low, high;
+};
+
 template <> struct Lanes<float, 8> {
-    static DEVICE void load(const float *p, float (&v)[8]) {
-        float4 a = ((const float4 *)p)[0], b = ((const float4 *)p)[1];
+    typedef Float8 Raw;
+    static DEVICE void widen_all(Raw raw, float (&v)[8]) {
+        float4 a = raw.low, b = raw.high;
         v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     }
     static DEVICE void store(float *p, const float (&v)[8]) {
@@ -46,9 +52,9 @@ template <> struct Lanes<float, 8> {
 };
 
 template <> struct Lanes<bf16, 8> {
-    static DEVICE void load(const bf16 *p, float (&v)[8]) {
-        uint4 a = *(const uint4 *)p;
-        u32 w[4] = {a.x, a.y, a.z, a.w};
+    typedef uint4 Raw;
+    static DEVICE void widen_all(Raw raw, float (&v)[8]) {
+        u32 w[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) v[2 * i] = __uint_as_float(w[i] << 16), v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
     }
@@ -57,6 +63,9 @@ template <> struct Lanes<bf16, 8> {
             make_uint4(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]), narrow_pair(v[4], v[5]), narrow_pair(v[6], v[7]));
     }
 };
+
+template <typename T, int V> DEVICE typename Lanes<T, V>::Raw fetch(const T *p) { return *(const typename Lanes<T, V>::Raw *)p; }
+template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes<T, V>::widen_all(fetch<T, V>(p), v); }
 
 #define VARIANT(name, suffix, type, lanes, params, args)                                                                               \
     namespace name##_in_##suffix {                                                                                                     \
@@ -69,10 +78,28 @@ template <> struct Lanes<bf16, 8> {
     VARIANT(name, b1, bf16, 1, params, args)                                                                                           \
     VARIANT(name, b8, bf16, 8, params, args)
 
-// A thread's column (the first of its V channels), and a loop over its rows: blocks are (columns, rows).
+// A thread's column (the first of its V channels); blocks are (columns, rows).
 #define COLUMN ((blockIdx.x * blockDim.x + threadIdx.x) * V)
-#define EACH_ROW(row, rows) for (u64 row = blockIdx.y * blockDim.y + threadIdx.y; row < (rows); row += (u64)gridDim.y * blockDim.y)
 #define LANES _Pragma("unroll") for (int i = 0; i < V; i++)
+
+// Calls use(row, fetch(row)) for a thread's share of the rows. `AHEAD` are fetched before the first is used: memory answers after hundreds
+// of cycles, and a store in `use` would keep the compiler from fetching past it.
+template <int AHEAD = 4, typename Fetch, typename Use> DEVICE void each_row(u64 rows, Fetch fetch, Use use) {
+    u64 row = blockIdx.y * blockDim.y + threadIdx.y, step = (u64)gridDim.y * blockDim.y;
+    for (; row + (AHEAD - 1) * step < rows; row += AHEAD * step) {
+        decltype(fetch(row)) raw[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) raw[k] = fetch(row + k * step);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) use(row + k * step, raw[k]);
+    }
+    for (; row < rows; row += step) use(row, fetch(row));
+}
+
+// What is fetched where two arrays are read.
+template <typename R> struct Two {
+    R x, y;
+};
 
 // relu that keeps NaN visible.
 DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
