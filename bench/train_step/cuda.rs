@@ -13,6 +13,8 @@ use bregman_train::Device;
 use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
 
 const FRAMES: usize = 300;
+/// Steps before either input's work is recorded and repeated.
+const WARM_UP: usize = 8;
 
 /// Milliseconds of forward and backward, of the optimizer with its counts, and of the whole step; gigabytes in use.
 struct Measured {
@@ -88,9 +90,13 @@ fn measure(network: &str, precision: Precision) -> Measured {
     let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
     let repeats = if precision == Precision::Bf16 { 20 } else { 5 };
     let mut times = Vec::new();
-    for _ in 0..3 + repeats {
+    let input = Input { values: &values, batch, frames: FRAMES };
+    model.stage(input).expect("memory");
+    for _ in 0..WARM_UP + repeats {
         let start = Instant::now();
-        model.gradients(Input { values: &values, batch, frames: FRAMES }, &labels, margin).expect("a pass");
+        model.launch(&labels, margin).expect("a pass");
+        model.stage(input).expect("memory"); // the next batch, while the GPU works on this one
+        model.outcome().expect("a loss");
         let between = start.elapsed();
         let (cuda, params) = model.parts_mut();
         cuda.engine(params, &mut arrays).step(&mut optimizer, 1e-3).expect("a step");
@@ -100,7 +106,7 @@ fn measure(network: &str, precision: Precision) -> Measured {
         times.push([between.as_secs_f64(), (counted - between).as_secs_f64(), start.elapsed().as_secs_f64()].map(|s| 1e3 * s));
     }
     let median = |part: usize| {
-        let mut values: Vec<f64> = times[3..].iter().map(|times| times[part]).collect();
+        let mut values: Vec<f64> = times[WARM_UP..].iter().map(|times| times[part]).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };

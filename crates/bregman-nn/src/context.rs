@@ -23,6 +23,14 @@ impl<B: Backend> Context<B> {
         Self { backend, params, training: false, check: false, spare: Vec::new() }
     }
 
+    /// Begins a pass over the network.
+    pub fn begin(&mut self, training: bool) {
+        self.training = training;
+        if training {
+            self.params.norms_mut().iter_mut().for_each(|norm| norm.batches += 1);
+        }
+    }
+
     /// A scratch tensor with unspecified values: the smallest spare one that is large enough, else the largest, grown.
     pub fn take(&mut self, shape: Shape) -> Result<Tensor<B>> {
         let bytes = Tensor::bytes(&self.backend, shape);

@@ -79,13 +79,17 @@ impl<B: Backend> MarginClassifier<B> {
         })
     }
 
-    /// Loss, gradient of the weight, and gradient of the embedding into `dx`.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, labels: &[usize], margin: Margin, dx: &mut Tensor<B>) -> Result<()> {
-        let backend = &ctx.backend;
+    /// The classes of the next batch.
+    pub fn set_labels(&mut self, backend: &B, labels: &[usize]) -> Result<()> {
         if labels.len() > self.ledger.batch {
             self.lengths = backend.alloc(labels.len(), Storage::Exact)?;
         }
-        self.ledger.set(backend, labels)?;
+        self.ledger.set(backend, labels)
+    }
+
+    /// Loss against the labels set before, gradient of the weight, and gradient of the embedding into `dx`.
+    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, margin: Margin, dx: &mut Tensor<B>) -> Result<()> {
+        let backend = &ctx.backend;
         self.unit.resize(backend, x.shape)?;
         self.scores.resize(backend, Shape::vector(self.classes, x.shape.batch))?;
         let parameter = ctx.params.get_mut(self.weight);
@@ -125,9 +129,13 @@ impl<B: Backend> CrossEntropy<B> {
         Ok(Self { ledger: Ledger::new(builder.backend)? })
     }
 
-    /// Loss, and the logits' gradient into `dx`.
-    pub fn backward(&mut self, ctx: &Context<B>, x: View<B>, labels: &[usize], dx: &mut Tensor<B>) -> Result<()> {
-        self.ledger.set(&ctx.backend, labels)?;
+    /// As [`MarginClassifier::set_labels`].
+    pub fn set_labels(&mut self, backend: &B, labels: &[usize]) -> Result<()> {
+        self.ledger.set(backend, labels)
+    }
+
+    /// Loss against the labels set before, and the logits' gradient into `dx`.
+    pub fn backward(&mut self, ctx: &Context<B>, x: View<B>, dx: &mut Tensor<B>) -> Result<()> {
         ctx.backend.copy(x, dx.view_mut())?;
         let Ledger { labels, outcome, .. } = &mut self.ledger;
         Ok(ctx.backend.cross_entropy(labels, dx.view_mut(), outcome)?)

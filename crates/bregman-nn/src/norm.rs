@@ -28,7 +28,6 @@ impl NormLayer {
         let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
         let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
         if ctx.training {
-            state.batches += 1;
             let statistics = NormStatistics {
                 mean: &mut state.mean,
                 inverse_std: &mut state.inverse_std,

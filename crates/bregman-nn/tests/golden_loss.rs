@@ -44,7 +44,8 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
         x.resize(&ctx.backend, Shape::vector(dim, batch)).unwrap();
         ctx.backend.write(file.floats("embeddings"), x.view_mut()).unwrap();
         let mut dx = ctx.take(x.shape()).unwrap();
-        head.backward(&mut ctx, x.view(), &labels, margin, &mut dx).unwrap();
+        head.set_labels(&ctx.backend, &labels).unwrap();
+        head.backward(&mut ctx, x.view(), margin, &mut dx).unwrap();
         let outcome = head.outcome(&ctx.backend).unwrap();
 
         let mut gradient = vec![0.0; batch * dim];

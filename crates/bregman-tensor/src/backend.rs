@@ -131,6 +131,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     type Buffer: Send + Sync;
     /// What the device derives from a weight to multiply faster: its non-zeros compressed, a bf16 copy, nothing.
     type Copies: Default + Send + Sync;
+    /// What [`Backend::replay`] remembers of a piece of work.
+    type Recording: Default + Send + Sync;
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
@@ -145,10 +147,24 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a signal or a height of
     /// a one-channel map.
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
+    /// As [`Backend::write_frames`], but beside the work handed over so far, which must not use `to`; work handed over later waits for it.
+    fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        self.write_frames(from, to)
+    }
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
     /// Brings the copies of a weight up to date; to be called after every change of its values.
     fn refresh(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()>;
+
+    /// Repeats what was recorded under this key: then `true`. Otherwise the caller does the work and tells [`Backend::recorded`]. All that
+    /// the work depends on is in the key or in buffers, which are the same every time; it reads nothing back.
+    fn replay(&self, _recording: &mut Self::Recording, _key: &[u64]) -> Result<bool> {
+        Ok(false)
+    }
+    /// Ends what began with [`Backend::replay`]: whether the work was done. `false`: it must be done once more, whatever came of it.
+    fn recorded(&self, _recording: &mut Self::Recording, _done: bool) -> Result<bool> {
+        Ok(true)
+    }
 
     /// `y = start + w ∗ x`
     fn conv_forward(&self, conv: &Conv, x: View<Self>, w: Weight<Self>, start: Start<Self>, y: ViewMut<Self>) -> Result<()>;

@@ -156,13 +156,22 @@ impl<'a, B: Device> Trainer<'a, B> {
         self.observer.begin(self.state.step, total);
         self.began = Instant::now();
         let mut batches = self.data.train.batches(self.state.position)?;
+        let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {
             let epoch = self.state.position.epoch;
             if self.state.position.batch == 0 && self.method.begin_epoch(epoch, &mut self.model)? {
                 self.model.refresh()?;
             }
-            let batch = batches.next().expect("the stream of training batches has no end")?;
-            let record = self.step(&batch)?;
+            let batch = upcoming.take().or_else(|| batches.next()).expect("the stream of training batches has no end")?;
+            if !staged {
+                self.model.stage(input(&batch))?;
+            }
+            let (began, labels, margin) = (Instant::now(), labels(&batch), self.margin());
+            self.model.launch(&labels, margin)?;
+            // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in its own turn
+            upcoming = if batch.next.epoch < epochs { batches.next() } else { None };
+            staged = matches!(&upcoming, Some(Ok(next)) if self.model.stage(input(next)).is_ok());
+            let record = self.step(&batch, &labels, margin, began)?;
             self.observer.step(&record);
             if self.state.step.is_multiple_of(self.experiment.train.log_every) {
                 self.log.step(&record)?;
@@ -194,18 +203,20 @@ impl<'a, B: Device> Trainer<'a, B> {
         &self.experiment
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<StepRecord> {
-        let began = Instant::now();
-        let [cuts, frames, _] = batch.shape;
-        let input = Input { values: &batch.features, batch: cuts, frames };
-        let labels: Vec<usize> = batch.labels.iter().map(|&label| label as usize).collect();
+    /// The loss of the present step.
+    fn margin(&self) -> Margin {
+        let margin = margin_at(&self.experiment.loss, self.state.step as f64 / self.total_steps() as f64);
+        Margin { scale: self.experiment.loss.scale, margin, easy: false }
+    }
+
+    /// Waits for the gradients of this batch, on which work began then, and takes the step.
+    fn step(&mut self, batch: &Batch, labels: &[usize], margin: Margin, began: Instant) -> Result<StepRecord> {
+        let cuts = batch.shape[0];
         let (step, total) = (self.state.step, self.total_steps());
-        let margin = margin_at(&self.experiment.loss, step as f64 / total as f64);
-        let loss = Margin { scale: self.experiment.loss.scale, margin, easy: false };
-        let outcome = self.model.gradients(input, &labels, loss)?;
+        let outcome = self.model.outcome()?;
         if !outcome.loss.is_finite() {
             self.model.check_finite(true);
-            let what = match self.model.gradients(input, &labels, loss) {
+            let what = match self.model.gradients(input(batch), labels, margin) {
                 Err(error) => error.to_string(),
                 Ok(_) => format!("the loss is {}", outcome.loss),
             };
@@ -231,7 +242,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             target,
             epsilon: target.map(|target| target - sparsity),
             lr,
-            margin: f64::from(margin),
+            margin: f64::from(margin.margin),
             gradient_norm: f64::from(gradient_norm),
             utterances_per_second: cuts as f64 / began.elapsed().as_secs_f64().max(1e-9),
         })
@@ -308,9 +319,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let mut sums = Sums::default();
         let mut batches = loader.epoch(0)?;
         while let Some(batch) = batches.next().transpose()? {
-            let [cuts, frames, _] = batch.shape;
-            let labels: Vec<usize> = batch.labels.iter().map(|&label| label as usize).collect();
-            sums.add(self.model.evaluate(Input { values: &batch.features, batch: cuts, frames }, &labels, margin)?, cuts);
+            sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
             batches.recycle(batch);
         }
         Ok(Some(sums.means()))
@@ -370,6 +379,15 @@ pub(crate) const LAST: &str = "last";
 pub(crate) const BEST: &str = "best";
 const AVERAGE: &str = "average";
 const TOP: &str = "top";
+
+fn input(batch: &Batch) -> Input<'_> {
+    let [cuts, frames, _] = batch.shape;
+    Input { values: &batch.features, batch: cuts, frames }
+}
+
+fn labels(batch: &Batch) -> Vec<usize> {
+    batch.labels.iter().map(|&label| label as usize).collect()
+}
 
 fn top_file(run: &Path, epoch: u64) -> PathBuf {
     run.join(TOP).join(format!("epoch-{epoch}.safetensors"))

@@ -76,6 +76,7 @@ fn check_length(what: &'static str, expected: usize, got: usize) -> Result<()> {
 impl Backend for Cpu {
     type Buffer = Buffer;
     type Copies = Copies;
+    type Recording = ();
 
     fn alloc(&self, len: usize, _: Storage) -> Result<Buffer> {
         Ok(Buffer::zeros(len))

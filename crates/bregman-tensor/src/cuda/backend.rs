@@ -1,11 +1,13 @@
 //! The [`Backend`] of a GPU: which file does what.
 
-use super::{Buffer, Copies, Cuda, conv, loss, multi, norm, pointwise, pooling, transfer};
+use super::transfer::When;
+use super::{Buffer, Copies, Cuda, Recording, conv, graph, loss, multi, norm, pointwise, pooling, transfer};
 use crate::{Activation, Backend, Block, Conv, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
 
 impl Backend for Cuda {
     type Buffer = Buffer;
     type Copies = Copies;
+    type Recording = Recording;
 
     fn alloc(&self, len: usize, storage: Storage) -> Result<Buffer> {
         Buffer::zeros(&self.device, len * self.bytes_per_value(storage))
@@ -31,7 +33,19 @@ impl Backend for Cuda {
     }
 
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
-        transfer::write_frames(self, from, to)
+        transfer::write_frames(self, from, to, When::InTurn)
+    }
+
+    fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        transfer::write_frames(self, from, to, When::Beside)
+    }
+
+    fn replay(&self, recording: &mut Recording, key: &[u64]) -> Result<bool> {
+        graph::replay(self, recording, key)
+    }
+
+    fn recorded(&self, recording: &mut Recording, done: bool) -> Result<bool> {
+        graph::recorded(self, recording, done)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {

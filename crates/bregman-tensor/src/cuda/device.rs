@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction};
@@ -22,10 +23,13 @@ const KERNELS: &str = concat!(
     include_str!("kernels/multi.cu"),
 );
 
-/// A GPU that is ready to work. Everything runs in order on one stream.
+/// A GPU that is ready to work. Everything runs in order on one stream, but for what is copied ahead on a second one.
 pub(super) struct Device {
     pub(super) context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    second: Arc<CudaStream>,
+    /// Goes up with every allocation and every release: whoever keeps addresses sees whether they are still good.
+    generation: AtomicU64,
     module: sys::CUmodule,
     functions: Mutex<HashMap<(&'static str, Option<Variant>), CUfunction>>,
     /// Multiprocessors.
@@ -86,6 +90,7 @@ impl Device {
             _ => driver(error),
         })?;
         let stream = context.new_stream().map_err(driver)?;
+        let second = context.new_stream().map_err(driver)?;
         let attribute = |which| context.attribute(which).map_err(driver);
         let processors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -97,11 +102,23 @@ impl Device {
         let image = compile(&format!("sm_{major}{minor}"))?;
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
-        Ok(Self { context, stream, module, functions: Mutex::default(), processors, name })
+        Ok(Self { context, stream, second, generation: AtomicU64::new(0), module, functions: Mutex::default(), processors, name })
     }
 
     pub(super) fn stream(&self) -> sys::CUstream {
         self.stream.cu_stream()
+    }
+
+    pub(super) fn second_stream(&self) -> sys::CUstream {
+        self.second.cu_stream()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_allocation(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes the GPU's context current on this thread.
@@ -112,6 +129,11 @@ impl Device {
     /// Waits until all work so far is done.
     pub(super) fn wait(&self) -> Result<()> {
         self.stream.synchronize().map_err(driver)
+    }
+
+    /// Lets all later work wait for what the second stream has to do so far.
+    pub(super) fn wait_for_second_stream(&self) -> Result<()> {
+        self.stream.join(&self.second).map_err(driver)
     }
 
     fn function(&self, name: &'static str, variant: Option<Variant>) -> Result<CUfunction> {
@@ -180,6 +202,7 @@ const WORDS: usize = 40;
 /// A kernel launch being put together.
 pub(super) struct Launch<'a> {
     device: &'a Device,
+    stream: sys::CUstream,
     name: &'static str,
     variant: Option<Variant>,
     words: [u64; WORDS],
@@ -190,7 +213,12 @@ pub(super) struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     fn new(device: &'a Device, name: &'static str, variant: Option<Variant>) -> Self {
-        Self { device, name, variant, words: [0; WORDS], used: 0, offsets: [0; PARAMETERS], count: 0 }
+        Self { device, stream: device.stream(), name, variant, words: [0; WORDS], used: 0, offsets: [0; PARAMETERS], count: 0 }
+    }
+
+    /// On another stream than the usual one.
+    pub(super) fn on(self, stream: sys::CUstream) -> Self {
+        Self { stream, ..self }
     }
 
     /// The next parameter.
@@ -221,6 +249,6 @@ impl<'a> Launch<'a> {
         }
         let (grid, block) = ((grid[0], grid[1], 1), (block[0], block[1], 1));
         // SAFETY: the function belongs to a loaded module; the rest is the caller's promise.
-        unsafe { result::launch_kernel(function, grid, block, shared, self.device.stream(), &mut pointers[..self.count]) }.map_err(driver)
+        unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut pointers[..self.count]) }.map_err(driver)
     }
 }

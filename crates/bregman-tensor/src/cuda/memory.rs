@@ -21,11 +21,13 @@ impl Buffer {
         device.bind()?;
         let mut pointer = 0;
         if bytes > 0 {
+            device.count_allocation();
             // SAFETY: the context is current; the new memory is ours until `drop`.
             unsafe {
                 pointer = result::malloc_sync(bytes).map_err(driver)?;
                 result::memset_d8_async(pointer, 0, bytes, device.stream()).map_err(driver)?;
             }
+            device.wait()?; // either stream may use it from now on
         }
         Ok(Self { device: device.clone(), pointer, bytes })
     }
@@ -71,6 +73,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
+            self.device.count_allocation();
             // SAFETY: allocated in `zeros`, freed once; the driver waits for work that still uses it. A failure here has been reported
             // by the work that caused it.
             let _ = unsafe { result::free_sync(self.pointer) };
@@ -108,8 +111,8 @@ impl Staging {
         self.capacity
     }
 
-    /// Copies `from` to `to`, after all work so far; returns when `from` has been read.
-    pub(super) fn upload(&mut self, device: &Device, from: &[f32], to: &mut Buffer) -> Result<()> {
+    /// Copies `from` to `to`, after all work so far of the stream; returns when `from` has been read.
+    pub(super) fn upload(&mut self, device: &Device, stream: sys::CUstream, from: &[f32], to: &mut Buffer) -> Result<()> {
         assert!(from.len() <= self.capacity && from.len() * 4 <= to.bytes, "staging");
         device.bind()?;
         // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the event is over.
@@ -120,8 +123,8 @@ impl Staging {
         host.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
         // SAFETY: `to` is large enough; `host` is left alone until the event is over.
         unsafe {
-            result::memcpy_htod_async(to.pointer, host, device.stream()).map_err(driver)?;
-            result::event::record(self.copied, device.stream()).map_err(driver)
+            result::memcpy_htod_async(to.pointer, host, stream).map_err(driver)?;
+            result::event::record(self.copied, stream).map_err(driver)
         }
     }
 }
@@ -139,13 +142,19 @@ impl Drop for Staging {
 
 impl Scratch {
     /// The buffer filled from the host through page-locked memory, which is kept in `staging`.
-    pub(super) fn filled(&mut self, device: &Arc<Device>, staging: &mut Option<Staging>, from: &[f32]) -> Result<&mut Buffer> {
+    pub(super) fn filled(
+        &mut self,
+        device: &Arc<Device>,
+        stream: sys::CUstream,
+        staging: &mut Option<Staging>,
+        from: &[f32],
+    ) -> Result<&mut Buffer> {
         if staging.as_ref().is_none_or(|staging| staging.capacity() < from.len()) {
             *staging = None; // free the old one first
             *staging = Some(Staging::new(device, from.len())?);
         }
         let buffer = self.at_least(device, from.len() * 4)?;
-        staging.as_mut().expect("was just made").upload(device, from, buffer)?;
+        staging.as_mut().expect("was just made").upload(device, stream, from, buffer)?;
         Ok(buffer)
     }
 }

@@ -12,6 +12,7 @@
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `multi`, `update` | all tensors at once: clipping, the optimizer's step |
 //! | `device`, `memory`, `transfer` | the GPU, its memory, and ways in and out |
+//! | `graph` | a whole step recorded and repeated |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and [`Cuda::open`] says what is
 //! missing.
@@ -21,6 +22,7 @@ mod conv;
 mod cudnn;
 mod device;
 mod gemm;
+mod graph;
 mod loss;
 mod memory;
 mod multi;
@@ -30,6 +32,7 @@ mod pooling;
 mod transfer;
 mod update;
 
+pub use graph::Recording;
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
 
@@ -96,6 +99,9 @@ struct Workspace {
     /// Activations between host and device, and the host's side of it.
     staging: Scratch,
     locked: Option<Staging>,
+    /// The same for what is written ahead, on the second stream.
+    ahead: Scratch,
+    locked_ahead: Option<Staging>,
     items: Scratch,
     counts: Scratch,
     stretches: Option<Stretches>,
@@ -152,6 +158,8 @@ impl Cuda {
             bias: empty(),
             staging: empty(),
             locked: None,
+            ahead: empty(),
+            locked_ahead: None,
             items: empty(),
             counts: empty(),
             stretches: None,

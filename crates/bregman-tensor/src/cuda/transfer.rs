@@ -12,7 +12,7 @@ pub(super) fn write(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> 
     let to = cuda.rows_mut(&to);
     let mut scratch = cuda.scratch();
     let Workspace { staging, locked, .. } = &mut *scratch;
-    let staging = staging.filled(&cuda.device, locked, from)?;
+    let staging = staging.filled(&cuda.device, cuda.device.stream(), locked, from)?;
     let variant = Variant { format: to.format, wide: false };
     let launch = cuda.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(to.stride);
     let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
@@ -20,32 +20,46 @@ pub(super) fn write(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> 
     unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
 }
 
-pub(super) fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> {
+/// Whether a copy waits for the work before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    InTurn,
+    /// It runs beside that work; later work waits for it.
+    Beside,
+}
+
+pub(super) fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>, when: When) -> Result<()> {
     let shape = to.shape;
     if from.len() != shape.len() {
         return Err(Error::Length { what: "write", expected: shape.len(), got: from.len() });
     }
     let to = cuda.rows_mut(&to);
     let mut scratch = cuda.scratch();
-    let Workspace { staging, locked, .. } = &mut *scratch;
-    let staging = staging.filled(&cuda.device, locked, from)?;
+    let Workspace { staging, locked, ahead, locked_ahead, .. } = &mut *scratch;
+    let (stream, staging, locked) = match when {
+        When::InTurn => (cuda.device.stream(), staging, locked),
+        When::Beside => (cuda.device.second_stream(), ahead, locked_ahead),
+    };
+    let staging = staging.filled(&cuda.device, stream, locked, from)?;
     if shape.height == 1 {
         // [batch, frames, features] is our own order
         let from = Rows { pointer: staging.pointer(), stride: to.channels, format: to.format, ..to };
         let variant = from.variant_with(&[to]);
-        let launch = cuda.device.variant("convert", variant).arg(from.pointer).arg(from.stride).arg(to.pointer).arg(to.stride);
+        let launch = cuda.device.variant("convert", variant).on(stream).arg(from.pointer).arg(from.stride).arg(to.pointer).arg(to.stride);
         let launch = launch.arg(to.rows).arg(to.channels);
         // SAFETY: both sides have as many values as the shape.
-        return unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) };
+        unsafe { cuda.over_rows(launch, variant, to.rows, to.channels)? };
+    } else {
+        assert_eq!(shape.channels, 1, "a map of features has one channel");
+        assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
+        // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in other roles
+        let launch = cuda.device.variant("to_channels_last", Variant { format: to.format, wide: false }).on(stream);
+        let launch = launch.arg(staging.pointer()).arg(to.pointer).arg(shape.width as u32);
+        let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
+        // SAFETY: as above.
+        unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0)? };
     }
-    assert_eq!(shape.channels, 1, "a map of features has one channel");
-    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in other roles
-    let variant = Variant { format: to.format, wide: false };
-    let launch = cuda.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(shape.width as u32);
-    let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
-    assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
-    // SAFETY: as above.
-    unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
+    if when == When::Beside { cuda.device.wait_for_second_stream() } else { Ok(()) }
 }
 
 pub(super) fn read(cuda: &Cuda, from: View<Cuda>, to: &mut [f32]) -> Result<()> {
