@@ -2,7 +2,7 @@
 
 mod common;
 
-use bregman_nn::{Checkpoint, Model, Parameter};
+use bregman_nn::{Architecture, Checkpoint, Model, Parameter};
 use bregman_tensor::{Backend, Cpu};
 use common::{Features, Floats, furthest, json, largest, load, model_cases, tensors};
 use serde_json::Value;
@@ -109,10 +109,10 @@ fn check_gradients<B: Backend>(backend: impl Fn() -> B, slack: f32) {
 
 #[test]
 fn gradients_match_the_reference_on_the_full_input_up_to_relu_flips() {
-    check_gradients_up_to_flips(Cpu::new, 3e-2, 1e-3);
+    check_gradients_up_to_flips(Cpu::new, 3e-2, |_| 1e-3);
 }
 
-fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, typical: f64) {
+fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, typical: impl Fn(&Architecture) -> f64) {
     let x = Features::read();
     each_model(backend, |name, mut model, expected, case| {
         let embedding = model.forward_training(x.input()).unwrap();
@@ -134,13 +134,14 @@ fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, t
         }
         errors.sort_by(f64::total_cmp);
         let median = errors[errors.len() / 2];
-        assert!(median <= typical, "{name}: median relative error {median:e}");
+        assert!(median <= typical(model.architecture()), "{name}: median relative error {median:e}");
     });
 }
 
 /// The same on a GPU; on a machine without one these say so and pass.
 #[cfg(feature = "cuda")]
 mod cuda {
+    use bregman_nn::Architecture;
     use bregman_tensor::cuda::{Cuda, Precision};
 
     fn on_gpu(precision: Precision, check: impl Fn(&dyn Fn() -> Cuda)) {
@@ -166,9 +167,10 @@ mod cuda {
     #[test]
     fn gradients_match_the_reference() {
         on_gpu(Precision::F32, |backend| super::check_gradients(backend, 1.0));
-        on_gpu(Precision::F32, |backend| super::check_gradients_up_to_flips(backend, 3e-2, 1e-2));
-        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs. The typical one: PyTorch
-        // 2.11 with bf16 autocast is off by 0.19 (median) on ecapa_c32_noglob and by 0.18 on ecapa_c64_glob
-        on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, 0.2));
+        on_gpu(Precision::F32, |backend| super::check_gradients_up_to_flips(backend, 3e-2, |_| 1e-2));
+        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs. The typical one: the
+        // median error of PyTorch 2.11 with bf16 autocast is 0.19 on ecapa_c32_noglob, 0.18 on ecapa_c64_glob and 0.61 on resnet34_m8
+        let typical = |architecture: &Architecture| if matches!(architecture, Architecture::Ecapa(_)) { 0.2 } else { 0.62 };
+        on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, typical));
     }
 }

@@ -243,7 +243,7 @@ impl Cuda {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(32);
         let (columns, y) = (columns.div_ceil(x), 256 / x);
-        let parts = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 6).div_ceil(columns))) as u32;
+        let parts = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 3).div_ceil(columns))) as u32;
         ([columns, parts], [x, y], 256 * variant.lanes() * 4)
     }
 

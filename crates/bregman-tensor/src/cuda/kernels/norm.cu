@@ -40,24 +40,23 @@ EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float 
 // Chunks are joined by blocks of 32 channels and so many strips of chunks.
 #define STRIPS 32
 
-// The first two of `kinds` sums.
-DEVICE void join_parts(const float *parts, u32 kinds, u32 chunks, u32 channels, u32 c, double &first, double &second) {
-    __shared__ double shared[2][STRIPS][32];
-    first = second = 0;
+// The sums of every kind over all chunks, for the threads of the first strip.
+template <int KINDS> DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double (&sums)[KINDS]) {
+    __shared__ double shared[KINDS][STRIPS][32];
+#pragma unroll
+    for (int kind = 0; kind < KINDS; kind++) sums[kind] = 0;
     if (c < channels) {
-#pragma unroll 4
-        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS) {
-            const float *part = parts + (u64)kinds * chunk * channels + c;
-            first += part[0];
-            second += part[channels];
-        }
+        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS)
+#pragma unroll
+            for (int kind = 0; kind < KINDS; kind++) sums[kind] += parts[((u64)chunk * KINDS + kind) * channels + c];
     }
-    __syncthreads(); // an earlier join may still be read
-    shared[0][threadIdx.y][threadIdx.x] = first, shared[1][threadIdx.y][threadIdx.x] = second;
+#pragma unroll
+    for (int kind = 0; kind < KINDS; kind++) shared[kind][threadIdx.y][threadIdx.x] = sums[kind];
     __syncthreads();
     if (threadIdx.y) return;
-    first = second = 0;
-    for (int y = 0; y < STRIPS; y++) first += shared[0][y][threadIdx.x], second += shared[1][y][threadIdx.x];
+#pragma unroll
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int y = 1; y < STRIPS; y++) sums[kind] += shared[kind][y][threadIdx.x];
 }
 
 // Statistics of the batch, the running ones moved, and y = scale·u + shift as coefficients[2][channels].
@@ -66,12 +65,12 @@ DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64
                                  const float *beta, float *mean, float *inverse_std, float *running_mean, float *running_variance,
                                  float *coefficients) {
     u32 c = blockIdx.x * 32 + threadIdx.x;
-    double sum, square;
-    join_parts(parts, 2, chunks, channels, c, sum, square);
+    double sums[2];
+    join_parts(parts, chunks, channels, c, sums);
     if (c >= channels || threadIdx.y) return;
     float first = widen(x[c]);
     if (order == BEFORE) first = relu(first);
-    double shifted = sum / rows, variance = fmax(square / rows - shifted * shifted, 0.0);
+    double shifted = sums[0] / rows, variance = fmax(sums[1] / rows - shifted * shifted, 0.0);
     float average = (float)(first + shifted), inverse = (float)(1.0 / sqrt(variance + EPSILON));
     mean[c] = average;
     inverse_std[c] = inverse;
@@ -155,15 +154,15 @@ template <typename T, int V> struct GradientRows {
 };
 
 // g = dy where the last ReLU let y pass. Without a residual, y is not read but computed again, as it was.
-template <typename T, int V> struct LastRelu {
+template <typename T, int V, int ORDER> struct LastRelu {
     float scale[V], shift[V];
-    bool there, stored;
-    DEVICE LastRelu(Affine n, u32 c, int order, const T *y) : there(order == AFTER), stored(y) {
-        if (there && !stored)
+    bool stored;
+    DEVICE LastRelu(Affine n, u32 c, const T *y) : stored(y) {
+        if (ORDER == AFTER && !stored)
             LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
     }
     DEVICE void mask(const Gradient<T, V> &raw, const float (&x)[V], float (&g)[V]) const {
-        if (!there) return;
+        if (ORDER != AFTER) return;
         if (stored) {
             float out[V];
             Lanes<T, V>::widen_all(raw.y, out);
@@ -176,9 +175,9 @@ template <typename T, int V> struct LastRelu {
 
 // parts[chunk][4][channels]: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the first ReLU let pass, from
 // which Σdx follows.
-template <typename T, int V>
-DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows,
-                                    u32 channels, float *parts) {
+template <typename T, int V, int ORDER>
+DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, u64 rows, u32 channels,
+                                  float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     bool inside = c < channels;
@@ -186,13 +185,13 @@ DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, cons
     if (inside) {
         float mu[V];
         load<float, V>(norm.mean + c, mu);
-        LastRelu<T, V> last(norm, c, order, y);
+        LastRelu<T, V, ORDER> last(norm, c, y);
         each_row<2>(rows, GradientRows<T, V>{x + c, y ? y + c : y, d + c, sx, sy, sd}, [&](u64, Gradient<T, V> raw) {
             float u[V], g[V];
             Lanes<T, V>::widen_all(raw.x, u);
             Lanes<T, V>::widen_all(raw.d, g);
             last.mask(raw, u, g);
-            if (order == BEFORE) {
+            if (ORDER == BEFORE) {
                 LANES {
                     bool passes = u[i] > 0.f;
                     u[i] = relu(u[i]);
@@ -208,17 +207,27 @@ DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, cons
     }
     sum_rows_of_block<V>(sum, shared);
     sum_rows_of_block<V>(along, shared);
-    if (order == BEFORE) {
+    if (ORDER == BEFORE) {
         sum_rows_of_block<V>(passed, shared);
         sum_rows_of_block<V>(count, shared);
     }
     if (inside && threadIdx.y == 0) {
         float *part = parts + 4ull * blockIdx.y * channels + c;
         LANES part[i] = sum[i], part[channels + i] = along[i];
-        if (order == BEFORE) LANES part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
+        LANES part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
     }
 }
-EXPORT(norm_backward_sums,
+
+// Each order on its own needs fewer registers than all at once, and more threads fit.
+#define IN_ORDER(name, ...)                                                                                                            \
+    order == BEFORE ? name<T, V, BEFORE>(__VA_ARGS__) : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__) : name<T, V, ABSENT>(__VA_ARGS__)
+
+template <typename T, int V>
+DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows,
+                                    u32 channels, float *parts) {
+    IN_ORDER(norm_backward_sums_in, x, sx, y, sy, d, sd, norm, rows, channels, parts);
+}
+EXPORT_THREE(norm_backward_sums,
        (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
        (x, sx, y, sy, d, sd, norm, order, rows, channels, parts))
 
@@ -227,9 +236,9 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
                                               const float *mean, const float *inverse_std, int order, float *dgamma, float *dbeta,
                                               float *dsum, float *coefficients) {
     u32 channel = blockIdx.x * 32 + threadIdx.x;
-    double sum, along, passed = 0, count = 0;
-    join_parts(parts, 4, chunks, channels, channel, sum, along);
-    if (order == BEFORE && dsum) join_parts(parts + 2 * channels, 4, chunks, channels, channel, passed, count);
+    double sums[4];
+    join_parts(parts, chunks, channels, channel, sums);
+    double sum = sums[0], along = sums[1], passed = sums[2], count = sums[3];
     if (channel >= channels || threadIdx.y) return;
     float inverse = inverse_std[channel], a = gamma[channel] * inverse;
     dgamma[channel] = (float)along * inverse;
@@ -244,14 +253,14 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
 }
 
 // d: dy in, dx out; the residual's share on the way.
-template <typename T, int V>
-DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
-                                     const float *coefficients, int order, u64 rows, u32 channels) {
+template <typename T, int V, int ORDER>
+DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
+                                   const float *coefficients, u64 rows, u32 channels) {
     u32 col = COLUMN;
     if (col >= channels) return;
     float a[V], b[V], c[V];
     LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i], c[i] = coefficients[2 * channels + col + i];
-    LastRelu<T, V> last(norm, col, order, y);
+    LastRelu<T, V, ORDER> last(norm, col, y);
     each_row(rows, GradientRows<T, V>{x + col, y ? y + col : y, d + col, sx, sy, sd}, [&](u64 row, Gradient<T, V> raw) {
         float u[V], g[V];
         Lanes<T, V>::widen_all(raw.x, u);
@@ -260,10 +269,16 @@ DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *
         if (dresidual) Lanes<T, V>::store(dresidual + row * sr + col, g);
         LANES {
             float dx = a[i] * g[i] + b[i] * u[i] + c[i];
-            g[i] = order == BEFORE && !(u[i] > 0.f) ? 0.f : dx;
+            g[i] = ORDER == BEFORE && !(u[i] > 0.f) ? 0.f : dx;
         }
         Lanes<T, V>::store(d + row * sd + col, g);
     });
+}
+
+template <typename T, int V>
+DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
+                                     const float *coefficients, int order, u64 rows, u32 channels) {
+    IN_ORDER(norm_backward_apply_in, x, sx, y, sy, d, sd, dresidual, sr, norm, coefficients, rows, channels);
 }
 EXPORT(norm_backward_apply,
        (const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm, const float *coefficients, int order,

@@ -67,16 +67,19 @@ template <> struct Lanes<bf16, 8> {
 template <typename T, int V> DEVICE typename Lanes<T, V>::Raw fetch(const T *p) { return *(const typename Lanes<T, V>::Raw *)p; }
 template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes<T, V>::widen_all(fetch<T, V>(p), v); }
 
-#define VARIANT(name, suffix, type, lanes, params, args)                                                                               \
+#define VARIANT(name, suffix, type, lanes, bounds, params, args)                                                                       \
     namespace name##_in_##suffix {                                                                                                     \
     typedef type T;                                                                                                                    \
-    extern "C" __global__ void name##_##suffix params { name##_body<T, lanes> args; }                                                  \
+    extern "C" __global__ void bounds name##_##suffix params { name##_body<T, lanes> args; }                                           \
     }
-#define EXPORT(name, params, args)                                                                                                     \
-    VARIANT(name, f1, float, 1, params, args)                                                                                          \
-    VARIANT(name, f8, float, 8, params, args)                                                                                          \
-    VARIANT(name, b1, bf16, 1, params, args)                                                                                           \
-    VARIANT(name, b8, bf16, 8, params, args)
+#define VARIANTS(name, bounds, params, args)                                                                                           \
+    VARIANT(name, f1, float, 1, bounds, params, args)                                                                                  \
+    VARIANT(name, f8, float, 8, bounds, params, args)                                                                                  \
+    VARIANT(name, b1, bf16, 1, bounds, params, args)                                                                                   \
+    VARIANT(name, b8, bf16, 8, bounds, params, args)
+#define EXPORT(name, params, args) VARIANTS(name, , params, args)
+// Blocks of 256 threads, of which three shall fit a multiprocessor.
+#define EXPORT_THREE(name, params, args) VARIANTS(name, __launch_bounds__(256, 3), params, args)
 
 // A thread's column (the first of its V channels); blocks are (columns, rows).
 #define COLUMN ((blockIdx.x * blockDim.x + threadIdx.x) * V)
