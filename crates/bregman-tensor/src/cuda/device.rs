@@ -20,6 +20,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/conv.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/multi.cu"),
+    include_str!("kernels/duals.cu"),
 );
 
 /// A GPU that is ready to work. Everything runs in order on one stream.

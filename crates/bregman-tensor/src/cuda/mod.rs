@@ -10,7 +10,7 @@
 //! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
-//! | `multi`, `update` | all tensors at once: clipping, the optimizer's step |
+//! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `device`, `memory`, `transfer` | the GPU, its memory, and ways in and out |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and [`Cuda::open`] says what is
@@ -20,6 +20,7 @@ mod backend;
 mod conv;
 mod cudnn;
 mod device;
+mod duals;
 mod gemm;
 mod loss;
 mod memory;
@@ -30,6 +31,7 @@ mod pooling;
 mod transfer;
 mod update;
 
+pub use duals::{Correction, Digit, Duals};
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
 
