@@ -13,7 +13,7 @@ use bregman_nn::{EcapaConfig, Model};
 use bregman_tensor::Cpu;
 use bregman_tensor::cuda::{Cuda, Precision};
 use bregman_train::config::PrecisionKind;
-use bregman_train::{Device, Ending, Result, Trainer};
+use bregman_train::{Device, Ending, Result, Trained, Trainer};
 use common::{StopAfter, corpus, metrics, recipe, train};
 
 fn gpu(precision: PrecisionKind) -> Result<Cuda> {
@@ -198,5 +198,36 @@ fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
     for (tensors, lambda) in [(&[0usize, 1][..], 0.1), (&[1], 0.2), (&[0], 0.05), (&[], 1.0)] {
         let expected = host.duals().unwrap().live_at(tensors, lambda).unwrap();
         assert_eq!(duals.live_at(tensors, lambda).unwrap(), expected, "tensors {tensors:?}, λ {lambda}");
+    }
+}
+
+#[test]
+fn embeddings_on_the_gpu_are_those_of_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let networks = [
+        ("resnet", vec![]),
+        ("resnet in bf16", vec!["train.precision=bf16"]),
+        ("ecapa", vec!["model={ kind = \"ecapa\", channels = 32, embedding = 24 }"]),
+    ];
+    for (name, settings) in networks {
+        let method = "kind = \"adaptive\"\ntarget = 0.5\ngroups = [{ initial_sparsity = 0.5 }]\noptimizer = { kind = \"adabreg\" }";
+        let experiment = recipe(&dir.path().join("voices"), method, &[&settings[..], &["train.epochs=1"]].concat());
+        let run = dir.path().join(name);
+        train(experiment, &run).unwrap();
+        let mut here = Trained::load(&run).unwrap();
+        if !present() {
+            continue;
+        }
+        let mut there = Trained::load_on(gpu, &run).unwrap();
+        for samples in [48_000usize, 7_777, 16_000, 4_000, 7_777] {
+            let utterance = noise(samples, 0.1, samples as u32);
+            let (ours, theirs) = (here.embed(&utterance).unwrap(), there.embed(&utterance).unwrap());
+            let length = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            let apart = length(&mut ours.iter().zip(&theirs).map(|(a, b)| a - b)) / length(&mut ours.iter().copied());
+            println!("{name}, {samples} samples: {apart:e} apart");
+            assert!(apart < 1e-4, "{name}, {samples} samples: {apart:e} apart");
+        }
+        assert_eq!(here.embed(&[0.0; 100]).is_err(), there.embed(&[0.0; 100]).is_err(), "{name}: shorter than a frame");
     }
 }
