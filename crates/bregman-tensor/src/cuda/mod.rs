@@ -11,12 +11,13 @@
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
-//! | `device`, `memory`, `transfer` | the GPU, its memory, and ways in and out |
+//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and [`Cuda::open`] says what is
 //! missing.
 
 mod backend;
+mod cache;
 mod conv;
 mod cudnn;
 mod device;
