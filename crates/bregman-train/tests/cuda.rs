@@ -192,9 +192,9 @@ fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
     let groups = Groups::resolve(params.clone(), rules).unwrap();
     let theta: Vec<Vec<f32>> = params.iter().map(|param| noise(param.len(), 0.1, 3)).collect();
     let host = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &theta).unwrap();
-    let arrays = Device::place(&cuda, &mut host.clone()).unwrap();
+    let mut arrays = Device::place(&cuda, &mut host.clone()).unwrap();
     let kinds = [(bregman_tensor::cuda::Shrinkage::Soft, host.key_of(0).1), (bregman_tensor::cuda::Shrinkage::Group(5), host.key_of(1).1)];
-    let duals = cuda.duals(&arrays, &kinds).unwrap();
+    let duals = cuda.duals(&mut arrays, &kinds).unwrap();
     for (tensors, lambda) in [(&[0usize, 1][..], 0.1), (&[1], 0.2), (&[0], 0.05), (&[], 1.0)] {
         let expected = host.duals().unwrap().live_at(tensors, lambda).unwrap();
         assert_eq!(duals.live_at(tensors, lambda).unwrap(), expected, "tensors {tensors:?}, λ {lambda}");

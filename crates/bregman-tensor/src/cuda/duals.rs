@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use super::memory::Scratch;
 use super::update::{Placed, STRETCH};
 use super::{Arrays, Buffer, Cuda, Shrinkage};
 use crate::Result;
@@ -35,12 +36,24 @@ pub struct Digit {
 /// Counting access to the duals of an optimizer's arrays.
 pub struct Duals<'a> {
     cuda: &'a Cuda,
-    _arrays: &'a Arrays,
     /// Which jobs are a tensor's.
     of_tensor: Vec<Range<u32>>,
-    jobs: Buffer,
+    jobs: &'a Buffer,
     /// The jobs of a call, and what it counts.
-    working: RefCell<[Buffer; 2]>,
+    working: RefCell<[&'a mut Buffer; 2]>,
+}
+
+/// Memory for that, kept with the arrays: recorded steps need not be recorded again because something was allocated.
+pub(super) struct Working {
+    jobs: Scratch,
+    chosen: Scratch,
+    counts: Scratch,
+}
+
+impl Default for Working {
+    fn default() -> Self {
+        Self { jobs: Scratch::new(), chosen: Scratch::new(), counts: Scratch::new() }
+    }
 }
 
 /// `MOST_BINS` of kernels/duals.cu.
@@ -83,7 +96,7 @@ impl Cuda {
     ///
     /// # Errors
     /// Too little memory.
-    pub fn duals<'a>(&'a self, arrays: &'a Arrays, tensors: &[(Shrinkage, f64)]) -> Result<Duals<'a>> {
+    pub fn duals<'a>(&'a self, arrays: &'a mut Arrays, tensors: &[(Shrinkage, f64)]) -> Result<Duals<'a>> {
         assert_eq!(tensors.len(), arrays.tensors.len(), "tensors of an optimizer");
         let (mut jobs, mut of_tensor) = (Vec::new(), Vec::new());
         for (placed, &(shrinkage, weight)) in arrays.tensors.iter().zip(tensors) {
@@ -91,9 +104,12 @@ impl Cuda {
             jobs.extend(cut(placed, 0, shrinkage, Job { weight, ..bytemuck::Zeroable::zeroed() }));
             of_tensor.push(first..jobs.len() as u32);
         }
-        let chosen = Buffer::zeros(&self.device, jobs.len() * 4)?;
-        let bins = Buffer::zeros(&self.device, MOST_BINS * 8)?;
-        Ok(Duals { cuda: self, _arrays: arrays, of_tensor, jobs: self.buffer_of(&jobs)?, working: RefCell::new([chosen, bins]) })
+        let working = &mut arrays.working;
+        let chosen = working.chosen.at_least(&self.device, jobs.len() * 4)?;
+        let counts = working.counts.at_least(&self.device, MOST_BINS * 8)?;
+        let table = working.jobs.at_least(&self.device, size_of_val(&*jobs))?;
+        table.upload(&jobs)?;
+        Ok(Duals { cuda: self, of_tensor, jobs: table, working: RefCell::new([chosen, counts]) })
     }
 
     /// Moves the duals along with λ, where they have to.
@@ -108,15 +124,10 @@ impl Cuda {
             let (projects, bound) = (u32::from(bound.is_some()), bound.unwrap_or(0.0));
             jobs.extend(cut(placed, theta.pointer(), shrinkage, Job { ratio, delta, bound, projects, ..bytemuck::Zeroable::zeroed() }));
         }
-        let table = self.buffer_of(&jobs)?;
+        let table = arrays.working.jobs.at_least(&self.device, size_of_val(&*jobs))?;
+        table.upload(&jobs)?;
         // SAFETY: a block per job, each inside of its tensor's dual and weights.
         unsafe { self.device.kernel("correct_duals").arg(table.pointer()).run([jobs.len() as u32, 1], [256, 1], 0) }
-    }
-
-    fn buffer_of<T: bytemuck::Pod>(&self, values: &[T]) -> Result<Buffer> {
-        let mut buffer = Buffer::zeros(&self.device, size_of_val(values))?;
-        buffer.upload(values)?;
-        Ok(buffer)
     }
 }
 

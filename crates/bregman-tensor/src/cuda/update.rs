@@ -1,5 +1,6 @@
 //! The optimizer step of a whole network in one launch: what the crate `bregman` does on slices, on arrays that stay on the GPU.
 
+use super::duals::Working;
 use super::{Buffer, Cuda};
 use crate::Result;
 
@@ -75,6 +76,7 @@ pub struct TensorArrays {
 /// The arrays of an optimizer on the GPU.
 pub struct Arrays {
     pub(super) tensors: Vec<Placed>,
+    pub(super) working: Working,
     table: Option<Table>,
 }
 
@@ -174,7 +176,7 @@ impl Cuda {
             mask.upload(&bytes)?;
             Ok(Placed { floats: [float(&arrays.p)?, float(&arrays.m)?, float(&arrays.v)?], mask, length })
         };
-        Ok(Arrays { tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?, table: None })
+        Ok(Arrays { tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?, working: Working::default(), table: None })
     }
 
     /// Copies an optimizer's arrays back.
