@@ -1,7 +1,7 @@
 //! `bench/run optimizer`: one optimizer step over ECAPA C1024 with a 5994-class head, zeros counted, against the step as
 //! published in PyTorch; and the memory bandwidth it reaches against copy and triad on the same machine.
 
-use bregman::select::smallest_threshold;
+use bregman::select::try_smallest_threshold;
 use bregman::{AdaBreg, Duals, Groups, LinBreg, Optimizer, Param, Role, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use rayon::prelude::*;
@@ -50,7 +50,7 @@ fn quantile_ms(params: &[Param]) -> f64 {
     let keep = controlled.iter().map(|&tensor| params[tensor].len() as u64).sum::<u64>() / 20;
     let optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &values(params, 1.0, 0.1)).expect("optimizer");
     median_ms(2, 11, || {
-        let lambda = smallest_threshold(keep, |digit, bins| optimizer.histogram(&controlled, digit, bins));
+        let lambda = try_smallest_threshold(keep, |digit, bins| optimizer.histogram(&controlled, digit, bins)).expect("duals");
         assert!(lambda > 0.0);
     })
 }

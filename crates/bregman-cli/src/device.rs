@@ -1,5 +1,6 @@
 //! `--device`: where to compute.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::failure::Failure;
@@ -10,6 +11,14 @@ pub(crate) enum DeviceName {
     Auto,
     Cpu,
     Cuda(usize),
+}
+
+/// The option of every command that computes with a network.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct DeviceArg {
+    /// Where to compute: cpu, cuda, cuda:N (GPU number N), or auto (a GPU where there is one)
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub(crate) device: DeviceName,
 }
 
 /// What it comes to on this machine.
@@ -32,6 +41,16 @@ impl FromStr for DeviceName {
                 let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
                 number.map(Self::Cuda).ok_or_else(|| "expected cpu, cuda, cuda:N or auto".to_owned())
             }
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }
@@ -63,6 +82,9 @@ mod tests {
     fn devices_are_named_as_pytorch_does() {
         assert_eq!("cuda:3".parse(), Ok(DeviceName::Cuda(3)));
         assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for name in ["auto", "cpu", "cuda:2"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
+        }
         assert!("gpu".parse::<DeviceName>().unwrap_err().contains("cuda:N"));
         assert_eq!(DeviceName::Cpu.resolve().ok(), Some(Place::Cpu));
     }

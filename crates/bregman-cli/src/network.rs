@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 
 use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_utterances};
 use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
+#[cfg(feature = "cuda")]
+use bregman_tensor::cuda::Cuda;
 use bregman_train::Trained;
+#[cfg(feature = "cuda")]
+use bregman_train::{Shared, config::PrecisionKind};
 
+use crate::device::{DeviceName, Place};
 use crate::failure::Failure;
 
 /// A network on disk.
@@ -23,20 +28,14 @@ pub(crate) struct Network {
     /// Everything an embedding depends on but the audio, hashed.
     key: u128,
     dim: usize,
-}
-
-/// One copy of it in memory.
-pub(crate) struct Loaded(Trained);
-
-impl Embedder for Loaded {
-    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
-        self.0.embed(samples).map_err(|error| error.to_string())
-    }
+    place: Place,
+    #[cfg(feature = "cuda")]
+    on_gpu: Shared<Cuda>,
 }
 
 impl Network {
-    /// Checks that `run` (a run or a checkpoint) can be loaded.
-    pub(crate) fn open(run: &Path, max_seconds: f64) -> Result<Self, Failure> {
+    /// Checks that `run` (a run or a checkpoint) can be loaded. The device is opened when the first embedding is asked for.
+    pub(crate) fn open(run: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
         if max_seconds.is_nan() || max_seconds <= 0.0 {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
         }
@@ -45,7 +44,7 @@ impl Network {
         let weights = checkpoint.join("model.safetensors");
         let weights = std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
         let experiment = trained.experiment();
-        let settings = format!("{:?} {:?} {max_seconds}", experiment.data.features, experiment.train.precision);
+        let settings = format!("{:?} {max_seconds}", experiment.data.features);
         let key = content_hash([&weights, settings.as_bytes()]);
         Ok(Self {
             checkpoint,
@@ -55,13 +54,23 @@ impl Network {
             max_seconds,
             key,
             dim: trained.model().outputs(),
+            place: device.resolve()?,
+            #[cfg(feature = "cuda")]
+            on_gpu: Shared::default(),
         })
     }
 
-    /// A copy of the network.
-    pub(crate) fn load(&self) -> Result<Loaded, Error> {
-        let broken = |error: bregman_train::Error| Error::Format { path: self.checkpoint.clone(), problem: error.to_string() };
-        Trained::load(&self.checkpoint).map(Loaded).map_err(broken)
+    /// A copy of the network for one thread; on a GPU, a share of one.
+    pub(crate) fn load(&self) -> Result<Box<dyn Embedder>, Error> {
+        let loaded: Result<Box<dyn Embedder>, bregman_train::Error> = match self.place {
+            Place::Cpu => Trained::load(&self.checkpoint).map(|network| Box::new(network) as _),
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => {
+                let open = |precision: PrecisionKind| Ok(Cuda::open(ordinal, precision.into())?);
+                self.on_gpu.join(|| Trained::load_on(open, &self.checkpoint)).map(|share| Box::new(share) as _)
+            }
+        };
+        loaded.map_err(|error| Error::Network(error.to_string()))
     }
 
     /// The folder of the run.

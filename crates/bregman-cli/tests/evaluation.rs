@@ -282,3 +282,44 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     let rows: Value = serde_json::from_slice(&seeds.stdout).unwrap();
     assert!(rows.as_array().unwrap().iter().all(|row| row["status"] == "failed" && row["problem"].as_str().unwrap().contains("/nowhere")));
 }
+
+#[test]
+fn a_device_that_cannot_be_had_is_named_before_any_work() {
+    let world = &*WORLD;
+    let (first, _) = world.recordings(true);
+    let unknown = mistake(&bregman(&["embed", text(&world.run), &first, "--device", "gpu"]));
+    assert!(unknown.contains("cuda:N"), "{unknown}");
+    let model = mistake(&bregman(&["verify", &first, &first, "--model", "model.breg", "--device", "cuda:0"]));
+    assert!(model.contains("a model file runs on the CPU"), "{model}");
+    let away = bregman(&["embed", text(&world.run), &first, "--device", "cuda:99"]);
+    let message = String::from_utf8_lossy(&away.stderr);
+    assert!(!away.status.success() && away.stdout.is_empty() && message.starts_with("error: "), "{message}");
+    assert!(["built without CUDA", "could not be loaded", "no GPU number 99"].iter().any(|cause| message.contains(cause)), "{message}");
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn embeddings_and_error_rates_on_a_gpu_are_those_of_the_cpu() {
+    if !bregman_tensor::cuda::Cuda::is_present() {
+        println!("skipped: no GPU");
+        return;
+    }
+    let world = &*WORLD;
+    let manifest = world.voice("test.csv");
+    let [ours, theirs] = ["cpu", "cuda"].map(|device| {
+        let _ = std::fs::remove_dir_all(world.run.join("embeddings")); // or the second finds those of the first
+        let rates = json(&world.evaluate(&["--json", "--device", device]));
+        assert!(rates["computed"].as_u64().unwrap() > 0, "{rates}");
+        let embedded = json(&bregman(&["embed", text(&world.run), "--manifest", &manifest, "--json", "--device", device]));
+        (rates["eer"].as_f64().unwrap(), embedded.as_array().unwrap().clone())
+    });
+    assert!((ours.0 - theirs.0).abs() < 0.02, "EER {} and {}", ours.0, theirs.0); // 18 utterances: one trial may swap its rank
+    assert_eq!(ours.1.len(), theirs.1.len());
+    for (ours, theirs) in ours.1.iter().zip(&theirs.1) {
+        let numbers = |row: &Value| row["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+        let length = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let (a, b) = (numbers(ours), numbers(theirs));
+        let apart = length(&a.iter().zip(&b).map(|(a, b)| a - b).collect::<Vec<_>>()) / length(&a);
+        assert!(apart < 1e-4, "{}: {apart:e} apart", ours["utterance"]);
+    }
+}

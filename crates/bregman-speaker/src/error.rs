@@ -79,6 +79,9 @@ pub enum Error {
     /// A number that is NaN or infinite.
     #[error("{0} is not a finite number")]
     NotFinite(String),
+    /// A network that embeddings were asked of cannot be had: no such device, or too little memory on it.
+    #[error("{0}")]
+    Network(String),
     /// A thread of the loader panicked: a bug of ours.
     #[error("a loader thread died: {0}")]
     Worker(String),
@@ -110,7 +113,7 @@ impl Error {
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-            Self::Unreadable { .. } | Self::NotFinite(_) | Self::Worker(_) => false,
+            Self::Unreadable { .. } | Self::NotFinite(_) | Self::Network(_) | Self::Worker(_) => false,
             _ => true,
         }
     }

@@ -23,6 +23,7 @@ mod method;
 mod observer;
 mod schedule;
 mod selection;
+mod shared;
 mod trained;
 mod trainer;
 
@@ -37,5 +38,6 @@ pub use method::{Method, MethodStep};
 pub use observer::Observer;
 pub use schedule::{LearningRate, margin_at};
 pub use selection::{Best, Selection};
+pub use shared::{Share, Shared};
 pub use trained::{Trained, checkpoint_folder};
 pub use trainer::{Ending, Outcome, Trainer};

@@ -4,12 +4,17 @@ use std::path::{Path, PathBuf};
 
 use bregman_nn::{Checkpoint, Input, Model};
 use bregman_speaker::Extractor;
-use bregman_tensor::Cpu;
+use bregman_speaker::score::Embedder;
+use bregman_tensor::{Backend, Cpu};
 
 use crate::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
-use crate::{Error, Experiment, Result, folder};
+use crate::config::PrecisionKind;
+use crate::{Error, Experiment, Open, Result, device, folder};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
+///
+/// It computes in f32, whatever it was trained in: an embedding is a property of the network, not of the machine. Those of two devices differ
+/// by rounding alone, by less than 1e-4 of their length.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), bregman_train::Error> {
@@ -19,8 +24,8 @@ use crate::{Error, Experiment, Result, folder};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Trained {
-    model: Model<Cpu>,
+pub struct Trained<B: Backend = Cpu> {
+    model: Model<B>,
     extractor: Extractor,
     experiment: Experiment,
     state: State,
@@ -43,17 +48,26 @@ pub fn checkpoint_folder(path: &Path) -> Result<PathBuf> {
 }
 
 impl Trained {
-    /// Loads a run (its best checkpoint, or its last where none was within the tolerance) or a checkpoint.
+    /// Loads a run (its best checkpoint, or its last where none was within the tolerance) or a checkpoint, on the CPU.
     ///
     /// # Errors
     /// A path that is neither, or a checkpoint of another architecture.
     pub fn load(path: &Path) -> Result<Self> {
+        Self::load_on(device::cpu, path)
+    }
+}
+
+impl<B: Backend> Trained<B> {
+    /// As [`Trained::load`], on the device that `open` opens.
+    ///
+    /// # Errors
+    /// As [`Trained::load`], and a device that cannot be had.
+    pub fn load_on(open: impl Open<B>, path: &Path) -> Result<Self> {
         let folder = checkpoint_folder(path)?;
         let (experiment, state) = (read_experiment(&folder)?, read_state(&folder)?);
         let features = experiment.data.features.fbank();
         let architecture = experiment.model.architecture(features.bins);
-        let cpu = Cpu::with_precision(experiment.train.precision.into());
-        let mut model = Model::new(cpu, &architecture, Some(state.classes), experiment.seed)?;
+        let mut model = Model::new(open(PrecisionKind::F32)?, &architecture, Some(state.classes), experiment.seed)?;
         let file = folder.join(MODEL);
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, folder })
@@ -64,13 +78,16 @@ impl Trained {
     /// # Errors
     /// An utterance shorter than one frame.
     pub fn embed(&mut self, samples: &[f32]) -> Result<Vec<f32>> {
+        self.embed_in_place(&mut samples.to_vec())
+    }
+
+    fn embed_in_place(&mut self, samples: &mut [f32]) -> Result<Vec<f32>> {
         let frames = self.extractor.frames(samples.len());
-        let mut samples = samples.to_vec();
-        let features = self.extractor.extract(&mut samples, 0);
+        let features = self.extractor.extract(samples, 0);
         Ok(self.model.embed(Input { values: &features.data, batch: 1, frames })?)
     }
 
-    /// The embedding of features (frames × bins) computed by an [`Extractor`] of [`Trained::experiment`]'s front end.
+    /// The embedding of features (frames × bins) computed by a [`Trained::front_end`].
     ///
     /// # Errors
     /// Too few frames.
@@ -78,8 +95,16 @@ impl Trained {
         Ok(self.model.embed(Input { values, batch: 1, frames })?)
     }
 
+    /// Another copy of its front end, for a thread that computes features while the network is busy.
+    ///
+    /// # Errors
+    /// None; the result is that of [`Extractor::new`].
+    pub fn front_end(&self) -> Result<Extractor> {
+        Ok(Extractor::new(&self.experiment.data.features.fbank())?)
+    }
+
     /// The network.
-    pub fn model(&self) -> &Model<Cpu> {
+    pub fn model(&self) -> &Model<B> {
         &self.model
     }
 
@@ -96,5 +121,11 @@ impl Trained {
     /// The checkpoint it was loaded from.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+impl<B: Backend> Embedder for Trained<B> {
+    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
+        self.embed_in_place(samples).map_err(|error| error.to_string())
     }
 }

@@ -6,9 +6,14 @@ mod common;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use bregman::controller::{Law, Quantile};
+use bregman::optimizer::{Engine, Host};
+use bregman::{Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule, Variant};
+use bregman_nn::{EcapaConfig, Model};
+use bregman_tensor::Cpu;
 use bregman_tensor::cuda::{Cuda, Precision};
 use bregman_train::config::PrecisionKind;
-use bregman_train::{Ending, Result, Trainer};
+use bregman_train::{Device, Ending, Result, Trained, Trainer};
 use common::{StopAfter, corpus, metrics, recipe, train};
 
 fn gpu(precision: PrecisionKind) -> Result<Cuda> {
@@ -72,5 +77,156 @@ fn a_run_continues_on_the_other_device() {
     assert!((outcome.state.sparsity - end.sparsity).abs() < 1e-2, "{} and {}", outcome.state.sparsity, end.sparsity);
     for (a, b) in values(&whole, "loss").iter().zip(values(&moved, "loss")) {
         assert!((a - b).abs() < 2e-2 * a.abs().max(0.1), "{a} and {b}");
+    }
+}
+
+/// Reproducible numbers of about this size, some of them equal: ties.
+fn noise(count: usize, size: f32, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 12) as f32 / (1 << 19) as f32 - 1.0) * size
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Vec<f32>]) {
+    for ((name, ours), theirs) in names.iter().zip(ours).zip(theirs) {
+        let differs = |(_, (a, b)): &(usize, (&f32, &f32))| a.to_bits() != b.to_bits();
+        let count = ours.iter().zip(theirs).enumerate().filter(differs).count();
+        if let Some((at, (a, b))) = ours.iter().zip(theirs).enumerate().find(differs) {
+            panic!("{what}: {}[{at}] is {a:e} on slices and {b:e} on the device; {count} of {} differ", name.name, ours.len());
+        }
+        assert_eq!(ours.len(), theirs.len(), "{what}: {}", name.name);
+    }
+}
+
+/// λ by the quantile law, the duals that follow it, and the weights thresholded anew: on a device as on slices, to the last bit.
+fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
+    let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
+    let mut model = Model::new(backend, &bregman_nn::Architecture::Ecapa(config), Some(70), 5).unwrap();
+    let role = |role| match role {
+        bregman_nn::Role::ConvWeight => Role::ConvWeight,
+        bregman_nn::Role::LinearWeight => Role::LinearWeight,
+        bregman_nn::Role::Classifier => Role::Classifier,
+        bregman_nn::Role::Bias => Role::Bias,
+        bregman_nn::Role::Norm => Role::Norm,
+    };
+    let params: Vec<Param> = model.params().all().iter().map(|p| Param::new(&p.name, p.shape.clone(), role(p.role))).collect();
+    let penalties = [Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
+    for (case, (penalty, variant)) in penalties
+        .into_iter()
+        .flat_map(|penalty| [Variant::SubgradientCorrection, Variant::Steady, Variant::Plain].map(|variant| (penalty, variant)))
+        .enumerate()
+    {
+        let what = format!("{penalty:?}, {variant:?}");
+        let weights = [Role::ConvWeight, Role::LinearWeight];
+        let rules = vec![
+            GroupRule { penalty, ..GroupRule::for_roles(weights) },
+            GroupRule { penalty, lambda_scale: 1.7, ..GroupRule::for_roles([Role::Classifier]) },
+        ];
+        let groups = Groups::resolve(params.clone(), rules).unwrap();
+        let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
+            params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()
+        };
+        let mut theta: Vec<Vec<f32>> = random(0.05, case as u32);
+        let grads = random(0.3, 1000 + case as u32);
+        let rule = Rule::LinBreg(LinBreg { variant, delta: 0.8, ..LinBreg::default() });
+        let mut host = Optimizer::new(rule, groups.clone(), 0.01, &theta).unwrap();
+        host.step(&mut theta, &grads, 0.1).unwrap();
+        // the device begins where the slices are
+        let mut placed = host.clone();
+        let mut arrays = model.backend().place(&mut placed).unwrap();
+        let (device, values) = model.parts_mut();
+        values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
+        for (round, (target, layers)) in [(0.6, None), (0.9, Some(Budget::default())), (0.5, None)].into_iter().enumerate() {
+            let what = format!("{what}, target {target}{}", if layers.is_some() { " per layer" } else { "" });
+            let config = ControllerConfig { law: Law::Quantile(Quantile {}), period: 1, layers, ..ControllerConfig::new(target) };
+            let [mut ours, mut theirs] = [(); 2].map(|()| Controller::new(config.clone(), &groups, 0.01).unwrap());
+            let mut slices = Host { theta: &mut theta, grads: &grads };
+            let moved = slices.control(&host, &mut ours).unwrap();
+            assert_eq!(device.engine(values, &mut arrays).control(&placed, &mut theirs).unwrap(), moved, "{what}");
+            assert_eq!(ours.lambda(), theirs.lambda(), "{what}: λ");
+            slices.set_lambda(&mut host, ours.lambda()).unwrap();
+            device.engine(values, &mut arrays).set_lambda(&mut placed, theirs.lambda()).unwrap();
+            let duals = |arrays: &[bregman::optimizer::TensorState]| arrays.iter().map(|state| state.p.clone()).collect::<Vec<_>>();
+            let there = duals(&device.fetch(&placed, &arrays).unwrap());
+            assert_same_bits(&format!("{what}, round {round}: dual"), &params, &duals(&host.state().tensors), &there);
+            slices.reproject(&mut host).unwrap();
+            device.engine(values, &mut arrays).reproject(&mut placed).unwrap();
+            let there: Vec<Vec<f32>> = values
+                .all()
+                .iter()
+                .map(|p| {
+                    let mut read = vec![0.0; p.count()];
+                    device.download(&p.value, &mut read).unwrap();
+                    read
+                })
+                .collect();
+            assert_same_bits(&format!("{what}, round {round}: weight"), &params, &theta, &there);
+            let zeros = |optimizer: &Optimizer| optimizer.stats().iter().map(|stats| stats.zeros).collect::<Vec<_>>();
+            assert_eq!(zeros(&host), zeros(&placed), "{what}: zeros");
+            let sparsity = ours.controlled(host.stats()).sparsity();
+            assert!(variant != Variant::Plain || sparsity >= target - 1e-3, "{what}: sparsity {sparsity}");
+        }
+    }
+}
+
+#[test]
+fn laws_and_variants_on_the_gpu_are_those_of_the_cpu_to_the_last_bit() {
+    laws_and_variants_are_those_of_slices(Cpu::new()); // the test itself is sound
+    if present() {
+        laws_and_variants_are_those_of_slices(Cuda::open(0, Precision::F32).unwrap());
+    }
+}
+
+#[test]
+fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
+    if !present() {
+        return;
+    }
+    let cuda = Cuda::open(0, Precision::F32).unwrap();
+    let params = vec![Param::new("a", [70, 1000], Role::LinearWeight), Param::new("b", [33, 8, 5], Role::ConvWeight)];
+    let rules = vec![GroupRule { lambda_scale: 0.3, penalty: Penalty::GroupKernel, ..GroupRule::default() }];
+    let groups = Groups::resolve(params.clone(), rules).unwrap();
+    let theta: Vec<Vec<f32>> = params.iter().map(|param| noise(param.len(), 0.1, 3)).collect();
+    let host = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &theta).unwrap();
+    let mut arrays = Device::place(&cuda, &mut host.clone()).unwrap();
+    let kinds = [(bregman_tensor::cuda::Shrinkage::Soft, host.key_of(0).1), (bregman_tensor::cuda::Shrinkage::Group(5), host.key_of(1).1)];
+    let duals = cuda.duals(&mut arrays, &kinds).unwrap();
+    for (tensors, lambda) in [(&[0usize, 1][..], 0.1), (&[1], 0.2), (&[0], 0.05), (&[], 1.0)] {
+        let expected = host.duals().unwrap().live_at(tensors, lambda).unwrap();
+        assert_eq!(duals.live_at(tensors, lambda).unwrap(), expected, "tensors {tensors:?}, λ {lambda}");
+    }
+}
+
+#[test]
+fn embeddings_on_the_gpu_are_those_of_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let networks = [
+        ("resnet", vec![]),
+        ("resnet in bf16", vec!["train.precision=bf16"]),
+        ("ecapa", vec!["model={ kind = \"ecapa\", channels = 32, embedding = 24 }"]),
+    ];
+    for (name, settings) in networks {
+        let method = "kind = \"adaptive\"\ntarget = 0.5\ngroups = [{ initial_sparsity = 0.5 }]\noptimizer = { kind = \"adabreg\" }";
+        let experiment = recipe(&dir.path().join("voices"), method, &[&settings[..], &["train.epochs=1"]].concat());
+        let run = dir.path().join(name);
+        train(experiment, &run).unwrap();
+        let mut here = Trained::load(&run).unwrap();
+        if !present() {
+            continue;
+        }
+        let mut there = Trained::load_on(gpu, &run).unwrap();
+        for samples in [48_000usize, 7_777, 16_000, 4_000, 7_777] {
+            let utterance = noise(samples, 0.1, samples as u32);
+            let (ours, theirs) = (here.embed(&utterance).unwrap(), there.embed(&utterance).unwrap());
+            let length = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            let apart = length(&mut ours.iter().zip(&theirs).map(|(a, b)| a - b)) / length(&mut ours.iter().copied());
+            println!("{name}, {samples} samples: {apart:e} apart");
+            assert!(apart < 1e-4, "{name}, {samples} samples: {apart:e} apart");
+        }
+        assert_eq!(here.embed(&[0.0; 100]).is_err(), there.embed(&[0.0; 100]).is_err(), "{name}: shorter than a frame");
     }
 }

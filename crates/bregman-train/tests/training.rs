@@ -4,8 +4,11 @@ mod common;
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bregman_train::{Error, Experiment, Inspection, Observer, Trained, Trainer};
+use bregman_speaker::score::Embedder;
+use bregman_tensor::Cpu;
+use bregman_train::{Error, Experiment, Inspection, Observer, Share, Shared, Trained, Trainer};
 use common::{corpus, metrics, recipe, train};
 
 struct Place {
@@ -107,6 +110,38 @@ fn a_trained_network_embeds_speech_of_any_length() {
     assert!(embedding.iter().all(|value| value.is_finite()));
     assert_ne!(embedding, trained.embed(&samples[..9_000]).unwrap());
     assert!(trained.embed(&[]).is_err());
+}
+
+#[test]
+fn threads_that_share_a_network_get_its_embeddings() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"dense\"", &["train.epochs=1"]);
+    let mut trained = Trained::load(&run).unwrap();
+    let utterances: Vec<Vec<f32>> = (0..6).map(|n| (0..9_000 + 1_000 * n).map(|i| (i as f32 * 0.05).sin() * 0.1).collect()).collect();
+    let (shared, loads) = (Shared::<Cpu>::default(), AtomicU64::new(0));
+    let embeddings: Vec<Vec<f32>> = std::thread::scope(|scope| {
+        let shares: Vec<_> = utterances
+            .iter()
+            .map(|samples| {
+                let load = || {
+                    loads.fetch_add(1, Ordering::Relaxed);
+                    Trained::load(&run)
+                };
+                (shared.join(load).unwrap(), samples)
+            })
+            .collect(); // all at once, before the first is done
+        let threads: Vec<_> = shares
+            .into_iter()
+            .map(|(mut share, samples): (Share<Cpu>, _)| scope.spawn(move || share.embed(&mut samples.clone()).unwrap()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!((2..6).contains(&loads.load(Ordering::Relaxed)), "{loads:?} networks for 6 threads");
+    for (samples, embedding) in utterances.iter().zip(embeddings) {
+        assert_eq!(embedding, trained.embed(samples).unwrap());
+    }
+    let again = shared.join(|| panic!("there is room in the networks that are there"));
+    assert!(again.unwrap().embed(&mut []).is_err());
 }
 
 #[test]

@@ -151,51 +151,6 @@ impl Shrinkage {
             Shrinkage::Group(len) => p.chunks(len).for_each(|group| each(sum_of_squares(group).sqrt())),
         }
     }
-
-    /// The subgradient correction C(p, θ, λ, λ̃) of the paper's appendix, so that p ∈ ∂(½‖·‖²/δ + λ̃R)(θ) again after λ
-    /// became λ̃ (the λ-scale of the tensor is in both).
-    ///
-    /// Where θ lives: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ. Where it is dead: p is projected onto λ̃∂R(0), a box or a ball.
-    /// The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the gradient step, which is what stands in `p` here.
-    pub(crate) fn correct(self, p: &mut [f32], theta: &[f32], delta: f32, old: f64, new: f64) {
-        let (ratio, threshold) = ((new / old) as f32, (new * self.weight()) as f32);
-        let move_along = |p: &mut f32, x: f32| *p = ratio * *p + (1.0 - ratio) * x / delta;
-        match self {
-            Shrinkage::Identity => {}
-            Shrinkage::Soft => p.iter_mut().zip(theta).for_each(|(p, &x)| match x {
-                0.0 => *p = p.clamp(-threshold, threshold),
-                x => move_along(p, x),
-            }),
-            Shrinkage::SoftNonNegative => p.iter_mut().zip(theta).for_each(|(p, &x)| match x {
-                0.0 => *p = p.min(threshold),
-                x => move_along(p, x),
-            }),
-            Shrinkage::Group(len) => {
-                for (p, theta) in p.chunks_mut(len).zip(theta.chunks(len)) {
-                    if theta.iter().any(|&x| x != 0.0) {
-                        p.iter_mut().zip(theta).for_each(|(p, &x)| move_along(p, x));
-                    } else {
-                        let norm = sum_of_squares(p).sqrt();
-                        let keep = if norm > threshold { threshold / norm } else { 1.0 };
-                        p.iter_mut().for_each(|p| *p *= keep);
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Shrinkage {
-    /// p ← θ/δ + λ̃·∂R(θ) where θ lives, from p = θ/δ + λ·∂R(θ): the same θ at another λ. The duals of the dead stay.
-    pub(crate) fn settle(self, p: &mut [f32], theta: &[f32], delta: f32, old: f64, new: f64) {
-        let ratio = (new / old) as f32;
-        let len = if self == Shrinkage::Identity { return } else { self.group_len() };
-        for (p, theta) in p.chunks_mut(len).zip(theta.chunks(len)) {
-            if theta.iter().any(|&x| x != 0.0) {
-                p.iter_mut().zip(theta).for_each(|(p, &x)| *p = ratio * *p + (1.0 - ratio) * x / delta);
-            }
-        }
-    }
 }
 
 /// sign(x)·max(|x| − t, 0) without a branch: x minus x clamped to the band, which inside the band is x − x = +0.0.
@@ -232,24 +187,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_steady_fall_of_lambda_keeps_the_living_and_touches_no_dead(x in vectors(), old in 0.5f64..2.0, fall in 0.05f64..1.0) {
-            for shrinkage in ALL {
-                let (theta, new) = (prox(shrinkage, &x, old), old * fall);
-                let mut p = x.clone();
-                shrinkage.settle(&mut p, &theta, 1.0, old, new);
-                let again = prox(shrinkage, &p, new);
-                for i in 0..x.len() {
-                    let group = i / shrinkage.group_len() * shrinkage.group_len();
-                    if theta[group..group + shrinkage.group_len()].iter().any(|&x| x != 0.0) {
-                        prop_assert!((again[i] - theta[i]).abs() < 1e-4, "{shrinkage:?}: {} became {}", theta[i], again[i]);
-                    } else {
-                        prop_assert_eq!(p[i], x[i]);
-                    }
-                }
-            }
-        }
-
         #[test]
         fn prox_is_firmly_non_expansive(x in vectors(), y in vectors(), lambda in 0.01f64..2.0) {
             for shrinkage in ALL {
@@ -309,20 +246,6 @@ mod tests {
                 let g = shrinkage.subgradient(&x);
                 let linear = shrinkage.value(&x) + dot(g.iter().map(|&g| g.into()), difference(&y, &x));
                 prop_assert!(shrinkage.value(&y) >= linear - 1e-4, "{shrinkage:?}");
-            }
-        }
-
-        #[test]
-        fn correction_restores_the_subgradient_relation(p in vectors(), old in 0.1f64..1.0, new in 0.1f64..1.0, delta in 0.5f32..2.0) {
-            for shrinkage in ALL {
-                let mut theta = p.clone();
-                shrinkage.shrink(&mut theta, (old * shrinkage.weight()) as f32, delta);
-                let mut corrected = p.clone();
-                shrinkage.correct(&mut corrected, &theta, delta, old, new);
-                shrinkage.shrink(&mut corrected, (new * shrinkage.weight()) as f32, delta);
-                // θ = δ·prox(p) is the same relation as p ∈ θ/δ + λ̃∂R(θ)
-                let worst = difference(&corrected, &theta).fold(0.0, |worst, d: f64| d.abs().max(worst));
-                prop_assert!(worst < 1e-4, "{shrinkage:?}: {worst}");
             }
         }
     }

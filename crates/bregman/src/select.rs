@@ -5,6 +5,8 @@
 //! that prefix for the next bits. Three passes over memory settle all 31 bits. Only counts are exchanged, so the keys may
 //! lie anywhere (in many tensors, on a GPU), and integer counts do not depend on the order in which threads add them.
 
+use std::convert::Infallible;
+
 /// The part of a key that one pass counts by: keys whose bits above `shift + width` equal `prefix` go to the bin of
 /// their next `width` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +44,24 @@ impl Digit {
 /// assert_eq!(lambda, 1.0); // 2 and 3 live
 /// ```
 pub fn smallest_threshold(keep: u64, mut count: impl FnMut(Digit, &mut [u64])) -> f32 {
+    let Ok(threshold) = try_smallest_threshold(keep, |digit, bins| {
+        count(digit, bins);
+        Ok::<_, Infallible>(())
+    });
+    threshold
+}
+
+/// [`smallest_threshold`] of keys whose counting can fail.
+///
+/// # Errors
+/// The first of `count`.
+pub fn try_smallest_threshold<E>(keep: u64, mut count: impl FnMut(Digit, &mut [u64]) -> Result<(), E>) -> Result<f32, E> {
     let mut above = 0; // weight of the keys larger than everything with the prefix
     let mut prefix = 0;
     for (shift, width) in [(20, 11), (10, 10), (0, 10)] {
         let digit = Digit { prefix, shift, width };
         let mut bins = vec![0; digit.bins() as usize];
-        count(digit, &mut bins);
+        count(digit, &mut bins)?;
         let holds_it = (0..bins.len()).rev().find(|&bin| {
             let passes = above + bins[bin] > keep;
             above += if passes { 0 } else { bins[bin] };
@@ -55,10 +69,10 @@ pub fn smallest_threshold(keep: u64, mut count: impl FnMut(Digit, &mut [u64])) -
         });
         match holds_it {
             Some(bin) => prefix = prefix << width | bin as u32,
-            None => return 0.0,
+            None => return Ok(0.0),
         }
     }
-    f32::from_bits(prefix)
+    Ok(f32::from_bits(prefix))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::train::stop_on_ctrl_c;
 use crate::Outcome;
+use crate::device::DeviceName;
 use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
@@ -152,7 +153,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = Network::open(run, f64::from(u16::MAX))?;
+    let network = Network::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;

@@ -8,6 +8,7 @@ use bregman_speaker::{AudioSource, FileCorpus, Manifest, open_corpus};
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, unreadable};
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// Use at most the first so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Threads [default: every core]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -59,7 +62,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
-    let network = Network::open(&args.run, args.max_seconds)?;
+    let network = Network::open(&args.run, args.max_seconds, args.place.device)?;
     let source = match &args.manifest {
         Some(path) => open_corpus(path, None)?,
         None => std::sync::Arc::new(FileCorpus(Manifest::of_paths(&args.files))),

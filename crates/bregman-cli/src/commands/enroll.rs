@@ -7,6 +7,7 @@ use bregman_speaker::score::cosine;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json, table};
@@ -67,6 +68,8 @@ struct KnownArgs {
     /// Use at most the first so many seconds of a recording
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -111,8 +114,8 @@ impl Known {
 }
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
-    let KnownArgs { run, speakers: path, max_seconds, json } = args.known;
-    let network = Network::open(&run, max_seconds)?;
+    let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
+    let network = Network::open(&run, max_seconds, place.device)?;
     let mut known = if path.exists() { Known::read(&path, &network)? } else { Known { network: network.name(), ..Known::default() } };
     if known.speakers.contains_key(&args.name) && !args.force {
         let message = format!("{}: '{}' is enrolled already", path.display(), args.name);
@@ -137,8 +140,8 @@ struct Match<'a> {
 }
 
 pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
-    let KnownArgs { run, speakers: path, max_seconds, json } = args.known;
-    let network = Network::open(&run, max_seconds)?;
+    let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
+    let network = Network::open(&run, max_seconds, place.device)?;
     let known = Known::read(&path, &network)?;
     let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];

@@ -7,6 +7,7 @@ use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report,
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 
 use crate::Outcome;
+use crate::device::DeviceArg;
 use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
@@ -19,7 +20,8 @@ const TOP_N: usize = 600;
 ///
 /// Each utterance is embedded once, and known again by its content in later evaluations. Cosine scores, optionally AS-norm with a cohort of
 /// other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling speakers. Trials with equal scores are accepted
-/// or rejected together, so the result does not depend on the order of the list. The result is kept in RUN/evaluations for `bregman report`.
+/// or rejected together, so the result does not depend on the order of the list. Embeddings are computed in f32 on every device, whatever the
+/// network was trained in; those of a GPU differ from those of the CPU by rounding, less than 1e-4. The result is kept in RUN/evaluations for `bregman report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
@@ -74,6 +76,8 @@ pub(crate) struct Args {
     /// Whether the network was trained on this corpus [default: in if --root is the run's data.root]
     #[arg(long, value_enum)]
     domain: Option<Domain>,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Threads [default: every core]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -88,7 +92,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
     let cohort = open_cohort(&args)?;
-    let network = Network::open(&args.run, args.max_seconds)?;
+    let network = Network::open(&args.run, args.max_seconds, args.place.device)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
     let source = open_root(&args.root, &trials, enrollments.as_ref())?;

@@ -9,6 +9,7 @@ use bregman_train::Deployable;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::device::DeviceName;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json};
@@ -143,7 +144,7 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
     file.threshold = match (&args.trials, &args.root) {
         (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
         _ if args.source.is_dir() => {
-            let network = Network::open(&args.source, args.max_seconds)?;
+            let network = Network::open(&args.source, args.max_seconds, DeviceName::Cpu)?;
             let known = crate::threshold::Threshold::of(network.run(), &network.name());
             known.map(|known| Threshold { cosine: known.cosine, eer: known.eer, trials: None })
         }

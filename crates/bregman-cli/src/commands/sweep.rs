@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Outcome;
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::output::{Bar, print, print_json, table};
 
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     /// Runs at a time, sharing the cores
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Trial list to evaluate each run on
     #[arg(long, value_name = "FILE", requires = "root")]
     trials: Option<PathBuf>,
@@ -175,10 +178,11 @@ fn one(args: &Args, settings: &[String]) -> Row {
         eer_out_of_domain: None,
         seconds: None,
     };
+    let device = args.place.device.to_string();
     let mut work = || -> Result<(), String> {
         if !had_finished {
             let mut train = program(args)?;
-            train.arg("train").arg(&args.recipe).args(["--resume", "--json", "--out"]).arg(&run);
+            train.arg("train").arg(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
             train.args(settings.iter().flat_map(|setting| ["--set", setting]));
             let summary = finish(train, &log_of(&run))?;
             if summary["ending"] == "interrupted" {
@@ -192,7 +196,8 @@ fn one(args: &Args, settings: &[String]) -> Row {
         let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
             let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
             let mut evaluate = program(args)?;
-            evaluate.arg("evaluate").arg(&run).args(["--json", "--domain", domain, "--trials"]).arg(trials).arg("--root").arg(root);
+            evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
+            evaluate.arg("--trials").arg(trials).arg("--root").arg(root);
             Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
         };
         row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root, "out")?;

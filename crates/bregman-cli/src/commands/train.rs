@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bregman_train::{Device, Ending, Experiment, Open, Outcome, Trainer};
 use serde::Serialize;
 
-use crate::device::{DeviceName, Place};
+use crate::device::{DeviceArg, Place};
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::provenance::Provenance;
@@ -37,16 +37,15 @@ pub(crate) struct Args {
     /// Continue the run in --out where it stopped; start it if there is none
     #[arg(long)]
     resume: bool,
-    /// Where to compute: cpu, cuda, cuda:N (GPU number N), or auto (a GPU where there is one)
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: DeviceName,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> crate::Outcome {
-    match args.device.resolve()? {
+    match args.place.device.resolve()? {
         Place::Cpu => run_on(bregman_train::cpu, args),
         #[cfg(feature = "cuda")]
         Place::Cuda(ordinal) => run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args),

@@ -9,6 +9,7 @@ use bregman_speaker::score::cosine;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::device::{DeviceArg, DeviceName};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json};
@@ -41,6 +42,8 @@ pub(crate) struct Args {
     /// Use at most the first so many seconds of a recording
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
+    #[command(flatten)]
+    place: DeviceArg,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -78,7 +81,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 }
 
 fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
-    let network = Network::open(run, args.max_seconds)?;
+    let network = Network::open(run, args.max_seconds, args.place.device)?;
     let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
     let embeddings = network.embed_files(&[args.first.clone(), args.second.clone()], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
@@ -86,6 +89,9 @@ fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
 }
 
 fn by_model(path: &Path, args: &Args) -> Result<Verdict, Failure> {
+    if let DeviceName::Cuda(_) = args.place.device {
+        return Err(Failure::mistake("--device: a model file runs on the CPU", "leave it out, or pass --run instead of --model"));
+    }
     if args.max_seconds.is_nan() || args.max_seconds <= 0.0 {
         return Err(Failure::mistake(format!("--max-seconds {}", args.max_seconds), "pass a number of seconds above 0"));
     }

@@ -18,6 +18,12 @@ pub trait Embedder: Send {
     fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String>;
 }
 
+impl<E: Embedder + ?Sized> Embedder for Box<E> {
+    fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String> {
+        (**self).embed(samples)
+    }
+}
+
 /// Embeddings of some utterances, and the ones that have none.
 #[derive(Debug, Default)]
 pub struct Embedded {

@@ -10,6 +10,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use cudarc::nvrtc;
 
 use super::Format;
+use super::cache::Cache;
 use crate::{Error, Result};
 
 /// All kernels are one program: what they share comes first.
@@ -21,6 +22,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/conv.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/multi.cu"),
+    include_str!("kernels/duals.cu"),
 );
 
 /// A GPU that is ready to work. Everything runs in order on one stream, but for what is copied ahead on a second one.
@@ -80,7 +82,7 @@ impl Device {
         libraries().is_ok() && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
     }
 
-    /// Opens GPU number `ordinal` and compiles the kernels for it (seconds).
+    /// Opens GPU number `ordinal` and compiles the kernels for it (seconds, the first time).
     pub(super) fn open(ordinal: usize) -> Result<Self> {
         libraries()?;
         let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
@@ -99,7 +101,8 @@ impl Device {
         if major < 8 {
             return Err(Error::Device(format!("{name} has compute capability {major}.{minor}; bf16 kernels need 8.0 or newer")));
         }
-        let image = compile(&format!("sm_{major}{minor}"))?;
+        let arch = format!("sm_{major}{minor}");
+        let image = Cache::of_user().program((KERNELS, &arch, OPTIONS, compiler_version()), || compile(&arch))?;
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
         Ok(Self { context, stream, second, generation: AtomicU64::new(0), module, functions: Mutex::default(), processors, name })
@@ -173,12 +176,23 @@ fn require(found: bool, library: &str, fix: &str) -> Result<()> {
     if found { Ok(()) } else { Err(Error::Device(format!("{library} could not be loaded: {fix}"))) }
 }
 
+/// How they are compiled.
+const OPTIONS: [&str; 1] = ["--std=c++17"];
+
+/// Major and minor version of NVRTC; 0 if it does not tell.
+fn compiler_version() -> [i32; 2] {
+    let [mut major, mut minor] = [0; 2];
+    // SAFETY: the library is loaded, and both numbers are ours.
+    let asked = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
+    if asked.result().is_ok() { [major, minor] } else { [0; 2] }
+}
+
 /// The kernels as machine code for `arch`.
 fn compile(arch: &str) -> Result<Vec<u8>> {
     let fail = |what: String| Error::Device(format!("compiling the CUDA kernels: {what}"));
     let source = CString::new(KERNELS).expect("kernels have no NUL");
     let program = nvrtc::result::create_program(&source, None).map_err(|error| fail(error.to_string()))?;
-    let options = [format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
+    let options: Vec<String> = [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();
     // SAFETY: `program` is alive until destroyed below, and the buffers have the sizes the compiler asks for.
     unsafe {
         if nvrtc::result::compile_program(program, &options).is_err() {

@@ -10,17 +10,19 @@
 //! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
-//! | `multi`, `update` | all tensors at once: clipping, the optimizer's step |
-//! | `device`, `memory`, `transfer` | the GPU, its memory, and ways in and out |
+//! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //! | `graph` | a whole step recorded and repeated |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and [`Cuda::open`] says what is
 //! missing.
 
 mod backend;
+mod cache;
 mod conv;
 mod cudnn;
 mod device;
+mod duals;
 mod gemm;
 mod graph;
 mod loss;
@@ -32,6 +34,7 @@ mod pooling;
 mod transfer;
 mod update;
 
+pub use duals::{Correction, Digit, Duals};
 pub use graph::Recording;
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};

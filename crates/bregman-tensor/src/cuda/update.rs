@@ -1,10 +1,11 @@
 //! The optimizer step of a whole network in one launch: what the crate `bregman` does on slices, on arrays that stay on the GPU.
 
+use super::duals::Working;
 use super::{Buffer, Cuda};
 use crate::Result;
 
 /// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
-const STRETCH: usize = 1 << 14;
+pub(super) const STRETCH: usize = 1 << 14;
 
 /// The variable that an update moves, and how: see `Motion` in the crate `bregman`, whose numbers these are, in its order.
 #[repr(i32)]
@@ -74,13 +75,14 @@ pub struct TensorArrays {
 
 /// The arrays of an optimizer on the GPU.
 pub struct Arrays {
-    tensors: Vec<Placed>,
+    pub(super) tensors: Vec<Placed>,
+    pub(super) working: Working,
     table: Option<Table>,
 }
 
-struct Placed {
+pub(super) struct Placed {
     /// p, m, v; empty where not kept.
-    floats: [Buffer; 3],
+    pub(super) floats: [Buffer; 3],
     mask: Buffer,
     length: usize,
 }
@@ -112,7 +114,7 @@ struct Job {
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 struct Plan {
     motion: i32,
-    shrinkage: i32,
+    shrinkage: u32,
     group: u32,
     numbers: [f32; 8],
     threshold: f32,
@@ -130,23 +132,30 @@ struct BlockCount {
 
 const NONE: u32 = u32::MAX;
 
-impl Update {
-    fn group(&self) -> usize {
-        match self.shrinkage {
-            Shrinkage::Group(length) => length,
+impl Shrinkage {
+    /// Elements that live and die together.
+    pub(super) fn group(self) -> usize {
+        match self {
+            Self::Group(length) => length,
             _ => 1,
         }
     }
 
+    /// `Shrinkage` of kernels/multi.cu.
+    pub(super) fn code(self) -> u32 {
+        match self {
+            Self::Identity => 0,
+            Self::Soft => 1,
+            Self::NonNegative => 2,
+            Self::Group(_) => 3,
+        }
+    }
+}
+
+impl Update {
     fn plan(&self) -> Plan {
-        let shrinkage = match self.shrinkage {
-            Shrinkage::Identity => 0,
-            Shrinkage::Soft => 1,
-            Shrinkage::NonNegative => 2,
-            Shrinkage::Group(_) => 3,
-        };
-        let Self { motion, numbers, threshold, scale, .. } = *self;
-        Plan { motion: motion as i32, shrinkage, group: self.group() as u32, numbers, threshold, scale }
+        let Self { motion, numbers, shrinkage, threshold, scale } = *self;
+        Plan { motion: motion as i32, shrinkage: shrinkage.code(), group: shrinkage.group() as u32, numbers, threshold, scale }
     }
 }
 
@@ -167,7 +176,7 @@ impl Cuda {
             mask.upload(&bytes)?;
             Ok(Placed { floats: [float(&arrays.p)?, float(&arrays.m)?, float(&arrays.v)?], mask, length })
         };
-        Ok(Arrays { tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?, table: None })
+        Ok(Arrays { tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?, working: Working::default(), table: None })
     }
 
     /// Copies an optimizer's arrays back.
@@ -195,7 +204,8 @@ impl Cuda {
     /// A lost device.
     pub fn update(&self, arrays: &mut Arrays, theta: &mut [&mut Buffer], grads: &[&Buffer], updates: &[Update]) -> Result<Vec<Count>> {
         assert!(theta.len() == arrays.tensors.len() && grads.len() == theta.len() && updates.len() == theta.len(), "tensors of a step");
-        let key: Vec<_> = (theta.iter().zip(grads)).zip(updates).map(|((t, g), u)| (t.pointer(), g.pointer(), u.group())).collect();
+        let key: Vec<_> =
+            (theta.iter().zip(grads)).zip(updates).map(|((t, g), u)| (t.pointer(), g.pointer(), u.shrinkage.group())).collect();
         if arrays.table.as_ref().is_none_or(|table| table.key != key) {
             arrays.table = Some(self.table(&arrays.tensors, key)?);
         }

@@ -1,12 +1,11 @@
-//! Steps of an optimizer whose arrays stay on the GPU. What is rare (a λ that moves the duals, a law that selects among them) passes through
-//! the host.
+//! Steps of an optimizer whose arrays stay on the GPU; the host sees counts.
 
 use std::borrow::Cow;
 
-use bregman::optimizer::{Counted, Engine, Motion, Plan, TensorState};
-use bregman::{Controller, Optimizer, Shrinkage, Variant};
+use bregman::optimizer::{Correction, Counted, Duals, Engine, Motion, Plan, TensorState};
+use bregman::select::Digit;
+use bregman::{Controller, Optimizer, Shrinkage};
 use bregman_nn::Params;
-use bregman_tensor::Backend;
 use bregman_tensor::cuda::{self, Arrays, Buffer, Count, Cuda, TensorArrays, Update};
 
 use super::Device;
@@ -57,13 +56,6 @@ impl Gpu<'_> {
         let counted = |Count { zeros, sum_squares, non_finite }| Counted { zeros, sum_squares, non_finite };
         optimizer.record(&counts.into_iter().map(counted).collect::<Vec<_>>(), step)
     }
-
-    /// The optimizer with its arrays on this machine, for what is rare.
-    fn on_host(&self, optimizer: &Optimizer) -> bregman::Result<Optimizer> {
-        let mut host = optimizer.clone();
-        host.give_arrays(from_device(self.cuda.fetch(self.arrays).map_err(failed)?));
-        Ok(host)
-    }
 }
 
 fn update(plan: &Plan) -> Update {
@@ -84,13 +76,35 @@ fn update(plan: &Plan) -> Update {
             cuda::Motion::Sgd
         }
     };
-    let shrinkage = match plan.shrinkage {
+    Update { motion, numbers, shrinkage: shrinkage(plan.shrinkage), threshold: plan.threshold, scale: plan.scale }
+}
+
+fn shrinkage(shrinkage: Shrinkage) -> cuda::Shrinkage {
+    match shrinkage {
         Shrinkage::Identity => cuda::Shrinkage::Identity,
         Shrinkage::Soft => cuda::Shrinkage::Soft,
         Shrinkage::SoftNonNegative => cuda::Shrinkage::NonNegative,
         Shrinkage::Group(length) => cuda::Shrinkage::Group(length),
-    };
-    Update { motion, numbers, shrinkage, threshold: plan.threshold, scale: plan.scale }
+    }
+}
+
+fn correction(correction: Correction) -> cuda::Correction {
+    let Correction { shrinkage: kind, ratio, delta, bound } = correction;
+    cuda::Correction { shrinkage: shrinkage(kind), ratio, delta, bound }
+}
+
+/// Duals on the GPU, counted there.
+struct GpuDuals<'a>(cuda::Duals<'a>);
+
+impl Duals for GpuDuals<'_> {
+    fn histogram(&self, tensors: &[usize], digit: Digit, bins: &mut [u64]) -> bregman::Result<()> {
+        let Digit { prefix, shift, width } = digit;
+        self.0.histogram(tensors, cuda::Digit { prefix, shift, width }, bins).map_err(failed)
+    }
+
+    fn live_at(&self, tensors: &[usize], lambda: f64) -> bregman::Result<u64> {
+        self.0.live_at(tensors, lambda).map_err(failed)
+    }
 }
 
 impl Engine for Gpu<'_> {
@@ -105,29 +119,21 @@ impl Engine for Gpu<'_> {
     }
 
     fn set_lambda(&mut self, optimizer: &mut Optimizer, lambda: &[f64]) -> bregman::Result<()> {
-        if !matches!(optimizer.rule().mirror(), Some((_, Variant::SubgradientCorrection | Variant::Steady))) {
-            return optimizer.set_lambda(lambda, &[] as &[&[f32]]);
+        let corrections = optimizer.move_lambda(lambda)?;
+        if corrections.iter().all(Option::is_none) {
+            return Ok(());
         }
-        // the duals move with λ: once per period, on the host
-        let mut host = self.on_host(optimizer)?;
-        let theta = self.theta.iter().zip(optimizer.groups().params()).map(|(theta, param)| {
-            let mut values = vec![0.0; param.len()];
-            self.cuda.download(theta, &mut values).map_err(failed)?;
-            Ok(values)
-        });
-        host.set_lambda(lambda, &theta.collect::<bregman::Result<Vec<Vec<f32>>>>()?)?;
-        let lengths: Vec<usize> = host.groups().params().iter().map(|param| param.len()).collect();
-        *self.arrays = self.cuda.place(&to_device(host.take_arrays()), &lengths).map_err(failed)?;
-        *optimizer = host;
-        Ok(())
+        let corrections: Vec<_> = corrections.into_iter().map(|each| each.map(correction)).collect();
+        self.cuda.correct(self.arrays, &self.theta, &corrections).map_err(failed)
     }
 
     fn control(&mut self, optimizer: &Optimizer, controller: &mut Controller) -> bregman::Result<bool> {
         let (step, stats) = (optimizer.state().step, optimizer.stats());
-        if controller.config().law.needs_duals() && controller.is_due(step) {
-            let host = self.on_host(optimizer)?;
-            return controller.update(step, stats, host.duals());
+        if !controller.config().law.needs_duals() || !controller.is_due(step) {
+            return controller.update(step, stats, None);
         }
-        controller.update(step, stats, None)
+        let keys = (0..stats.len()).map(|tensor| optimizer.key_of(tensor)).map(|(kind, weight)| (shrinkage(kind), weight));
+        let duals = GpuDuals(self.cuda.duals(self.arrays, &keys.collect::<Vec<_>>()).map_err(failed)?);
+        controller.update(step, stats, Some(&duals))
     }
 }

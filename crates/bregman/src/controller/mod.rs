@@ -180,12 +180,15 @@ impl Controller {
     }
 
     /// The gain of each loop, measured on the duals: two passes over them, so ask now and then, not every step.
+    ///
+    /// # Errors
+    /// Duals that cannot be reached.
     pub fn loop_gains(&self, step: u64, stats: &[TensorStats], duals: Option<&dyn Duals>) -> Result<Vec<LoopGain>> {
         let targets = self.targets(step)?;
         let gain = |((state, scope), target): ((&LoopState, &Vec<usize>), f64)| {
             stability::loop_gain(&self.config.law, state.lambda, &reading(0, target, scope, stats, duals))
         };
-        Ok(self.loops.iter().zip(&self.scopes).zip(targets).filter_map(gain).collect())
+        self.loops.iter().zip(&self.scopes).zip(targets).filter_map(|each| gain(each).transpose()).collect()
     }
 
     /// Everything to be saved: one entry per loop.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::law::{ControlLaw, Memory, Reading};
 use crate::error::{Error, Result};
-use crate::select::smallest_threshold;
+use crate::select::try_smallest_threshold;
 
 /// The quantile controller has no settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ impl ControlLaw for Quantile {
 
     fn next(&self, _: f64, reading: &Reading<'_>, _: &mut Memory) -> Result<f64> {
         let duals = reading.duals.ok_or(Error::NoDuals)?;
-        let lambda = smallest_threshold(reading.target_live(), |digit, bins| duals.histogram(reading.tensors, digit, bins));
+        let lambda = try_smallest_threshold(reading.target_live(), |digit, bins| duals.histogram(reading.tensors, digit, bins))?;
         // Fewer duals than a* differ from zero: the smallest positive λ lets them all live.
         Ok(f64::from(lambda.max(f32::MIN_POSITIVE)))
     }

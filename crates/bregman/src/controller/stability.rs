@@ -6,6 +6,7 @@
 //! measurements behind the limits used here.
 
 use super::law::{Law, Reading};
+use crate::error::Result;
 
 /// A gain above this overshoots: the sparsity swings around the target before it settles.
 pub const OVERSHOOT: f64 = 1.0;
@@ -46,14 +47,14 @@ const PROBE: f64 = 0.01;
 /// Measures the loop gain of `law` at `lambda` by counting who would live a little above and below.
 ///
 /// `None` for laws without a loop (fixed, quantile) and optimizers without duals.
-pub(super) fn loop_gain(law: &Law, lambda: f64, reading: &Reading<'_>) -> Option<LoopGain> {
-    let duals = reading.duals?;
-    let live = |factor: f64| duals.live_at(reading.tensors, lambda * factor) as f64;
-    let sensitivity = (live(1.0 - PROBE) - live(1.0 + PROBE)) / (2.0 * PROBE * reading.len as f64);
-    let gain = match law {
-        Law::Fixed | Law::Quantile(_) => return None,
-        Law::Multiplicative(law) => law.alpha * sensitivity,
-        Law::Density(law) => law.kappa * sensitivity * reading.len as f64 / live(1.0).max(1.0),
+pub(super) fn loop_gain(law: &Law, lambda: f64, reading: &Reading<'_>) -> Result<Option<LoopGain>> {
+    let Some(duals) = reading.duals else { return Ok(None) };
+    let live = |factor: f64| -> Result<f64> { Ok(duals.live_at(reading.tensors, lambda * factor)? as f64) };
+    let sensitivity = || -> Result<f64> { Ok((live(1.0 - PROBE)? - live(1.0 + PROBE)?) / (2.0 * PROBE * reading.len as f64)) };
+    let (sensitivity, gain) = match law {
+        Law::Fixed | Law::Quantile(_) => return Ok(None),
+        Law::Multiplicative(law) => (sensitivity()?, law.alpha),
+        Law::Density(law) => (sensitivity()?, law.kappa * reading.len as f64 / live(1.0)?.max(1.0)),
     };
-    Some(LoopGain { sensitivity, gain })
+    Ok(Some(LoopGain { sensitivity, gain: gain * sensitivity }))
 }

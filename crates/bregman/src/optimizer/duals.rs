@@ -5,6 +5,7 @@
 use rayon::prelude::*;
 
 use super::Optimizer;
+use crate::error::Result;
 use crate::penalty::Shrinkage;
 use crate::select::Digit;
 
@@ -14,17 +15,23 @@ use crate::select::Digit;
 /// the λ-scale. Weights live if and only if their key is larger than λ, to the last bit.
 pub trait Duals {
     /// Adds the size of every group of these tensors whose key has the digit's prefix to the bin of its digit.
-    fn histogram(&self, tensors: &[usize], digit: Digit, bins: &mut [u64]);
+    ///
+    /// # Errors
+    /// Duals that cannot be reached: a lost device. Those of an [`Optimizer`] always can.
+    fn histogram(&self, tensors: &[usize], digit: Digit, bins: &mut [u64]) -> Result<()>;
 
     /// How many weights of these tensors would live at `lambda`.
-    fn live_at(&self, tensors: &[usize], lambda: f64) -> u64;
+    ///
+    /// # Errors
+    /// As [`Duals::histogram`].
+    fn live_at(&self, tensors: &[usize], lambda: f64) -> Result<u64>;
 }
 
 /// Elements one task looks at.
 const CHUNK: usize = 1 << 16;
 
 impl Duals for Optimizer {
-    fn histogram(&self, tensors: &[usize], digit: Digit, bins: &mut [u64]) {
+    fn histogram(&self, tensors: &[usize], digit: Digit, bins: &mut [u64]) -> Result<()> {
         let add = |mut a: Vec<u64>, b: Vec<u64>| {
             a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
             a
@@ -43,16 +50,17 @@ impl Duals for Optimizer {
             })
             .reduce(empty, add);
         bins.iter_mut().zip(counted).for_each(|(bin, count)| *bin += count);
+        Ok(())
     }
 
-    fn live_at(&self, tensors: &[usize], lambda: f64) -> u64 {
+    fn live_at(&self, tensors: &[usize], lambda: f64) -> Result<u64> {
         let live = |chunk: DualChunk<'_>| {
             let threshold = threshold(lambda, chunk.weight);
             let mut groups = 0;
             chunk.shrinkage.magnitudes(chunk.p, |magnitude| groups += u64::from(magnitude > threshold));
             groups * chunk.shrinkage.group_len() as u64
         };
-        self.dual_chunks(tensors).map(live).sum()
+        Ok(self.dual_chunks(tensors).map(live).sum())
     }
 }
 
@@ -71,7 +79,7 @@ impl DualChunk<'_> {
     /// The smallest λ (in single precision) whose [`threshold`] reaches `magnitude`.
     #[inline(always)]
     fn key(&self, magnitude: f32) -> f32 {
-        if self.weight == 1.0 {
+        if self.weight == 1.0 || !magnitude.is_finite() {
             return magnitude;
         }
         let reaches = |lambda: f32| threshold(f64::from(lambda), self.weight) >= magnitude;

@@ -3,7 +3,7 @@
 //! An [`Engine`] binds the arrays of one step together. [`Host`] is the one for slices; a GPU brings its own, which reads off
 //! [`Optimizer::plan`] what to do to every tensor and tells [`Optimizer::record`] what it counted.
 
-use super::{Optimizer, TensorState};
+use super::{Correction, Optimizer, TensorState};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::penalty::Shrinkage;
@@ -154,6 +154,22 @@ impl Optimizer {
     fn planned(&self, tensor: usize, tau: f64, motion: Motion) -> Plan {
         let prox = self.prox(tensor, tau);
         Plan { motion, shrinkage: prox.shrinkage, threshold: prox.threshold, scale: prox.scale }
+    }
+
+    /// [`Optimizer::set_lambda`] for an engine that keeps the arrays: sets λ, and tells which duals have to follow and how.
+    ///
+    /// # Errors
+    /// λ ≤ 0 or not finite, or a wrong number of entries; then nothing has changed.
+    pub fn move_lambda(&mut self, lambda: &[f64]) -> Result<Vec<Option<Correction>>> {
+        let corrections = self.corrections(lambda)?;
+        self.state.lambda.copy_from_slice(lambda);
+        Ok(corrections)
+    }
+
+    /// What lives and dies together in a tensor, and its weight a·√n: all that an engine which keeps the arrays must know to count the keys
+    /// of [`Duals`](super::Duals).
+    pub fn key_of(&self, tensor: usize) -> (Shrinkage, f64) {
+        (self.shrinkage[tensor], self.weight(tensor))
     }
 
     /// Takes note of a pass that an engine ran; `step` if it was one, rather than a projection.

@@ -5,6 +5,7 @@
 
 mod adabreg;
 mod adamw;
+mod correction;
 mod duals;
 mod engine;
 mod linbreg;
@@ -16,6 +17,7 @@ mod state;
 
 pub use adabreg::AdaBreg;
 pub use adamw::AdamW;
+pub use correction::Correction;
 pub use duals::Duals;
 pub use engine::{Counted, Engine, Host, Motion, Plan};
 pub use linbreg::LinBreg;
@@ -134,18 +136,12 @@ impl Optimizer {
     /// # Errors
     /// λ ≤ 0 or not finite, or a wrong number of entries.
     pub fn set_lambda(&mut self, lambda: &[f64], theta: &[impl AsRef<[f32]>]) -> Result<()> {
-        check_count("λ", self.state.lambda.len(), lambda.len())?;
-        lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
-        if let Some((delta, variant @ (Variant::SubgradientCorrection | Variant::Steady))) = self.rule.mirror() {
+        let corrections = self.corrections(lambda)?;
+        if corrections.iter().any(Option::is_some) {
             self.check_weights(theta.iter().map(|theta| theta.as_ref().len()))?;
-            for (tensor, &new) in lambda.iter().enumerate() {
-                let (old, scale) = (self.state.lambda[tensor], self.groups.rule(tensor).lambda_scale);
-                let (p, shrinkage) = (&mut self.state.tensors[tensor].p, self.shrinkage[tensor]);
-                let (theta, delta, old, new) = (theta[tensor].as_ref(), delta as f32, old * scale, new * scale);
-                match variant {
-                    Variant::SubgradientCorrection => shrinkage.correct(p, theta, delta, old, new),
-                    _ if new < old => shrinkage.settle(p, theta, delta, old, new),
-                    _ => {}
+            for ((correction, state), theta) in corrections.into_iter().zip(&mut self.state.tensors).zip(theta) {
+                if let Some(correction) = correction {
+                    correction.apply(&mut state.p, theta.as_ref());
                 }
             }
         }
@@ -208,6 +204,18 @@ impl Optimizer {
         self.stats = theta.iter().map(|theta| stats(theta.as_ref().len(), pass::tally(theta.as_ref()))).collect();
         self.state = state;
         Ok(())
+    }
+
+    /// How each dual follows λ to these values.
+    fn corrections(&self, lambda: &[f64]) -> Result<Vec<Option<Correction>>> {
+        check_count("λ", self.state.lambda.len(), lambda.len())?;
+        lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        let correction = |(tensor, &new): (usize, &f64)| {
+            let (delta, variant) = self.rule.mirror()?;
+            let scale = self.groups.rule(tensor).lambda_scale;
+            Correction::of(variant, self.shrinkage[tensor], delta, self.state.lambda[tensor] * scale, new * scale)
+        };
+        Ok(lambda.iter().enumerate().map(correction).collect())
     }
 
     /// The fused pass, with the coefficients of `update` at each tensor's learning rate.

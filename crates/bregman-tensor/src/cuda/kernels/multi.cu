@@ -83,6 +83,16 @@ DEVICE float advance(const Plan &plan, float x, float g, float &m, float &v, boo
     return x;
 }
 
+// ‖x‖ of a group by half a warp, every thread of which receives it. Summed as `lanes` of the crate `bregman` does, each of 16 lanes on its own and
+// then one after the other, so that a group lives here if and only if it lives there, and if and only if the quantile law counted on it.
+DEVICE float group_norm(const float *x, u32 length) {
+    u32 half = 0xffffu << (threadIdx.x & 16);
+    float lane = 0.f, sum = 0.f;
+    for (u32 i = threadIdx.x % 16; i < length; i += 16) lane = __fadd_rn(lane, __fmul_rn(x[i], x[i]));
+    for (int other = 0; other < 16; other++) sum = __fadd_rn(sum, __shfl_sync(half, lane, other, 16));
+    return __fsqrt_rn(sum);
+}
+
 #define NONE 0xffffffffu
 
 extern "C" __global__ void update(const Job *jobs, const Plan *plans, Count *counts) {
@@ -136,15 +146,13 @@ extern "C" __global__ void update(const Job *jobs, const Plan *plans, Count *cou
             if (moves && keeps_v) job.v[i] = v[0];
         }
     }
-    if (grouped) { // x stands in θ: a warp per group shrinks its norm
+    if (grouped) { // x stands in θ: half a warp per group shrinks its norm
         __syncthreads();
         zeros = 0, squares = 0.f;
-        for (u32 group = threadIdx.x / 32; group < job.length / plan.group; group += blockDim.x / 32) {
-            float *theta = job.theta + (u64)group * plan.group, sum = 0.f;
-            for (u32 i = threadIdx.x % 32; i < plan.group; i += 32) sum += theta[i] * theta[i];
-            for (int lane = 16; lane; lane >>= 1) sum += __shfl_xor_sync(~0u, sum, lane);
-            float norm = sqrtf(sum), keep = norm > plan.threshold ? (norm - plan.threshold) / norm * plan.scale : 0.f;
-            for (u32 i = threadIdx.x % 32; i < plan.group; i += 32) {
+        for (u32 group = threadIdx.x / 16; group < job.length / plan.group; group += blockDim.x / 16) {
+            float *theta = job.theta + (u64)group * plan.group, norm = group_norm(theta, plan.group);
+            float keep = norm > plan.threshold ? (norm - plan.threshold) / norm * plan.scale : 0.f;
+            for (u32 i = threadIdx.x % 16; i < plan.group; i += 16) {
                 float w = theta[i] * keep + 0.f;
                 theta[i] = w;
                 zeros += w == 0.f;

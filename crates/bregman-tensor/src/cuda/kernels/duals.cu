@@ -1,0 +1,92 @@
+// What controllers and variants ask of the duals, a block per stretch of some tensor: counts of keys for the quantile law, corrections where λ
+// moves. As `Duals` and `Correction` of the crate `bregman`, and equal to them to the last bit: so every operation rounds by itself
+// (`__fmul_rn` and its like are never fused), and a group's squares are summed in their order, see `group_norm`.
+
+struct Dual {
+    float *p;
+    const float *theta;
+    double weight; // a·√n
+    float ratio, delta, bound;
+    u32 shrinkage, group, length, projects;
+};
+
+// |p|, max(p, 0) or the norm of a group: what a threshold is compared with.
+template <typename F> DEVICE void each_magnitude(const Dual &d, F each) {
+    if (d.shrinkage == GROUP) {
+        for (u32 g = threadIdx.x / 16; g < d.length / d.group; g += blockDim.x / 16) {
+            float norm = group_norm(d.p + (u64)g * d.group, d.group);
+            if (threadIdx.x % 16 == 0) each(norm);
+        }
+    } else if (d.shrinkage != IDENTITY) {
+        for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) each(d.shrinkage == SOFT ? fabsf(d.p[i]) : fmaxf(d.p[i], 0.f));
+    }
+}
+
+DEVICE float threshold_at(double lambda, double weight) { return __double2float_rn(__dmul_rn(lambda, weight)); }
+
+// The bits of the smallest λ whose threshold reaches `magnitude`.
+DEVICE u32 key_of(float magnitude, double weight) {
+    if (weight == 1. || !(magnitude <= 3.4028234e38f)) return __float_as_uint(magnitude);
+    u32 bits = __float_as_uint(__double2float_rn(__ddiv_rn(magnitude, weight)));
+    while (threshold_at(__uint_as_float(bits), weight) < magnitude) bits++;
+    while (bits && threshold_at(__uint_as_float(bits - 1), weight) >= magnitude) bits--;
+    return bits;
+}
+
+#define MOST_BINS 2048
+
+// Adds the size of every group whose key has the prefix to the bin of its next `width` bits.
+extern "C" __global__ void dual_histogram(const Dual *duals, const u32 *chosen, u32 prefix, u32 shift, u32 width, u64 *bins) {
+    __shared__ u32 counts[MOST_BINS];
+    const Dual d = duals[chosen[blockIdx.x]];
+    for (u32 i = threadIdx.x; i < 1u << width; i += blockDim.x) counts[i] = 0;
+    __syncthreads();
+    each_magnitude(d, [&](float magnitude) {
+        u32 bits = key_of(magnitude, d.weight);
+        if (bits >> (shift + width) == prefix) atomicAdd(&counts[bits >> shift & ((1u << width) - 1)], 1u);
+    });
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < 1u << width; i += blockDim.x) {
+        if (counts[i]) atomicAdd(&bins[i], (u64)counts[i] * d.group);
+    }
+}
+
+// Adds the size of every group that would live at `lambda`.
+extern "C" __global__ void dual_live(const Dual *duals, const u32 *chosen, double lambda, u64 *live) {
+    const Dual d = duals[chosen[blockIdx.x]];
+    float threshold = threshold_at(lambda, d.weight);
+    u32 groups = 0;
+    each_magnitude(d, [&](float magnitude) { groups += magnitude > threshold; });
+    groups = sum_block(groups);
+    if (threadIdx.x == 0) atomicAdd(live, (u64)groups * d.group);
+}
+
+// The dual of a living weight at the new λ.
+DEVICE float moved(const Dual &d, float p, float theta) {
+    return __fadd_rn(__fmul_rn(d.ratio, p), __fdiv_rn(__fmul_rn(__fsub_rn(1.f, d.ratio), theta), d.delta));
+}
+
+extern "C" __global__ void correct_duals(const Dual *duals) {
+    const Dual d = duals[blockIdx.x];
+    if (d.shrinkage == GROUP) {
+        u32 lane = threadIdx.x % 16, half = 0xffffu << (threadIdx.x & 16);
+        for (u32 g = threadIdx.x / 16; g < d.length / d.group; g += blockDim.x / 16) {
+            float *p = d.p + (u64)g * d.group;
+            const float *theta = d.theta + (u64)g * d.group;
+            bool lives = false;
+            for (u32 i = lane; i < d.group; i += 16) lives |= theta[i] != 0.f;
+            if (__any_sync(half, lives)) {
+                for (u32 i = lane; i < d.group; i += 16) p[i] = moved(d, p[i], theta[i]);
+            } else if (d.projects) {
+                float norm = group_norm(p, d.group), keep = norm > d.bound ? __fdiv_rn(d.bound, norm) : 1.f;
+                for (u32 i = lane; i < d.group; i += 16) p[i] = __fmul_rn(p[i], keep);
+            }
+        }
+        return;
+    }
+    for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) {
+        float p = d.p[i], theta = d.theta[i];
+        if (theta != 0.f) d.p[i] = moved(d, p, theta);
+        else if (d.projects) d.p[i] = p > d.bound ? d.bound : d.shrinkage == SOFT && p < -d.bound ? -d.bound : p;
+    }
+}
