@@ -44,7 +44,7 @@ impl Network {
         let weights = checkpoint.join("model.safetensors");
         let weights = std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
         let experiment = trained.experiment();
-        let settings = format!("{:?} {max_seconds}", experiment.data.features);
+        let settings = format!("{:?}, middle {max_seconds} s", experiment.data.features);
         let key = content_hash([&weights, settings.as_bytes()]);
         Ok(Self {
             checkpoint,

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Use at most the first so many seconds of an utterance
+    /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]

@@ -65,7 +65,7 @@ struct KnownArgs {
     /// File of known speakers
     #[arg(long, value_name = "FILE")]
     speakers: PathBuf,
-    /// Use at most the first so many seconds of a recording
+    /// Use at most the middle so many seconds of a recording
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Subtract the mean of the cohort from all embeddings
     #[arg(long)]
     center: bool,
-    /// Use at most the first so many seconds of an utterance
+    /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     /// Replicates of the confidence intervals; 0 for none

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bregman_audio::{RATE, load_16k};
+use bregman_audio::load_16k;
 use bregman_runtime::Model;
-use bregman_speaker::score::cosine;
+use bregman_speaker::score::{cosine, keep_middle};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Accept scores above it [default: the one of the model file, or that `bregman evaluate` found]
     #[arg(long)]
     threshold: Option<f64>,
-    /// Use at most the first so many seconds of a recording
+    /// Use at most the middle so many seconds of a recording
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]
@@ -106,7 +106,7 @@ fn by_model(path: &Path, args: &Args) -> Result<Verdict, Failure> {
     let mut embed = |path: &Path| -> Result<Vec<f32>, Failure> {
         let hint = "pass a readable audio file with speech in it";
         let mut samples = load_16k(path).map_err(|error| Failure::mistake(error.to_string(), hint))?;
-        samples.truncate((args.max_seconds * f64::from(RATE)).min(usize::MAX as f64) as usize);
+        keep_middle(&mut samples, args.max_seconds);
         let start = Instant::now();
         let embedding = model.embed(&samples).map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), hint))?;
         embed_ms += start.elapsed().as_secs_f64() * 1e3;

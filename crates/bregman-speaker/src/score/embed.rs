@@ -1,5 +1,6 @@
 //! Utterances become embeddings: each content once, as many at a time as there are threads.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +36,7 @@ pub struct Embedded {
     pub computed: usize,
 }
 
-/// Embeds utterances of `source`, at most `max_seconds` of each, those in `store` for free.
+/// Embeds utterances of `source`, at most the middle `max_seconds` of each, those in `store` for free.
 ///
 /// Each thread makes its own network with `embedder` and runs it on one core: utterances differ in length, and many at a time keep all
 /// cores busy where one at a time would not. The result does not depend on the number of threads.
@@ -67,8 +68,7 @@ pub fn embed_utterances<E: Embedder>(
             };
             let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
             samples.clear();
-            let end = (max_seconds * f64::from(RATE)).min(usize::MAX as f64) as usize;
-            let embedding = source.append(utterance, 0..end, &mut samples).map_err(|error| error.to_string()).and_then(|()| {
+            let embedding = append_middle(source, utterance, max_seconds, &mut samples).map_err(|error| error.to_string()).and_then(|()| {
                 let values = network.embed(&mut samples)?;
                 if values.iter().any(|value| !value.is_finite()) {
                     return Err("its embedding is not finite".to_owned());
@@ -114,6 +114,30 @@ fn on_one_core(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     pool.install(work)
 }
 
+/// Where the middle `max_seconds` of `len` samples lie: beginnings and ends are often silent.
+fn middle(len: usize, max_seconds: f64) -> Range<usize> {
+    let wanted = (max_seconds * f64::from(RATE)).min(len as f64) as usize;
+    let start = (len - wanted) / 2;
+    start..start + wanted
+}
+
+/// Leaves the middle `max_seconds` of a recording.
+pub fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
+    let Range { start, end } = middle(samples.len(), max_seconds);
+    samples.truncate(end);
+    samples.drain(..start);
+}
+
+/// The middle of an utterance. Where its length is not known, all of it is read first.
+fn append_middle(source: &dyn AudioSource, utterance: usize, max_seconds: f64, samples: &mut Vec<f32>) -> Result<()> {
+    if let Some(seconds) = source.manifest().utterances[utterance].seconds {
+        return source.append(utterance, middle((seconds * f64::from(RATE)).round() as usize, max_seconds), samples);
+    }
+    source.append(utterance, 0..usize::MAX, samples)?;
+    keep_middle(samples, max_seconds);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,14 +173,22 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_seconds_count_and_broken_files_are_listed() {
+    fn only_the_middle_counts_and_broken_files_are_listed() {
         let dir = tempfile::tempdir().unwrap();
         let mut manifest = corpus(dir.path());
         std::fs::write(&manifest.utterances[1].path, b"RIFF nonsense").unwrap();
         manifest.utterances[2].path = dir.path().join("missing.wav");
-        let embed = || embed_utterances(&FileCorpus(manifest.clone()), &[0, 1, 2], 0.25, || Ok(Probe), &EmbeddingStore::in_memory(), &());
-        let embedded = embed().unwrap();
+        let embed = |manifest: &Manifest| {
+            let source = FileCorpus(manifest.clone());
+            embed_utterances(&source, &[0, 1, 2], 0.25, || Ok(Probe), &EmbeddingStore::in_memory(), &()).unwrap()
+        };
+        let embedded = embed(&manifest);
         assert_eq!(embedded.embeddings[0].as_ref().unwrap().seconds, 0.25);
+        let whole = FileCorpus(manifest.clone()).whole(0).unwrap();
+        let [from, to] = [(whole.len() - 4000) / 2, (whole.len() + 4000) / 2];
+        assert_eq!(embedded.embeddings[0].as_ref().unwrap().values[0], whole[from..to].iter().sum::<f32>());
+        manifest.utterances[0].seconds = None;
+        assert_eq!(embed(&manifest).embeddings[0], embedded.embeddings[0], "as much of it if its length is not known");
         assert!(embedded.embeddings[1].is_none() && embedded.embeddings[2].is_none());
         assert!(embedded.unreadable[1].path.ends_with("missing.wav") && embedded.unreadable.iter().all(|file| !file.problem.is_empty()));
     }

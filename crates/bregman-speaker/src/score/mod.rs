@@ -22,7 +22,7 @@ mod top;
 pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
 pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
-pub use embed::{Embedded, Embedder, embed_utterances};
+pub use embed::{Embedded, Embedder, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;
 pub use evaluate::{CohortSource, Evaluation, Rates, Report, Scored};
 pub use file::{read_scores, write_scores};
