@@ -1,4 +1,4 @@
-//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is left to [`Narrow`] or cuDNN, or laid out
+//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is left to [`Narrow`], [`Stem`] or cuDNN, or laid out
 //! tap by tap first.
 //!
 //! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] = Xᵀ · dY.
@@ -7,6 +7,7 @@ use super::cudnn::{self, Operands, Pass};
 use super::device::Variant;
 use super::gemm::{Operand, Product};
 use super::narrow::Narrow;
+use super::stem::Stem;
 use super::{Buffer, Copies, Cuda, Format, JOIN, Rows, grid};
 use crate::{Block, Conv, Result, Shape, Start, View, ViewMut, Weight};
 
@@ -75,9 +76,12 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
     let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
     let (pointer, leading) = weight(&w, x.format);
     let add = matches!(start, Start::Keep);
-    let done = match Narrow::new(cuda, conv, input, x, y) {
-        Some(layer) => layer.forward(x, pointer, add, y).map(|()| true)?,
-        None => !add && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)?,
+    let done = if let Some(layer) = Narrow::new(cuda, conv, input, x, y) {
+        layer.forward(x, pointer, add, y).map(|()| true)?
+    } else if let Some(layer) = Stem::new(cuda, conv, input, x, y) {
+        layer.forward(x, pointer, add, y).map(|()| true)?
+    } else {
+        !add && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)?
     };
     if done {
         return match start {
@@ -253,6 +257,9 @@ pub(super) fn backward_weight(cuda: &Cuda, conv: &Conv, x: View<Cuda>, dy: View<
         return unsafe { cuda.gemm.run(&cuda.device, &product(x, dy, d, block.stride, false)) };
     }
     if let Some(layer) = Narrow::new(cuda, conv, input, x, dy) {
+        return layer.backward_weight(x, dy, block, dw);
+    }
+    if let Some(layer) = Stem::new(cuda, conv, input, x, dy) {
         return layer.backward_weight(x, dy, block, dw);
     }
     if cuda.cudnn.is_some() {

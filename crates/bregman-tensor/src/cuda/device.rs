@@ -20,6 +20,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/conv.cu"),
     include_str!("kernels/tensor.cu"),
     include_str!("kernels/narrow.cu"),
+    include_str!("kernels/stem.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/multi.cu"),
 );

@@ -10,6 +10,7 @@
 //! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
+//! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `multi`, `update` | all tensors at once: clipping, the optimizer's step |
 //! | `device`, `memory`, `transfer` | the GPU, its memory, and ways in and out |
@@ -29,6 +30,7 @@ mod narrow;
 mod norm;
 mod pointwise;
 mod pooling;
+mod stem;
 mod transfer;
 mod update;
 

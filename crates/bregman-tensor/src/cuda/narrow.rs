@@ -1,7 +1,6 @@
 //! 3×3 convolutions of few channels, by our own tensor-core kernels (`kernels/narrow.cu`): with 32 or 64 channels, a library's tiles are
 //! mostly empty. Forward and gradients read every value once and write it once; sums are f32 in a fixed order, so results repeat exactly.
 
-use super::device::Launch;
 use super::{Buffer, Cuda, Format, JOIN, Rows};
 use crate::{Block, Conv, Result, Shape};
 
@@ -16,10 +15,16 @@ const WEIGHT_THREADS: u32 = 384;
 /// `Planes` of kernels/narrow.cu.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
-struct Planes {
+pub(super) struct Planes {
     items: u32,
     height: u32,
     width: u32,
+}
+
+impl Planes {
+    pub(super) fn new(shape: Shape) -> Self {
+        Self { items: shape.batch as u32, height: shape.height as u32, width: shape.width as u32 }
+    }
 }
 
 /// A layer for these kernels: 32 → 32 or 64 → 64 channels.
@@ -33,9 +38,10 @@ impl<'a> Narrow<'a> {
     /// `None` where the layer is of another kind, or the GPU too small. `x` and `y` are the two sides, or their gradients.
     pub(super) fn new(cuda: &'a Cuda, conv: &Conv, input: Shape, x: Rows, y: Rows) -> Option<Self> {
         let channels = x.channels;
-        let fits = |rows: Rows| rows.format == Format::Bf16 && rows.is_wide() && rows.channels == channels;
-        let planes = Planes { items: input.batch as u32, height: input.height as u32, width: input.width as u32 };
-        let layer = Self { cuda, channels, planes };
+        // offsets within a tile are 32 bits
+        let is_short = |rows: Rows| (input.width as u64 * u64::from(rows.stride)) < 1 << 27;
+        let fits = |rows: Rows| rows.format == Format::Bf16 && rows.is_wide() && rows.channels == channels && is_short(rows);
+        let layer = Self { cuda, channels, planes: Planes::new(input) };
         let suits = *conv == Conv::square(3, 1) && matches!(channels, 32 | 64) && fits(x) && fits(y);
         (suits && layer.conv_memory().max(layer.weight_memory()) <= cuda.device.shared_memory).then_some(layer)
     }
@@ -63,14 +69,12 @@ impl<'a> Narrow<'a> {
         let blocks = self.tiles().min(self.cuda.device.processors);
         // `narrow_weight::SPLITS`
         let count = blocks * if self.channels == 32 { 4 } else { 1 };
-        let values = TAPS * self.channels * self.channels;
-        let parts = self.cuda.scratch().gradient.at_least(&self.cuda.device, count as usize * values as usize * 4)?.pointer();
+        let parts = self.cuda.scratch().gradient.at_least(&self.cuda.device, count as usize * block.rows * block.columns * 4)?.pointer();
         let kernel = if self.channels == 32 { "narrow_weight_32" } else { "narrow_weight_64" };
         let launch = self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(dy.pointer).arg(dy.stride).arg(parts);
         // SAFETY: as in `conv`; every block writes its parts, for which the scratch has room.
         unsafe { launch.arg(self.planes).run([blocks, 1], [WEIGHT_THREADS, 1], self.weight_memory())? };
-        let launch = self.cuda.device.kernel("narrow_join").arg(parts).arg(count).arg(self.channels).arg(self.channels);
-        join(launch, values, block, dw)
+        join(self.cuda, parts, count, block, dw)
     }
 
     /// Rows of a tile.
@@ -94,8 +98,10 @@ impl<'a> Narrow<'a> {
     }
 }
 
-/// Adds the parts of a gradient: `launch` lacks the place of the result.
-fn join(launch: Launch, values: u32, block: Block, dw: &mut Buffer) -> Result<()> {
+/// Adds `count` parts of a gradient, `[out, tap, in]` each, into the columns of `block`.
+pub(super) fn join(cuda: &Cuda, parts: u64, count: u32, block: Block, dw: &mut Buffer) -> Result<()> {
+    let (values, inputs) = ((block.rows * block.columns) as u32, (block.columns / block.taps) as u32);
+    let launch = cuda.device.kernel("narrow_join").arg(parts).arg(count).arg(block.rows as u32).arg(inputs);
     let launch = launch.arg(dw.pointer()).arg(block.stride as u32).arg(block.first as u32);
     // SAFETY: the gradient has a value for each of a part's.
     unsafe { launch.run([values.div_ceil(JOIN[0]), 1], JOIN, JOIN[0] * JOIN[1] * 4) }

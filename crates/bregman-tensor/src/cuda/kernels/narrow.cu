@@ -20,7 +20,9 @@ template <int ROWS> DEVICE u32 count_tiles(Planes p) {
     return p.items * ((p.height + ROWS - 1) / ROWS) * ((p.width + TILE_WIDTH - 1) / TILE_WIDTH);
 }
 
+// That of a tile after the last lies outside of every plane.
 template <int ROWS> DEVICE Corner corner_of(Planes p, u32 tile) {
+    if (tile >= count_tiles<ROWS>(p)) return {0, 1u << 31, 0};
     u32 down = (p.height + ROWS - 1) / ROWS, across = (p.width + TILE_WIDTH - 1) / TILE_WIDTH;
     return {tile / across / down, tile / across % down * ROWS, tile % across * TILE_WIDTH};
 }
@@ -33,19 +35,26 @@ template <int C, int WIDTH> DEVICE u32 chunk_at(u32 row, u32 column, u32 chunk) 
     return (row * WIDTH + column) * C * 2 + slot<C>(column, chunk) * 16;
 }
 
-// Starts to copy share `share` of a tile: a chunk per thread. What lies outside of the plane is zero.
+// Starts to copy share `share` of a tile that begins at (row, column) of the plane of `item`: a chunk per thread. What lies outside is zero.
+// A share is so many half rows of 16 columns, so that a thread's column is (nearly) always the same; the last has the border's columns.
 template <int C, int ROWS, int WIDTH, int THREADS>
-DEVICE void copy_share(u32 share, u32 to, const bf16 *plane, u32 stride, Planes p, u32 first_row, u32 first_column) {
-    u32 i = share * THREADS + threadIdx.x;
-    if (i >= ROWS * WIDTH * C / 8) return;
-    u32 chunk = i % (C / 8), column = i / (C / 8) % WIDTH, row = i / (C / 8) / WIDTH;
-    u32 h = first_row + row, w = first_column + column; // before the first they are huge
-    bool inside = h < p.height && w < p.width;
-    copy_async(to + chunk_at<C, WIDTH>(row, column, chunk), inside ? plane + (u64)(h * p.width + w) * stride + chunk * 8 : plane, inside);
+DEVICE void copy_share(u32 share, u32 to, const bf16 *x, u32 stride, Planes p, Corner at) {
+    constexpr u32 HALF = 16 * C / 8, HALVES = THREADS / HALF, BODY = (ROWS * 2 + HALVES - 1) / HALVES;
+    u32 chunk = threadIdx.x % (C / 8), column = threadIdx.x / (C / 8), row;
+    if (share < BODY) {
+        u32 half = share * HALVES + threadIdx.x / HALF;
+        row = half / 2, column = half % 2 * 16 + column % 16;
+    } else {
+        row = column / 2, column = TILE_WIDTH + column % 2;
+    }
+    if ((share + 1 >= BODY) && row >= ROWS) return;
+    // the origin may lie before the plane, where nothing is read
+    const bf16 *origin = x + (((long long)at.item * p.height + (int)at.row) * p.width + (int)at.column) * stride;
+    bool inside = at.row + row < p.height && at.column + column < p.width;
+    copy_async(to + chunk_at<C, WIDTH>(row, column, chunk), origin + (row * p.width + column) * stride + chunk * 8, inside);
 }
-template <int C, int ROWS, int WIDTH, int THREADS> constexpr u32 SHARES = (ROWS * WIDTH * C / 8 + THREADS - 1) / THREADS;
-
-DEVICE const bf16 *plane_of(const bf16 *x, u32 stride, Planes p, u32 item) { return x + (u64)item * p.height * p.width * stride; }
+template <int C, int ROWS, int WIDTH, int THREADS>
+constexpr u32 SHARES = (ROWS * 2 + THREADS / (2 * C) - 1) / (THREADS / (2 * C)) + (WIDTH > TILE_WIDTH);
 
 // y = w ∗ x, or y += w ∗ x; TRANSPOSED: x is a gradient, and w acts as seen from its outputs, [in, taps reversed, out].
 //
@@ -90,7 +99,7 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
     u32 tiles = count_tiles<R>(planes), stage = 0;
     Corner at = corner_of<R>(planes, blockIdx.x), ahead;
     auto copy = [&](u32 share, Corner at, u32 stage) {
-        copy_share<C, R + 2, HALO, THREADS>(share, inputs + stage * TILE, plane_of(x, sx, planes, at.item), sx, planes, at.row - 1, at.column - 1);
+        copy_share<C, R + 2, HALO, THREADS>(share, inputs + stage * TILE, x, sx, planes, {at.item, at.row - 1, at.column - 1});
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
     load_weights<C, TRANSPOSED>(storage, w);
@@ -98,11 +107,9 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x, stage ^= 1, at = ahead) {
         wait_for_copies();
         __syncthreads();
-        u32 next = tile + gridDim.x;
-        ahead = corner_of<R>(planes, next);
+        ahead = corner_of<R>(planes, tile + gridDim.x);
         if (at.row + row >= planes.height || at.column + column >= planes.width) {
-            if (next < tiles)
-                for (u32 share = 0; share < PARTS; share++) copy(share, ahead, stage ^ 1);
+            for (u32 share = 0; share < PARTS; share++) copy(share, ahead, stage ^ 1);
             continue;
         }
         float sums[4][4][4] = {};
@@ -121,10 +128,8 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                         load_matrices(m, from + chunk_at<C, C>(0, outputs + pair * 16 + matrix / 2 * 8 + lane % 8, k * 2 + matrix % 2));
                     b[tap][pair * 2][0] = m[0], b[tap][pair * 2][1] = m[1], b[tap][pair * 2 + 1][0] = m[2], b[tap][pair * 2 + 1][1] = m[3];
                 }
-            if (next < tiles) {
 #pragma unroll
-                for (u32 share = step; share < PARTS; share += STEPS) copy(share, ahead, stage ^ 1);
-            }
+            for (u32 share = step; share < PARTS; share += STEPS) copy(share, ahead, stage ^ 1);
             u32 from = inputs + stage * TILE + chunk_at<C, HALO>(row, column + shift + lane % 16, k * 2 + lane / 16);
 #pragma unroll
             for (int input = 0; input < 6; input++) {
@@ -153,6 +158,7 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                 Lanes<bf16, 8>::store(to, v);
             }
     }
+    wait_for_copies();
 }
 
 } // namespace narrow_conv
@@ -193,9 +199,9 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
     auto copy = [&](u32 share, Corner at, u32 stage) {
         u32 to = memory + stage * STAGE;
         if (share < PARTS_X)
-            copy_share<C, R + 2, HALO, THREADS>(share, to, plane_of(x, sx, planes, at.item), sx, planes, at.row - 1, at.column - 1);
+            copy_share<C, R + 2, HALO, THREADS>(share, to, x, sx, planes, {at.item, at.row - 1, at.column - 1});
         else
-            copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, plane_of(dy, sy, planes, at.item), sy, planes, at.row, at.column);
+            copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, dy, sy, planes, at);
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
 
@@ -203,8 +209,8 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x, stage ^= 1, at = ahead) {
         wait_for_copies();
         __syncthreads();
-        u32 next = tile + gridDim.x, from = memory + stage * STAGE;
-        ahead = corner_of<R>(planes, next);
+        u32 from = memory + stage * STAGE;
+        ahead = corner_of<R>(planes, tile + gridDim.x);
 #pragma unroll
         for (int turn = 0; turn < UNITS / S; turn++) {
             u32 unit = turn * S + split, row = unit / 2 * DEPTH, column = unit % 2 * 16;
@@ -214,35 +220,34 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
                 from_x[pair] = from + chunk_at<C, HALO>(row, column + shift + lane % 16, inputs / 8 + pair * 2 + matrix / 2);
                 from_y[pair] = from + X + chunk_at<C, TILE_WIDTH>(row, column + matrix / 2 * 8 + lane % 8, outputs / 8 + pair * 2 + matrix % 2);
             }
-            auto load_x = [&](int at, u32 (&b)[4][2]) {
+            auto load_x = [&](int line, u32 (&b)[4][2]) {
 #pragma unroll
                 for (int pair = 0; pair < 2; pair++) {
                     u32 m[4];
-                    load_transposed(m, from_x[pair] + at * ROW_X);
+                    load_transposed(m, from_x[pair] + line * ROW_X);
                     b[pair * 2][0] = m[0], b[pair * 2][1] = m[1], b[pair * 2 + 1][0] = m[2], b[pair * 2 + 1][1] = m[3];
                 }
             };
             load_x(0, b[0]);
             load_x(1, b[1]);
 #pragma unroll
-            for (int at = 0; at < DEPTH; at++) {
-                load_x(at + 2, b[(at + 2) % 3]);
+            for (int line = 0; line < DEPTH; line++) {
+                load_x(line + 2, b[(line + 2) % 3]);
                 u32 a[2][4];
-                load_transposed(a[0], from_y[0] + at * ROW_Y);
-                load_transposed(a[1], from_y[1] + at * ROW_Y);
-                if (next < tiles) {
+                load_transposed(a[0], from_y[0] + line * ROW_Y);
+                load_transposed(a[1], from_y[1] + line * ROW_Y);
 #pragma unroll
-                    for (u32 share = turn * DEPTH + at; share < PARTS; share += STEPS) copy(share, ahead, stage ^ 1);
-                }
+                for (u32 share = turn * DEPTH + line; share < PARTS; share += STEPS) copy(share, ahead, stage ^ 1);
 #pragma unroll
                 for (int tap = 0; tap < 3; tap++)
 #pragma unroll
                     for (int i = 0; i < 2; i++)
 #pragma unroll
-                        for (int j = 0; j < 4; j++) multiply_add(sums[tap][i][j], a[i], b[(at + tap) % 3][j]);
+                        for (int j = 0; j < 4; j++) multiply_add(sums[tap][i][j], a[i], b[(line + tap) % 3][j]);
             }
         }
     }
+    wait_for_copies();
 
     float *part = parts + (u64)(blockIdx.x * S + split) * TAPS * C * C;
 #pragma unroll
