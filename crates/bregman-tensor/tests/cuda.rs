@@ -298,6 +298,17 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
         bench.conv(Conv::square(1, 2), map, 9, 3);
         bench.conv(Conv::square(3, 1), map.with_channels(1), 32, 3);
     }
+    for (batch, height, width, outputs) in [(3, 17, 35, 32), (1, 3, 1, 24), (1, 1, 5, 64)] {
+        bench.conv(Conv::square(3, 1), Shape { channels: 1, batch, height, width }, outputs, 0);
+    }
+    // tiles of our own tensor-core kernels: partly filled, several, one column, one row
+    for channels in [32, 64] {
+        for (batch, height, width) in [(3, 17, 35), (1, 3, 5), (1, 40, 1), (2, 1, 70), (1, 8, 32)] {
+            for extra in [0, 8] {
+                bench.conv(Conv::square(3, 1), Shape { channels, batch, height, width }, channels, extra);
+            }
+        }
+    }
     for shape in
         [Shape::signal(64, 3, 301), Shape::signal(6, 1, 7), Shape::vector(72, 5), Shape { channels: 16, batch: 2, height: 9, width: 31 }]
     {

@@ -1,10 +1,13 @@
-//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is laid out tap by tap first.
+//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is left to [`Narrow`], [`Stem`] or cuDNN, or laid out
+//! tap by tap first.
 //!
 //! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] = Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
 use super::device::Variant;
 use super::gemm::{Operand, Product};
+use super::narrow::Narrow;
+use super::stem::Stem;
 use super::{Buffer, Copies, Cuda, Format, JOIN, Rows, grid, pointwise};
 use crate::{Block, Conv, Result, Shape, Start, View, ViewMut, Weight};
 
@@ -72,7 +75,15 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
     let (input, output) = (x.shape, y.shape);
     let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
     let (pointer, leading) = weight(&w, x.format);
-    if !matches!(start, Start::Keep) && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)? {
+    let add = matches!(start, Start::Keep);
+    let done = if let Some(layer) = Narrow::new(cuda, conv, input, x, y) {
+        layer.forward(x, pointer, add, y).map(|()| true)?
+    } else if let Some(layer) = Stem::new(cuda, conv, input, x, y) {
+        layer.forward(x, pointer, add, y).map(|()| true)?
+    } else {
+        !add && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)?
+    };
+    if done {
         return match start {
             Start::Bias(bias) => add_bias(cuda, bias, y),
             Start::Zero | Start::Keep => Ok(()),
@@ -90,7 +101,7 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
         d: y.pointer,
         leading: y.stride as usize,
         result: y.format,
-        add: matches!(start, Start::Keep),
+        add,
         bias,
     };
     if conv.is_pointwise() {
@@ -165,6 +176,9 @@ pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View
         dy = narrowed(cuda, dy, dx.format)?;
     }
     let (pointer, leading) = weight(&w, dy.format);
+    if let Some(layer) = Narrow::new(cuda, conv, input, dx, dy) {
+        return layer.backward_input(pointer, dy, add, dx);
+    }
     if by_cudnn(cuda, Pass::Input, conv, [input, output], whole(cuda, dx, add)?, pointer, dy)? {
         return from_whole(cuda, dx, add);
     }
@@ -261,6 +275,12 @@ pub(super) fn backward_weight(cuda: &Cuda, conv: &Conv, x: View<Cuda>, dy: View<
         let d = dw.pointer() + block.first as u64 * 4;
         // SAFETY: the views lie in live buffers, and the gradient has an entry for every pair of channels.
         return unsafe { cuda.gemm.run(&cuda.device, &product(x, dy, d, block.stride, false)) };
+    }
+    if let Some(layer) = Narrow::new(cuda, conv, input, x, dy) {
+        return layer.backward_weight(x, dy, block, dw);
+    }
+    if let Some(layer) = Stem::new(cuda, conv, input, x, dy) {
+        return layer.backward_weight(x, dy, block, dw);
     }
     if cuda.cudnn.is_some() {
         let narrow = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();

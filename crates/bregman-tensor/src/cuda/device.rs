@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUfunction_attribute};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use cudarc::nvrtc;
 
@@ -20,10 +20,16 @@ const KERNELS: &str = concat!(
     include_str!("kernels/norm.cu"),
     include_str!("kernels/pooling.cu"),
     include_str!("kernels/conv.cu"),
+    include_str!("kernels/tensor.cu"),
+    include_str!("kernels/narrow.cu"),
+    include_str!("kernels/stem.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/multi.cu"),
     include_str!("kernels/duals.cu"),
 );
+
+/// Bytes of shared memory that a block has without asking.
+const USUAL_SHARED_MEMORY: u32 = 48 << 10;
 
 /// A GPU that is ready to work. Everything runs in order on one stream, but for what is copied ahead on a second one.
 pub(super) struct Device {
@@ -36,6 +42,8 @@ pub(super) struct Device {
     functions: Mutex<HashMap<(&'static str, Option<Variant>), CUfunction>>,
     /// Multiprocessors.
     pub(super) processors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub(super) shared_memory: u32,
     /// What it calls itself.
     pub(super) name: String,
 }
@@ -95,6 +103,7 @@ impl Device {
         let second = context.new_stream().map_err(driver)?;
         let attribute = |which| context.attribute(which).map_err(driver);
         let processors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+        let shared_memory = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let name = context.name().map_err(driver)?;
@@ -105,7 +114,8 @@ impl Device {
         let image = Cache::of_user().program((KERNELS, &arch, OPTIONS, compiler_version()), || compile(&arch))?;
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
-        Ok(Self { context, stream, second, generation: AtomicU64::new(0), module, functions: Mutex::default(), processors, name })
+        let (generation, functions) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { context, stream, second, generation, module, functions, processors, shared_memory, name })
     }
 
     pub(super) fn stream(&self) -> sys::CUstream {
@@ -139,7 +149,8 @@ impl Device {
         self.stream.join(&self.second).map_err(driver)
     }
 
-    fn function(&self, name: &'static str, variant: Option<Variant>) -> Result<CUfunction> {
+    /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always needs the same.
+    fn function(&self, name: &'static str, variant: Option<Variant>, shared: u32) -> Result<CUfunction> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&function) = functions.get(&(name, variant)) {
             return Ok(function);
@@ -147,6 +158,11 @@ impl Device {
         let full = CString::new(format!("{name}{}", variant.map_or("", Variant::suffix))).expect("kernel names have no NUL");
         // SAFETY: the module lives as long as the device.
         let function = unsafe { result::module::get_function(self.module, full) }.map_err(driver)?;
+        if shared > USUAL_SHARED_MEMORY {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: as above.
+            unsafe { result::function::set_function_attribute(function, attribute, shared as i32) }.map_err(driver)?;
+        }
         functions.insert((name, variant), function);
         Ok(function)
     }
@@ -255,7 +271,7 @@ impl<'a> Launch<'a> {
             return Ok(());
         }
         self.device.bind()?;
-        let function = self.device.function(self.name, self.variant)?;
+        let function = self.device.function(self.name, self.variant, shared)?;
         let base = self.words.as_mut_ptr();
         let mut pointers = [std::ptr::null_mut::<c_void>(); PARAMETERS];
         for (pointer, &offset) in pointers.iter_mut().zip(&self.offsets[..self.count]) {

@@ -9,6 +9,8 @@
 //! | --- | --- |
 //! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
+//! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
+//! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
@@ -28,9 +30,11 @@ mod graph;
 mod loss;
 mod memory;
 mod multi;
+mod narrow;
 mod norm;
 mod pointwise;
 mod pooling;
+mod stem;
 mod transfer;
 mod update;
 
