@@ -159,9 +159,13 @@ impl Device {
         // SAFETY: the module lives as long as the device.
         let function = unsafe { result::module::get_function(self.module, full) }.map_err(driver)?;
         if shared > USUAL_SHARED_MEMORY {
-            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: as above.
-            unsafe { result::function::set_function_attribute(function, attribute, shared as i32) }.map_err(driver)?;
+            use CUfunction_attribute::{
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as PERCENT,
+            };
+            for (attribute, value) in [(LIMIT, shared as i32), (PERCENT, 100)] {
+                // SAFETY: as above.
+                unsafe { result::function::set_function_attribute(function, attribute, value) }.map_err(driver)?;
+            }
         }
         functions.insert((name, variant), function);
         Ok(function)

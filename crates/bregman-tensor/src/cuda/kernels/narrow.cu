@@ -20,9 +20,9 @@ template <int ROWS> DEVICE u32 count_tiles(Planes p) {
     return p.items * ((p.height + ROWS - 1) / ROWS) * ((p.width + TILE_WIDTH - 1) / TILE_WIDTH);
 }
 
-// That of a tile after the last lies outside of every plane.
+// That of a tile after the last lies below a plane: nobody needs what is copied from there, and next to nothing is.
 template <int ROWS> DEVICE Corner corner_of(Planes p, u32 tile) {
-    if (tile >= count_tiles<ROWS>(p)) return {0, 1u << 31, 0};
+    if (tile >= count_tiles<ROWS>(p)) return {0, p.height, 0};
     u32 down = (p.height + ROWS - 1) / ROWS, across = (p.width + TILE_WIDTH - 1) / TILE_WIDTH;
     return {tile / across / down, tile / across % down * ROWS, tile % across * TILE_WIDTH};
 }
@@ -47,7 +47,7 @@ DEVICE void copy_share(u32 share, u32 to, const bf16 *x, u32 stride, Planes p, C
     } else {
         row = column / 2, column = TILE_WIDTH + column % 2;
     }
-    if ((share + 1 >= BODY) && row >= ROWS) return;
+    if (share + 1 >= BODY && row >= ROWS) return;
     // the origin may lie before the plane, where nothing is read
     const bf16 *origin = x + (((long long)at.item * p.height + (int)at.row) * p.width + (int)at.column) * stride;
     bool inside = at.row + row < p.height && at.column + column < p.width;
@@ -259,7 +259,8 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     u32 out = outputs + i * 16 + half * 8 + lane / 4, in = inputs + j * 8 + lane % 4 * 2;
-                    *(float2 *)(part + (out * TAPS + tap * 3 + shift) * C + in) = make_float2(sums[tap][i][j][half * 2], sums[tap][i][j][half * 2 + 1]);
+                    float2 pair = make_float2(sums[tap][i][j][half * 2], sums[tap][i][j][half * 2 + 1]);
+                    *(float2 *)(part + (out * TAPS + tap * 3 + shift) * C + in) = pair;
                 }
 }
 
@@ -273,7 +274,8 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
 NARROW_WEIGHT(narrow_weight_32, 32)
 NARROW_WEIGHT(narrow_weight_64, 64)
 
-// Adds the parts of a gradient [out, tap, in], always in the same order, into its place in the weight's own order: blocks of 32 values × strips.
+// Adds the parts of a gradient [out, tap, in], always in the same order, into its place in the weight's own order. Blocks are (values, strips
+// of parts).
 extern "C" __global__ void narrow_join(const float *parts, u32 count, u32 outputs, u32 inputs, float *dw, u32 stride, u32 first) {
     extern __shared__ float shared[];
     u32 values = outputs * TAPS * inputs, i = blockIdx.x * blockDim.x + threadIdx.x;
