@@ -1,6 +1,6 @@
 //! A network with its parameters and its loss: what a training loop or an embedding extractor holds.
 
-use bregman_tensor::{Backend, Margin, Tensor};
+use bregman_tensor::{Backend, FilterbankTables, Margin, Tensor};
 
 use crate::{
     Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Outcome, Params, ResNet, ResNetConfig,
@@ -18,15 +18,22 @@ pub enum Architecture {
     Mlp(Vec<usize>),
 }
 
-/// A batch of features: `batch × frames × features`, row-major.
+/// A batch of features: `batch × frames × features`, row-major. A model that [computes features itself](Model::set_filterbank) takes
+/// `batch × samples` instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The values.
     pub values: &'a [f32],
     /// Items.
     pub batch: usize,
-    /// Frames of each item.
+    /// Frames, or samples, of each item.
     pub frames: usize,
+}
+
+/// Features computed where the network is.
+struct FrontEnd<B: Backend> {
+    tables: FilterbankTables,
+    filterbank: B::Filterbank,
 }
 
 enum Head<B: Backend> {
@@ -42,6 +49,7 @@ pub struct Model<B: Backend> {
     network: Box<dyn Network<B>>,
     head: Head<B>,
     classes: usize,
+    front_end: Option<FrontEnd<B>>,
     input: Tensor<B>,
 }
 
@@ -63,7 +71,15 @@ impl<B: Backend> Model<B> {
         let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
         let params = builder.finish()?;
         let input = Tensor::empty(&backend)?;
-        Ok(Self { architecture: architecture.clone(), context: Context::new(backend, params), network, head, classes, input })
+        Ok(Self {
+            architecture: architecture.clone(),
+            context: Context::new(backend, params),
+            network,
+            head,
+            classes,
+            front_end: None,
+            input,
+        })
     }
 
     /// The device.
@@ -89,6 +105,19 @@ impl<B: Backend> Model<B> {
     /// The device and the parameters together, for an optimizer; call [`Model::refresh`] after changing values.
     pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
+    }
+
+    /// Lets the device compute the features: from now on inputs are samples, levelled as the network's features always were.
+    ///
+    /// # Errors
+    /// A filterbank with another number of bins than the network has features, too little memory.
+    pub fn set_filterbank(&mut self, tables: FilterbankTables) -> Result<()> {
+        if tables.bins != self.network.features() {
+            return Err(Error::Config { field: "filterbank bins", value: tables.bins, expected: "as many as the network has features" });
+        }
+        let filterbank = self.context.backend.filterbank(tables.clone())?;
+        self.front_end = Some(FrontEnd { tables, filterbank });
+        Ok(())
     }
 
     /// Brings the device's copies of the weights up to date: to be called after every optimizer step.
@@ -191,8 +220,12 @@ impl<B: Backend> Model<B> {
     fn run(&mut self, input: Input, training: bool) -> Result<()> {
         self.check_input(&input)?;
         let context = &mut self.context;
-        self.input.resize(&context.backend, self.network.input_shape(input.batch, input.frames))?;
-        context.backend.write_frames(input.values, self.input.view_mut())?;
+        let frames = self.front_end.as_ref().map_or(input.frames, |front_end| front_end.tables.frames(input.frames));
+        self.input.resize(&context.backend, self.network.input_shape(input.batch, frames))?;
+        match &self.front_end {
+            Some(front_end) => context.backend.write_samples(&front_end.filterbank, input.values, self.input.view_mut())?,
+            None => context.backend.write_frames(input.values, self.input.view_mut())?,
+        }
         context.checked(self.input.view(), "the feature extraction")?;
         context.training = training;
         self.network.forward(context, &self.input)
@@ -204,9 +237,11 @@ impl<B: Backend> Model<B> {
         if input.batch == 0 {
             return fail("the batch is empty".to_owned());
         }
-        if !frames.contains(&input.frames) {
-            return fail(format!("{} frames, this network takes {} to {}", input.frames, frames.start(), frames.end()));
+        let got = self.front_end.as_ref().map_or(input.frames, |front_end| front_end.tables.frames(input.frames));
+        if !frames.contains(&got) {
+            return fail(format!("{got} frames, this network takes {} to {}", frames.start(), frames.end()));
         }
+        let features = if self.front_end.is_some() { 1 } else { features };
         let expected = input.batch * input.frames * features;
         if input.values.len() != expected {
             let Input { values, batch, frames } = input;

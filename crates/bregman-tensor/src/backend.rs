@@ -4,7 +4,7 @@
 //! method *overwrites* its output unless it says "adds". A backend may run asynchronously: only [`Backend::download`], [`Backend::read`],
 //! [`Backend::clip`] and [`Backend::all_finite`] wait.
 
-use crate::{Block, Conv, Result, Shape, View, ViewMut};
+use crate::{Block, Conv, FilterbankTables, Result, Shape, View, ViewMut};
 
 /// What a buffer is for, so that a backend can choose its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     type Buffer: Send + Sync;
     /// What the device derives from a weight to multiply faster: its non-zeros compressed, a bf16 copy, nothing.
     type Copies: Default + Send + Sync;
+    /// A filterbank, as the device computes it.
+    type Filterbank: Send + Sync;
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
@@ -135,6 +137,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a signal or a height of
     /// a one-channel map.
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
+    /// Prepares features from samples.
+    fn filterbank(&self, tables: FilterbankTables) -> Result<Self::Filterbank>;
+    /// As [`Backend::write_frames`] with the features of utterances of equal length: samples in `[batch, samples]` order.
+    fn write_samples(&self, filterbank: &Self::Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()>;
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
     /// Brings the copies of a weight up to date; to be called after every change of its values.

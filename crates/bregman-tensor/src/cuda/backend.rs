@@ -1,11 +1,14 @@
 //! The [`Backend`] of a GPU: which file does what.
 
-use super::{Buffer, Copies, Cuda, conv, loss, multi, norm, pointwise, pooling, transfer};
-use crate::{Activation, Backend, Block, Conv, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
+use super::{Buffer, Copies, Cuda, Filterbank, conv, filterbank, loss, multi, norm, pointwise, pooling, transfer};
+use crate::{
+    Activation, Backend, Block, Conv, FilterbankTables, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight,
+};
 
 impl Backend for Cuda {
     type Buffer = Buffer;
     type Copies = Copies;
+    type Filterbank = Filterbank;
 
     fn alloc(&self, len: usize, storage: Storage) -> Result<Buffer> {
         Buffer::zeros(&self.device, len * self.bytes_per_value(storage))
@@ -32,6 +35,14 @@ impl Backend for Cuda {
 
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
         transfer::write_frames(self, from, to)
+    }
+
+    fn filterbank(&self, tables: FilterbankTables) -> Result<Filterbank> {
+        Filterbank::new(self, tables)
+    }
+
+    fn write_samples(&self, filterbank: &Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        filterbank::write_samples(self, filterbank, from, to)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {

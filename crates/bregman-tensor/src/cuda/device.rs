@@ -20,6 +20,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/pooling.cu"),
     include_str!("kernels/conv.cu"),
     include_str!("kernels/loss.cu"),
+    include_str!("kernels/features.cu"),
     include_str!("kernels/multi.cu"),
     include_str!("kernels/duals.cu"),
 );

@@ -10,6 +10,7 @@
 //! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
+//! | `filterbank` | features from samples |
 //! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //!
@@ -22,6 +23,7 @@ mod conv;
 mod cudnn;
 mod device;
 mod duals;
+mod filterbank;
 mod gemm;
 mod loss;
 mod memory;
@@ -33,6 +35,7 @@ mod transfer;
 mod update;
 
 pub use duals::{Correction, Digit, Duals};
+pub use filterbank::Filterbank;
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
 

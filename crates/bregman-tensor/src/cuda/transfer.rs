@@ -21,17 +21,22 @@ pub(super) fn write(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> 
 }
 
 pub(super) fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> {
-    let shape = to.shape;
-    if from.len() != shape.len() {
-        return Err(Error::Length { what: "write", expected: shape.len(), got: from.len() });
+    if from.len() != to.shape.len() {
+        return Err(Error::Length { what: "write", expected: to.shape.len(), got: from.len() });
     }
-    let to = cuda.rows_mut(&to);
     let mut scratch = cuda.scratch();
     let Workspace { staging, locked, .. } = &mut *scratch;
     let staging = staging.filled(&cuda.device, locked, from)?;
+    from_frames(cuda, staging.pointer(), to)
+}
+
+/// As many f32 values on the GPU, in `[batch, frames, features]` order, into ours.
+pub(super) fn from_frames(cuda: &Cuda, from: u64, to: ViewMut<Cuda>) -> Result<()> {
+    let shape = to.shape;
+    let to = cuda.rows_mut(&to);
     if shape.height == 1 {
         // [batch, frames, features] is our own order
-        let from = Rows { pointer: staging.pointer(), stride: to.channels, format: to.format, ..to };
+        let from = Rows { pointer: from, stride: to.channels, format: to.format, ..to };
         let variant = from.variant_with(&[to]);
         let launch = cuda.device.variant("convert", variant).arg(from.pointer).arg(from.stride).arg(to.pointer).arg(to.stride);
         let launch = launch.arg(to.rows).arg(to.channels);
@@ -41,7 +46,7 @@ pub(super) fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Resu
     assert_eq!(shape.channels, 1, "a map of features has one channel");
     // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in other roles
     let variant = Variant { format: to.format, wide: false };
-    let launch = cuda.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(shape.width as u32);
+    let launch = cuda.device.variant("to_channels_last", variant).arg(from).arg(to.pointer).arg(shape.width as u32);
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
     assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
     // SAFETY: as above.
