@@ -44,7 +44,7 @@ mod wav;
 pub use augment::{Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, reverberate};
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
-pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FrontEnd, Window};
+pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FrontEnd, Products, Window};
 pub use level::{cut, level};
 pub use resample::resample;
 pub use vad::Vad;

@@ -1,6 +1,6 @@
 //! A network with its parameters and its loss: what a training loop or an embedding extractor holds.
 
-use bregman_tensor::{Backend, Margin, Tensor};
+use bregman_tensor::{Backend, FilterbankTables, Margin, Tensor};
 
 use crate::{
     Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Outcome, Params, ResNet, ResNetConfig,
@@ -18,15 +18,22 @@ pub enum Architecture {
     Mlp(Vec<usize>),
 }
 
-/// A batch of features: `batch × frames × features`, row-major.
+/// A batch of features: `batch × frames × features`, row-major. A model that [computes features itself](Model::set_filterbank) takes
+/// `batch × samples` instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The values.
     pub values: &'a [f32],
     /// Items.
     pub batch: usize,
-    /// Frames of each item.
+    /// Frames, or samples, of each item.
     pub frames: usize,
+}
+
+/// Features computed where the network is.
+struct FrontEnd<B: Backend> {
+    tables: FilterbankTables,
+    filterbank: B::Filterbank,
 }
 
 enum Head<B: Backend> {
@@ -42,6 +49,7 @@ pub struct Model<B: Backend> {
     network: Box<dyn Network<B>>,
     head: Head<B>,
     classes: usize,
+    front_end: Option<FrontEnd<B>>,
     /// One is in use while the other is filled with the next batch.
     inputs: [Tensor<B>; 2],
     current: usize,
@@ -76,7 +84,8 @@ impl<B: Backend> Model<B> {
         let params = builder.finish()?;
         let inputs = [Tensor::empty(&backend)?, Tensor::empty(&backend)?];
         let (architecture, context) = (architecture.clone(), Context::new(backend, params));
-        Ok(Self { architecture, context, network, head, classes, inputs, current: 0, staged: None, recordings: Default::default() })
+        let (front_end, current, staged, recordings) = (None, 0, None, Default::default());
+        Ok(Self { architecture, context, network, head, classes, front_end, inputs, current, staged, recordings })
     }
 
     /// The device.
@@ -102,6 +111,19 @@ impl<B: Backend> Model<B> {
     /// The device and the parameters together, for an optimizer; call [`Model::refresh`] after changing values.
     pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
+    }
+
+    /// Lets the device compute the features: from now on inputs are samples, levelled as the network's features always were.
+    ///
+    /// # Errors
+    /// A filterbank with another number of bins than the network has features, too little memory.
+    pub fn set_filterbank(&mut self, tables: FilterbankTables) -> Result<()> {
+        if tables.bins != self.network.features() {
+            return Err(Error::Config { field: "filterbank bins", value: tables.bins, expected: "as many as the network has features" });
+        }
+        let filterbank = self.context.backend.filterbank(tables.clone())?;
+        self.front_end = Some(FrontEnd { tables, filterbank });
+        Ok(())
     }
 
     /// Brings the device's copies of the weights up to date: to be called after every optimizer step.
@@ -168,11 +190,14 @@ impl<B: Backend> Model<B> {
 
     /// Hands the next batch to the device, beside what it is working on.
     pub fn stage(&mut self, input: Input) -> Result<()> {
-        self.check_input(&input)?;
+        let frames = self.check_input(&input)?;
         let (backend, next) = (&self.context.backend, &mut self.inputs[1 - self.current]);
-        next.resize(backend, self.network.input_shape(input.batch, input.frames))?;
-        backend.write_frames_ahead(input.values, next.view_mut())?;
-        self.staged = Some(Staged { batch: input.batch, frames: input.frames });
+        next.resize(backend, self.network.input_shape(input.batch, frames))?;
+        match &self.front_end {
+            Some(front_end) => backend.write_samples_ahead(&front_end.filterbank, input.values, next.view_mut())?,
+            None => backend.write_frames_ahead(input.values, next.view_mut())?,
+        }
+        self.staged = Some(Staged { batch: input.batch, frames });
         Ok(())
     }
 
@@ -268,31 +293,38 @@ impl<B: Backend> Model<B> {
     }
 
     fn run(&mut self, input: Input, training: bool) -> Result<()> {
-        self.check_input(&input)?;
+        let frames = self.check_input(&input)?;
         let context = &mut self.context;
         let tensor = &mut self.inputs[self.current];
-        tensor.resize(&context.backend, self.network.input_shape(input.batch, input.frames))?;
-        context.backend.write_frames(input.values, tensor.view_mut())?;
+        tensor.resize(&context.backend, self.network.input_shape(input.batch, frames))?;
+        match &self.front_end {
+            Some(front_end) => context.backend.write_samples(&front_end.filterbank, input.values, tensor.view_mut())?,
+            None => context.backend.write_frames(input.values, tensor.view_mut())?,
+        }
         context.checked(tensor.view(), "the feature extraction")?;
         context.begin(training);
         self.network.forward(context, tensor)
     }
 
-    fn check_input(&self, input: &Input) -> Result<()> {
+    /// The frames of each item.
+    fn check_input(&self, input: &Input) -> Result<usize> {
         let fail = |problem: String| Err(Error::Input { tensor: "features", problem });
-        let (features, frames) = (self.network.features(), self.network.frames());
-        if input.batch == 0 {
+        let (taken, Input { values, batch, frames: length }) = (self.network.frames(), input);
+        if *batch == 0 {
             return fail("the batch is empty".to_owned());
         }
-        if !frames.contains(&input.frames) {
-            return fail(format!("{} frames, this network takes {} to {}", input.frames, frames.start(), frames.end()));
+        let (frames, features, what) = match &self.front_end {
+            Some(front_end) => (front_end.tables.frames(*length), 1, "samples"),
+            None => (*length, self.network.features(), "frames"),
+        };
+        if !taken.contains(&frames) {
+            return fail(format!("{frames} frames, this network takes {} to {}", taken.start(), taken.end()));
         }
-        let expected = input.batch * input.frames * features;
-        if input.values.len() != expected {
-            let Input { values, batch, frames } = input;
-            return fail(format!("{} values, expected {batch} items × {frames} frames × {features} features = {expected}", values.len()));
+        let expected = batch * length * features;
+        if values.len() != expected {
+            return fail(format!("{} values, expected {batch} items × {length} {what} × {features} features = {expected}", values.len()));
         }
-        Ok(())
+        Ok(frames)
     }
 
     fn check_labels(&self, batch: usize, labels: &[usize]) -> Result<()> {

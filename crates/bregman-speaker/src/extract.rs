@@ -48,7 +48,8 @@ impl Extractor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CutConfig, CutSource, Cuts, MemoryCorpus, SynthConfig, SynthCorpus};
+    use crate::{CutConfig, CutSource, Cuts, MemoryCorpus, SynthConfig, SynthCorpus, Waveforms};
+    use bregman_audio::{AugmentConfig, MaskConfig};
     use std::sync::Arc;
 
     fn corpus(seconds: f64) -> MemoryCorpus {
@@ -65,6 +66,25 @@ mod tests {
         let mut trained = vec![0.0; cuts.shape().iter().product()];
         cuts.reader().read(1, 7, &mut trained).unwrap();
         assert_eq!(extractor.utterance(&*source, 1, f64::INFINITY).unwrap().data, trained);
+    }
+
+    #[test]
+    fn waveforms_are_what_the_features_of_a_cut_are_computed_from() {
+        let source = Arc::new(corpus(3.0));
+        let cuts =
+            |augment| Cuts::new(source.clone(), &source.manifest().speakers(), CutConfig { augment, ..CutConfig::default() }).unwrap();
+        let plain = cuts(AugmentConfig::default());
+        let mut features = vec![0.0; plain.shape().iter().product()];
+        let label = plain.reader().read(1, 7, &mut features).unwrap();
+        let waveforms = Waveforms::new(cuts(AugmentConfig::default())).unwrap();
+        let mut samples = vec![0.0; waveforms.shape().iter().product()];
+        assert_eq!(waveforms.reader().read(1, 7, &mut samples).unwrap(), label);
+        assert_eq!((waveforms.labels(), waveforms.classes(), waveforms.name(1)), (plain.labels(), plain.classes(), plain.name(1)));
+        let mut computed = Fbank::new(FbankConfig::speechbrain()).unwrap().compute(&samples);
+        computed.subtract_mean();
+        assert_eq!(computed.data, features);
+        let masked = AugmentConfig { mask: Some(MaskConfig::default()), ..AugmentConfig::default() };
+        assert!(matches!(Waveforms::new(cuts(masked)), Err(Error::Setting { field: "augment.mask", .. })));
     }
 
     #[test]

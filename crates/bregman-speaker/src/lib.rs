@@ -51,7 +51,9 @@ pub use corpus::{Corpus, Part};
 pub use error::{Error, Result};
 pub use extract::Extractor;
 pub use hash::content_hash;
-pub use loader::{Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped};
+pub use loader::{
+    Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped, Waveforms,
+};
 pub use manifest::{Manifest, Speakers, Utterance};
 pub use names::{AUDIO_EXTENSIONS, NameIndex};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};

@@ -4,7 +4,7 @@
 //! method *overwrites* its output unless it says "adds". A backend may run asynchronously: only [`Backend::download`], [`Backend::read`],
 //! [`Backend::clip`] and [`Backend::all_finite`] wait.
 
-use crate::{Block, Conv, Result, Shape, View, ViewMut};
+use crate::{Block, Conv, FilterbankTables, Result, Shape, View, ViewMut};
 
 /// What a buffer is for, so that a backend can choose its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     type Copies: Default + Send + Sync;
     /// What [`Backend::replay`] remembers of a piece of work.
     type Recording: Default + Send + Sync;
+    /// A filterbank, as the device computes it.
+    type Filterbank: Send + Sync;
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
@@ -150,6 +152,14 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// As [`Backend::write_frames`], but beside the work handed over so far, which must not use `to`; work handed over later waits for it.
     fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
         self.write_frames(from, to)
+    }
+    /// Prepares features from samples.
+    fn filterbank(&self, tables: FilterbankTables) -> Result<Self::Filterbank>;
+    /// As [`Backend::write_frames`] with the features of utterances of equal length: samples in `[batch, samples]` order.
+    fn write_samples(&self, filterbank: &Self::Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()>;
+    /// [`Backend::write_samples`] as [`Backend::write_frames_ahead`].
+    fn write_samples_ahead(&self, filterbank: &Self::Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        self.write_samples(filterbank, from, to)
     }
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;

@@ -8,11 +8,13 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod filterbank;
 mod shape;
 mod tensor;
 
 pub use backend::{Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants};
 pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, dot_products, kernels};
 pub use error::{Error, Result};
+pub use filterbank::FilterbankTables;
 pub use shape::{Block, Conv, Shape};
 pub use tensor::{Tensor, View, ViewMut};

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bregman_speaker::{
-    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset, open_corpus,
+    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset, Waveforms, open_corpus,
 };
 
-use crate::config::{DataConfig, Experiment, Validation};
+use crate::config::{DataConfig, Experiment, FeaturesBy, Validation};
 use crate::{Error, Result};
 
 /// Training and validation batches.
@@ -73,6 +73,9 @@ fn open_cuts(
     progress: &dyn Progress,
 ) -> Result<Arc<dyn CutSource>> {
     let cuts = Cuts::new(source, speakers, settings)?;
+    if config.features_by == FeaturesBy::Device {
+        return Ok(Arc::new(Waveforms::new(cuts)?));
+    }
     let Some(folder) = &config.cache else { return Ok(Arc::new(cuts)) };
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let name = format!("{:016x}", cuts.fingerprint());

@@ -11,6 +11,7 @@ use bregman_speaker::{AudioSource, Batch, Position, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
 use crate::checkpoint::{self, CONFIG, State, Sums};
+use crate::config::FeaturesBy;
 use crate::data::Data;
 use crate::log::{EpochRecord, LayerRecord, Log, StepRecord};
 use crate::method::{self, Method, MethodStep};
@@ -401,6 +402,9 @@ fn build<B: Device>(open: impl Open<B>, experiment: &Experiment, data: &Data) ->
     let architecture = experiment.model.architecture(experiment.data.features.bins);
     let device = open(experiment.train.precision)?;
     let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;
+    if experiment.data.features_by == FeaturesBy::Device {
+        model.set_filterbank(experiment.data.features.tables()?)?;
+    }
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
     let method = method::build(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
     Ok((model, method))

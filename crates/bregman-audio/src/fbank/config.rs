@@ -105,6 +105,16 @@ impl FbankConfig {
         }
     }
 
+    /// The window's value at sample `i`.
+    pub(crate) fn window_at(&self, i: usize) -> f64 {
+        let cosine = |period: usize| (std::f64::consts::TAU * i as f64 / period as f64).cos();
+        match self.front_end {
+            FrontEnd::SpeechBrain { .. } => 0.54 - 0.46 * cosine(self.window()),
+            FrontEnd::Kaldi { window: Window::Hamming, .. } => 0.54 - 0.46 * cosine(self.window() - 1),
+            FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(self.window() - 1)).powf(0.85),
+        }
+    }
+
     /// Upper edge of the last bin.
     pub(crate) fn high(&self) -> f32 {
         self.high_hz.unwrap_or(self.rate as f32 / 2.0)

@@ -8,13 +8,13 @@ use pulp::{Simd, WithSimd};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::config::{FbankConfig, FrontEnd, Window};
+use super::config::{FbankConfig, FrontEnd};
 use super::{fft, log, mel};
 
 /// Lanes of the widest registers in use.
 const MAX_LANES: usize = 16;
 /// Kaldi works on 16-bit integers; the window carries this factor.
-const KALDI_SCALE: f32 = 32768.0;
+pub(super) const KALDI_SCALE: f32 = 32768.0;
 
 /// What does not change from utterance to utterance.
 pub(crate) struct Tables {
@@ -65,19 +65,13 @@ impl Aligned {
 impl Tables {
     pub(crate) fn new(config: &FbankConfig) -> Self {
         let (n, n_fft, hop) = (config.window(), config.n_fft(), config.hop());
-        let cosine = |i: usize, period: usize| (std::f64::consts::TAU * i as f64 / period as f64).cos();
-        let shape = |i: usize| match config.front_end {
-            FrontEnd::SpeechBrain { .. } => 0.54 - 0.46 * cosine(i, n),
-            FrontEnd::Kaldi { window: Window::Hamming, .. } => 0.54 - 0.46 * cosine(i, n - 1),
-            FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(i, n - 1)).powf(0.85),
-        };
         let fft = fft::Plan::new(n_fft);
         let columns = (MAX_LANES + n.div_ceil(hop)).next_multiple_of(MAX_LANES);
         let filters = mel::filters(config);
         let taps = filters.iter().flat_map(|filter| (filter.start..).zip(&filter.weights)).map(|(k, &weight)| (fft.place(k), weight));
         let taps = taps.collect();
         let common = Self {
-            window: (0..n).map(|i| shape(i) as f32).collect(),
+            window: (0..n).map(|i| config.window_at(i) as f32).collect(),
             hop,
             offset: 0,
             origin: 0,
@@ -106,6 +100,16 @@ impl Tables {
                 ..common
             },
         }
+    }
+
+    /// The mel filters.
+    pub(super) fn filters(&self) -> &[mel::Filter] {
+        &self.filters
+    }
+
+    /// Smallest energy before the logarithm, and the logarithm's factor.
+    pub(super) fn logarithm(&self) -> (f32, f32) {
+        (self.smallest, self.factor)
     }
 
     pub(crate) fn scratch(&self) -> Scratch {

@@ -6,12 +6,14 @@ mod fft;
 mod kernel;
 mod log;
 mod mel;
+mod products;
 mod stream;
 
 use pulp::Arch;
 
 pub use config::{FbankConfig, FrontEnd, Window};
 pub use features::Features;
+pub use products::Products;
 pub use stream::FbankStream;
 
 use crate::Result;

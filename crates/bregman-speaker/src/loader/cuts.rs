@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use bregman_audio::Augment;
+use bregman_audio::{Augment, level};
 
 use super::plan::{CutConfig, Plan};
 use crate::extract::Extractor;
@@ -78,6 +78,13 @@ impl Cuts {
     }
 }
 
+impl Cuts {
+    fn new_reader(&self) -> Reader<'_> {
+        let extractor = Extractor::new(&self.config.features).expect("checked when the cuts were planned");
+        Reader { cuts: self, extractor, samples: Vec::new() }
+    }
+}
+
 impl CutSource for Cuts {
     fn labels(&self) -> &[u32] {
         &self.plan.labels
@@ -99,8 +106,7 @@ impl CutSource for Cuts {
     }
 
     fn reader(&self) -> Box<dyn CutReader + '_> {
-        let extractor = Extractor::new(&self.config.features).expect("checked when the cuts were planned");
-        Box::new(Reader { cuts: self, extractor, samples: Vec::new() })
+        Box::new(self.new_reader())
     }
 }
 
@@ -110,8 +116,9 @@ struct Reader<'a> {
     samples: Vec<f32>,
 }
 
-impl CutReader for Reader<'_> {
-    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
+impl Reader<'_> {
+    /// Fills `samples` with those of a cut, augmented, and returns its label.
+    fn samples(&mut self, cut: usize, seed: u64) -> Result<u32> {
         let Cuts { source, plan, speakers, augment, config, .. } = self.cuts;
         let variant = augment.pick_variant(seed);
         let needed = augment.source_length(config.samples(), variant);
@@ -123,10 +130,67 @@ impl CutReader for Reader<'_> {
         repeat_to(&mut self.samples, needed).ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
         augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
         self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
-        let features = self.extractor.extract(&mut self.samples, seed);
-        augment.features(features, seed);
-        out.copy_from_slice(&features.data);
         Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
+    }
+}
+
+impl CutReader for Reader<'_> {
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
+        let label = self.samples(cut, seed)?;
+        let features = self.extractor.extract(&mut self.samples, seed);
+        self.cuts.augment.features(features, seed);
+        out.copy_from_slice(&features.data);
+        Ok(label)
+    }
+}
+
+/// The same cuts as levelled samples, for a device that computes the features itself. Their shape is `[samples, 1]`.
+pub struct Waveforms(Cuts);
+
+impl Waveforms {
+    /// Refuses cuts whose augmentation works on features.
+    ///
+    /// # Errors
+    /// Masks.
+    pub fn new(cuts: Cuts) -> Result<Self> {
+        if cuts.config.augment.mask.is_some() {
+            let expected = "none where the device computes the features: masks are laid over those that the loader computes";
+            return Err(Error::Setting { field: "augment.mask", value: "set".to_owned(), expected });
+        }
+        Ok(Self(cuts))
+    }
+}
+
+impl CutSource for Waveforms {
+    fn labels(&self) -> &[u32] {
+        self.0.labels()
+    }
+
+    fn classes(&self) -> usize {
+        self.0.classes()
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        [self.0.config.samples(), 1]
+    }
+
+    fn name(&self, cut: usize) -> String {
+        self.0.name(cut)
+    }
+
+    fn reader(&self) -> Box<dyn CutReader + '_> {
+        Box::new(WaveformReader(self.0.new_reader()))
+    }
+}
+
+struct WaveformReader<'a>(Reader<'a>);
+
+impl CutReader for WaveformReader<'_> {
+    fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
+        let label = self.0.samples(cut, seed)?;
+        level(&mut self.0.samples);
+        out.copy_from_slice(&self.0.samples);
+        Ok(label)
     }
 }
 

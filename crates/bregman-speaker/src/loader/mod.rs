@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 pub use cache::FeatureCache;
-pub use cuts::{CutReader, CutSource, Cuts};
+pub use cuts::{CutReader, CutSource, Cuts, Waveforms};
 pub use order::Order;
 pub use plan::CutConfig;
 pub use workers::Batches;
@@ -74,7 +74,7 @@ pub struct Position {
 /// One batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// [cuts, frames, bins], row-major.
+    /// [cuts, frames, bins], row-major; of [`Waveforms`] [cuts, samples, 1].
     pub features: Vec<f32>,
     /// Class of each cut.
     pub labels: Vec<u32>,

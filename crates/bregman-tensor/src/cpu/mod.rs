@@ -5,6 +5,7 @@
 
 mod buffer;
 mod conv;
+mod filterbank;
 pub mod kernels;
 mod loss;
 mod math;
@@ -24,7 +25,8 @@ use std::sync::Mutex;
 use kernels::bf16::Packed;
 
 use crate::{
-    Activation, Backend, Block, Conv, Error, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut, Weight,
+    Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View,
+    ViewMut, Weight,
 };
 
 /// This machine's processor; work is spread over the current `rayon` pool.
@@ -77,6 +79,7 @@ impl Backend for Cpu {
     type Buffer = Buffer;
     type Copies = Copies;
     type Recording = ();
+    type Filterbank = FilterbankTables;
 
     fn alloc(&self, len: usize, _: Storage) -> Result<Buffer> {
         Ok(Buffer::zeros(len))
@@ -108,6 +111,16 @@ impl Backend for Cpu {
         check_length("write", to.shape.len(), from.len())?;
         pointwise::transpose_items(from, to.shape, to.slice());
         Ok(())
+    }
+
+    fn filterbank(&self, tables: FilterbankTables) -> Result<FilterbankTables> {
+        Ok(tables)
+    }
+
+    fn write_samples(&self, tables: &FilterbankTables, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        let (batch, frames) = (to.shape.batch, to.shape.width);
+        check_length("features of samples", batch * tables.frames(from.len() / batch) * tables.bins, to.shape.len())?;
+        self.write_frames(&filterbank::features(tables, from, batch, frames), to)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {

@@ -1,13 +1,17 @@
 //! The [`Backend`] of a GPU: which file does what.
 
 use super::transfer::When;
-use super::{Buffer, Copies, Cuda, Recording, conv, graph, loss, multi, norm, pointwise, pooling, transfer};
-use crate::{Activation, Backend, Block, Conv, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
+use super::{Buffer, Copies, Cuda, Filterbank, Recording, conv, filterbank, graph, loss, multi, norm, pointwise, pooling, transfer};
+use crate::{
+    Activation, Backend, Block, Conv, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut,
+    Weight,
+};
 
 impl Backend for Cuda {
     type Buffer = Buffer;
     type Copies = Copies;
     type Recording = Recording;
+    type Filterbank = Filterbank;
 
     fn alloc(&self, len: usize, storage: Storage) -> Result<Buffer> {
         Buffer::zeros(&self.device, len * self.bytes_per_value(storage))
@@ -46,6 +50,18 @@ impl Backend for Cuda {
 
     fn recorded(&self, recording: &mut Recording, done: bool) -> Result<bool> {
         graph::recorded(self, recording, done)
+    }
+
+    fn filterbank(&self, tables: FilterbankTables) -> Result<Filterbank> {
+        Filterbank::new(self, tables)
+    }
+
+    fn write_samples(&self, filterbank: &Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        filterbank::write_samples(self, filterbank, from, to, When::InTurn)
+    }
+
+    fn write_samples_ahead(&self, filterbank: &Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        filterbank::write_samples(self, filterbank, from, to, When::Beside)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {

@@ -24,6 +24,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/narrow.cu"),
     include_str!("kernels/stem.cu"),
     include_str!("kernels/loss.cu"),
+    include_str!("kernels/features.cu"),
     include_str!("kernels/multi.cu"),
     include_str!("kernels/duals.cu"),
 );

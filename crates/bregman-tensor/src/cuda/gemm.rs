@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::cublaslt::{result, sys};
+use cudarc::driver::sys::CUstream;
 
 use super::Format;
 use super::device::Device;
@@ -91,6 +92,15 @@ impl Gemm {
     /// # Safety
     /// The matrices must lie inside of live buffers of the stated formats.
     pub(super) unsafe fn run(&self, device: &Device, product: &Product) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_on(device, device.stream(), product) }
+    }
+
+    /// The same on another stream than the usual one. One stream only per `Gemm`: products share its workspace.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`].
+    pub(super) unsafe fn run_on(&self, device: &Device, stream: CUstream, product: &Product) -> Result<()> {
         device.bind()?;
         let aligned = |pointer: u64| 1u32 << pointer.trailing_zeros().min(8);
         let key = Key {
@@ -132,7 +142,7 @@ impl Gemm {
                 &raw const plan.algorithm,
                 self.workspace.pointer() as *mut _,
                 WORKSPACE,
-                device.stream().cast(),
+                stream.cast(),
             )
         }
         .map_err(blas)

@@ -12,6 +12,7 @@
 //! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
+//! | `filterbank` | features from samples |
 //! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //! | `graph` | a whole step recorded and repeated |
@@ -25,6 +26,7 @@ mod conv;
 mod cudnn;
 mod device;
 mod duals;
+mod filterbank;
 mod gemm;
 mod graph;
 mod loss;
@@ -39,6 +41,7 @@ mod transfer;
 mod update;
 
 pub use duals::{Correction, Digit, Duals};
+pub use filterbank::Filterbank;
 pub use graph::Recording;
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};

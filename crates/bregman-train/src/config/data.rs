@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{AugmentConfig, FbankConfig, Window};
+use bregman_audio::{AugmentConfig, FbankConfig, Products, Window};
 use bregman_speaker::{CutConfig, Order};
+use bregman_tensor::FilterbankTables;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::error::require;
+use crate::{Error, Result};
 
 /// The corpus.
 ///
@@ -19,6 +20,7 @@ use crate::error::require;
 /// | `seconds` | 3 | length of a cut |
 /// | `join_seconds` | 0 (off) | clips of one speaker and genre are joined to more than this |
 /// | `features` | SpeechBrain, 80 bins | the filterbank |
+/// | `features_by` | loader | who computes them: the `loader`'s threads, or the `device` that trains, where they cannot keep up with a GPU; not with masks, nor with a cache |
 /// | `augment` | nothing | noise, rooms, speeds, masks |
 /// | `order` | shuffled | or `balanced` over speakers |
 /// | `cache` | none | folder for features computed once (48 kB per cut); not with augmentation |
@@ -43,6 +45,9 @@ pub struct DataConfig {
     /// The filterbank.
     #[serde(default)]
     pub features: FeatureConfig,
+    /// Who computes the features.
+    #[serde(default)]
+    pub features_by: FeaturesBy,
     /// Augmentation of training audio.
     #[serde(default)]
     pub augment: AugmentConfig,
@@ -113,6 +118,17 @@ pub enum FrontEndKind {
     Kaldi,
 }
 
+/// Who computes the features of training and validation; the same ones but for rounding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeaturesBy {
+    /// The loader's threads.
+    #[default]
+    Loader,
+    /// The device that trains, from samples. Made for GPUs; a CPU is slower this way.
+    Device,
+}
+
 impl FeatureConfig {
     /// The settings of the filterbank.
     pub fn fbank(&self) -> FbankConfig {
@@ -121,6 +137,21 @@ impl FeatureConfig {
             FrontEndKind::Kaldi => FbankConfig::kaldi(Window::Hamming),
         };
         FbankConfig { bins: self.bins, ..base }
+    }
+
+    /// Its numbers for a device that computes features itself.
+    ///
+    /// # Errors
+    /// More bins than the transform has.
+    pub fn tables(&self) -> Result<FilterbankTables> {
+        let refused = |error: bregman_audio::Error| Error::Setting {
+            field: "data.features",
+            value: error.to_string(),
+            expected: "settings of a filterbank".to_owned(),
+        };
+        let products = self.fbank().products().map_err(refused)?;
+        let Products { window, hop, origin, centred, relative, frequencies, spectrum, bins, mel, smallest, factor, top_db } = products;
+        Ok(FilterbankTables { window, hop, origin, centred, relative, frequencies, spectrum, bins, mel, smallest, factor, top_db })
     }
 }
 
@@ -148,6 +179,11 @@ impl DataConfig {
     pub(super) fn check(&self) -> Result<()> {
         if let Validation::Share(share) = self.validation {
             require((0.0..1.0).contains(&share), "data.validation", share, "a share in [0, 1), or a manifest")?;
+        }
+        if self.features_by == FeaturesBy::Device {
+            let loaders = "nothing where data.features_by = \"device\": the loader has no features then; leave one of them out";
+            require(self.cache.is_none(), "data.cache", self.cache.as_deref().unwrap_or(Path::new("")).display(), loaders)?;
+            require(self.augment.mask.is_none(), "data.augment.mask", "set", loaders)?;
         }
         Ok(())
     }

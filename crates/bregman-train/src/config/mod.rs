@@ -23,7 +23,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use data::{DataConfig, FeatureConfig, FrontEndKind, Validation};
+pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
 pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
