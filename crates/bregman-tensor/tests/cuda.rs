@@ -114,8 +114,16 @@ impl<B: Backend> Bench<'_, B> {
         let name = |what: &str| format!("{what}, relu {relu:?}, residual {with_residual}, {shape:?}");
         let (backend, c) = (self.backend, shape.channels);
         let x = self.tensor(shape);
-        let residual = with_residual.then(|| self.tensor(shape));
-        let (scale, shift) = (self.exact(c), self.exact(c));
+        // far from 0, so that rounding does not decide what the last ReLU lets pass
+        let residual = with_residual.then(|| {
+            let values: Vec<f32> = self.random.values(shape.len()).into_iter().map(|value| value + 6.0 * value.signum()).collect();
+            self.filled(shape, &values)
+        });
+        let (scale, mut shift) = (self.exact(c), self.exact(c));
+        if relu == Relu::After && !with_residual {
+            let far: Vec<f32> = (0..c).map(|channel| if channel % 3 == 1 { -6.0 } else { 6.0 }).collect();
+            backend.upload(&far, &mut shift).unwrap();
+        }
         let [mut mean, mut inverse_std, mut running_mean] = std::array::from_fn(|_| self.exact(c));
         let mut running_variance = backend.alloc(c, Storage::Exact).unwrap();
         backend.upload(&vec![0.7; c], &mut running_variance).unwrap();

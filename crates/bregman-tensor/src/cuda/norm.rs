@@ -76,21 +76,31 @@ pub(super) fn backward(
     let mut scratch = cuda.scratch();
     let sums = scratch.sums.at_least(&cuda.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
     let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
-    // without a residual the kernels see in x whether the last ReLU let it pass, and need not read y
-    let y_pointer = if dresidual.is_some() { y.pointer } else { 0 };
     let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-    let launch = cuda.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
-    let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
-    // SAFETY: all views are alike; a part has four values per channel.
-    unsafe { launch.run([columns, parts], block, shared)? };
+    // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that ReLU in x
+    let (behind, last) = match dresidual {
+        Some(r) => {
+            let launch = cuda.device.variant("norm_backward_residual", variant).arg(x.pointer).arg(x.stride).arg(y.pointer).arg(y.stride);
+            let launch = launch.arg(d.pointer).arg(d.stride).arg(r.pointer).arg(r.stride).arg(affine).arg(x.rows).arg(x.channels);
+            // SAFETY: all views are alike; a part has four values per channel.
+            unsafe { launch.arg(sums).run([columns, parts], block, shared)? };
+            (r, Relu::Absent)
+        }
+        None => {
+            let launch = cuda.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(d.pointer).arg(d.stride);
+            let launch = launch.arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
+            // SAFETY: as above.
+            unsafe { launch.run([columns, parts], block, shared)? };
+            (d, norm.relu)
+        }
+    };
     let launch = cuda.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
     let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
     let launch = launch.arg(gradients.shift.pointer()).arg(gradients.bias.map_or(0, |bias| bias.pointer())).arg(coefficients);
     // SAFETY: every array has a value per channel, coefficients three.
     unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-    let launch = cuda.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(y_pointer).arg(y.stride);
-    let launch = launch.arg(d.pointer).arg(d.stride).arg(dresidual.map_or(0, |r| r.pointer)).arg(dresidual.map_or(0, |r| r.stride));
-    let launch = launch.arg(affine).arg(coefficients).arg(order(norm.relu)).arg(x.rows).arg(x.channels);
+    let launch = cuda.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(behind.pointer).arg(behind.stride);
+    let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(coefficients).arg(order(last)).arg(x.rows).arg(x.channels);
     // SAFETY: as above.
     unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
 }

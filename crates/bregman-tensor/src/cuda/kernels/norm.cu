@@ -136,86 +136,76 @@ struct Affine {
     const float *gamma, *beta, *mean, *inverse_std;
 };
 
-// A row of x, dy and, where the last ReLU's result cannot be computed again because a residual went in, y.
-template <typename T, int V> struct Gradient {
-    typename Lanes<T, V>::Raw x, d, y;
-};
-
-template <typename T, int V> struct GradientRows {
-    const T *x, *y, *d;
-    u32 sx, sy, sd;
-    DEVICE Gradient<T, V> operator()(u64 row) const {
-        Gradient<T, V> raw;
-        raw.x = fetch<T, V>(x + row * sx);
-        raw.d = fetch<T, V>(d + row * sd);
-        if (y) raw.y = fetch<T, V>(y + row * sy);
-        return raw;
-    }
-};
-
 // g = dy where the last ReLU let y pass. Without a residual, y is not read but computed again, as it was.
 template <typename T, int V, int ORDER> struct LastRelu {
     float scale[V], shift[V];
-    bool stored;
-    DEVICE LastRelu(Affine n, u32 c, const T *y) : stored(y) {
-        if (ORDER == AFTER && !stored)
-            LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
+    DEVICE LastRelu(Affine n, u32 c) {
+        if (ORDER == AFTER) LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
     }
-    DEVICE void mask(const Gradient<T, V> &raw, const float (&x)[V], float (&g)[V]) const {
-        if (ORDER != AFTER) return;
-        if (stored) {
-            float out[V];
-            Lanes<T, V>::widen_all(raw.y, out);
-            LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
-        } else {
-            LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
-        }
+    DEVICE void mask(const float (&x)[V], float (&g)[V]) const {
+        if (ORDER == AFTER) LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
     }
 };
 
-// parts[chunk][4][channels]: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the first ReLU let pass, from
-// which Σdx follows.
-template <typename T, int V, int ORDER>
-DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, u64 rows, u32 channels,
-                                  float *parts) {
-    extern __shared__ float shared[];
-    u32 c = COLUMN;
-    bool inside = c < channels;
+// A row of x and dy.
+template <typename T, int V> struct Gradients {
+    const T *x, *d;
+    u32 sx, sd;
+    DEVICE Two<typename Lanes<T, V>::Raw> operator()(u64 row) const { return {fetch<T, V>(x + row * sx), fetch<T, V>(d + row * sd)}; }
+};
+
+// A norm's sums on their way: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the first ReLU let pass,
+// from which Σdx follows.
+template <int V> struct BackwardSums {
     float sum[V] = {}, along[V] = {}, passed[V] = {}, count[V] = {};
-    if (inside) {
+    DEVICE void add(const float (&u)[V], const float (&g)[V], const float (&mu)[V]) {
+        LANES {
+            sum[i] += g[i];
+            along[i] += g[i] * (u[i] - mu[i]);
+        }
+    }
+    DEVICE void add_passed(const float (&x)[V], const float (&g)[V]) {
+        LANES {
+            passed[i] += x[i] > 0.f ? g[i] : 0.f;
+            count[i] += x[i] > 0.f ? 1.f : 0.f;
+        }
+    }
+    // parts[chunk][4][channels]
+    DEVICE void store(float *parts, u32 channels, u32 c, bool with_passed) {
+        extern __shared__ float shared[];
+        sum_rows_of_block<V>(sum, shared);
+        sum_rows_of_block<V>(along, shared);
+        if (with_passed) {
+            sum_rows_of_block<V>(passed, shared);
+            sum_rows_of_block<V>(count, shared);
+        }
+        if (c >= channels || threadIdx.y) return;
+        float *part = parts + 4ull * blockIdx.y * channels + c;
+        LANES part[i] = sum[i], part[channels + i] = along[i], part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
+    }
+};
+
+template <typename T, int V, int ORDER>
+DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels, float *parts) {
+    u32 c = COLUMN;
+    BackwardSums<V> sums;
+    if (c < channels) {
         float mu[V];
         load<float, V>(norm.mean + c, mu);
-        LastRelu<T, V, ORDER> last(norm, c, y);
-        each_row<2>(rows, GradientRows<T, V>{x + c, y ? y + c : y, d + c, sx, sy, sd}, [&](u64, Gradient<T, V> raw) {
+        LastRelu<T, V, ORDER> last(norm, c);
+        each_row<2>(rows, Gradients<T, V>{x + c, d + c, sx, sd}, [&](u64, Two<typename Lanes<T, V>::Raw> raw) {
             float u[V], g[V];
             Lanes<T, V>::widen_all(raw.x, u);
-            Lanes<T, V>::widen_all(raw.d, g);
-            last.mask(raw, u, g);
+            Lanes<T, V>::widen_all(raw.y, g);
+            last.mask(u, g);
             if (ORDER == BEFORE) {
-                LANES {
-                    bool passes = u[i] > 0.f;
-                    u[i] = relu(u[i]);
-                    passed[i] += passes ? g[i] : 0.f;
-                    count[i] += passes ? 1.f : 0.f;
-                }
+                sums.add_passed(u, g);
+                LANES u[i] = relu(u[i]);
             }
-            LANES {
-                sum[i] += g[i];
-                along[i] += g[i] * (u[i] - mu[i]);
-            }
+            sums.add(u, g, mu);
         });
     }
-    sum_rows_of_block<V>(sum, shared);
-    sum_rows_of_block<V>(along, shared);
-    if (ORDER == BEFORE) {
-        sum_rows_of_block<V>(passed, shared);
-        sum_rows_of_block<V>(count, shared);
-    }
-    if (inside && threadIdx.y == 0) {
-        float *part = parts + 4ull * blockIdx.y * channels + c;
-        LANES part[i] = sum[i], part[channels + i] = along[i];
-        LANES part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
-    }
+    sums.store(parts, channels, c, ORDER == BEFORE);
 }
 
 // Each order on its own needs fewer registers than all at once, and more threads fit.
@@ -223,13 +213,45 @@ DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *y, u32 sy, const 
     order == BEFORE ? name<T, V, BEFORE>(__VA_ARGS__) : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__) : name<T, V, ABSENT>(__VA_ARGS__)
 
 template <typename T, int V>
-DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows,
-                                    u32 channels, float *parts) {
-    IN_ORDER(norm_backward_sums_in, x, sx, y, sy, d, sd, norm, rows, channels, parts);
+DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts) {
+    IN_ORDER(norm_backward_sums_in, x, sx, d, sd, norm, rows, channels, parts);
 }
 EXPORT_THREE(norm_backward_sums,
-       (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
-       (x, sx, y, sy, d, sd, norm, order, rows, channels, parts))
+             (const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
+             (x, sx, d, sd, norm, order, rows, channels, parts))
+
+// With a residual: y says what the last ReLU let pass, and what passed is the residual's gradient, from which the rest follows without y.
+template <typename T, int V>
+DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
+                                        u64 rows, u32 channels, float *parts) {
+    typedef typename Lanes<T, V>::Raw Raw;
+    struct Three {
+        Raw x, y, d;
+    };
+    u32 c = COLUMN;
+    BackwardSums<V> sums;
+    if (c < channels) {
+        float mu[V];
+        load<float, V>(norm.mean + c, mu);
+        each_row<2>(
+            rows,
+            [=](u64 row) { return Three{fetch<T, V>(x + row * sx + c), fetch<T, V>(y + row * sy + c), fetch<T, V>(d + row * sd + c)}; },
+            [&](u64 row, Three raw) {
+                float u[V], out[V], g[V];
+                Lanes<T, V>::widen_all(raw.x, u);
+                Lanes<T, V>::widen_all(raw.y, out);
+                Lanes<T, V>::widen_all(raw.d, g);
+                LANES g[i] = out[i] > 0.f ? g[i] : 0.f;
+                Lanes<T, V>::store(dresidual + row * sr + c, g);
+                sums.add(u, g, mu);
+            });
+    }
+    sums.store(parts, channels, c, false);
+}
+EXPORT_THREE(norm_backward_residual,
+             (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm, u64 rows, u32 channels,
+              float *parts),
+             (x, sx, y, sy, d, sd, dresidual, sr, norm, rows, channels, parts))
 
 // dγ, dβ, Σdx where it is asked for, and dx = a·g + b·u + c as coefficients[3][channels].
 extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels, const float *gamma,
@@ -252,38 +274,36 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
     if (dsum) dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count) : 0.f;
 }
 
-// d: dy in, dx out; the residual's share on the way.
+// dx from dy, which may be the same memory.
 template <typename T, int V, int ORDER>
-DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
-                                   const float *coefficients, u64 rows, u32 channels) {
+DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients,
+                                   u64 rows, u32 channels) {
     u32 col = COLUMN;
     if (col >= channels) return;
     float a[V], b[V], c[V];
     LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i], c[i] = coefficients[2 * channels + col + i];
-    LastRelu<T, V, ORDER> last(norm, col, y);
-    each_row(rows, GradientRows<T, V>{x + col, y ? y + col : y, d + col, sx, sy, sd}, [&](u64 row, Gradient<T, V> raw) {
+    LastRelu<T, V, ORDER> last(norm, col);
+    each_row(rows, Gradients<T, V>{x + col, dy + col, sx, sy}, [&](u64 row, Two<typename Lanes<T, V>::Raw> raw) {
         float u[V], g[V];
         Lanes<T, V>::widen_all(raw.x, u);
-        Lanes<T, V>::widen_all(raw.d, g);
-        last.mask(raw, u, g);
-        if (dresidual) Lanes<T, V>::store(dresidual + row * sr + col, g);
+        Lanes<T, V>::widen_all(raw.y, g);
+        last.mask(u, g);
         LANES {
-            float dx = a[i] * g[i] + b[i] * u[i] + c[i];
-            g[i] = ORDER == BEFORE && !(u[i] > 0.f) ? 0.f : dx;
+            float moved = a[i] * g[i] + b[i] * u[i] + c[i];
+            g[i] = ORDER == BEFORE && !(u[i] > 0.f) ? 0.f : moved;
         }
-        Lanes<T, V>::store(d + row * sd + col, g);
+        Lanes<T, V>::store(dx + row * sd + col, g);
     });
 }
 
 template <typename T, int V>
-DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
-                                     const float *coefficients, int order, u64 rows, u32 channels) {
-    IN_ORDER(norm_backward_apply_in, x, sx, y, sy, d, sd, dresidual, sr, norm, coefficients, rows, channels);
+DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients,
+                                     int order, u64 rows, u32 channels) {
+    IN_ORDER(norm_backward_apply_in, x, sx, dy, sy, dx, sd, norm, coefficients, rows, channels);
 }
 EXPORT(norm_backward_apply,
-       (const T *x, u32 sx, const T *y, u32 sy, T *d, u32 sd, T *dresidual, u32 sr, Affine norm, const float *coefficients, int order,
-        u64 rows, u32 channels),
-       (x, sx, y, sy, d, sd, dresidual, sr, norm, coefficients, order, rows, channels))
+       (const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients, int order, u64 rows, u32 channels),
+       (x, sx, dy, sy, dx, sd, norm, coefficients, order, rows, channels))
 
 // Column sums for the gradient of a bias: parts as above, the second half unused.
 template <typename T, int V> DEVICE void column_sums_body(const T *x, u32 sx, u64 rows, u32 channels, float *parts) {
