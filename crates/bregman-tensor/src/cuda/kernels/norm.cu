@@ -171,8 +171,7 @@ template <int V> struct BackwardSums {
         }
     }
     // parts[chunk][4][channels]
-    DEVICE void store(float *parts, u32 channels, u32 c, bool with_passed) {
-        extern __shared__ float shared[];
+    DEVICE void store(float *parts, u32 channels, u32 c, bool with_passed, float *shared) {
         sum_rows_of_block<V>(sum, shared);
         sum_rows_of_block<V>(along, shared);
         if (with_passed) {
@@ -187,6 +186,7 @@ template <int V> struct BackwardSums {
 
 template <typename T, int V, int ORDER>
 DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels, float *parts) {
+    extern __shared__ float shared[];
     u32 c = COLUMN;
     BackwardSums<V> sums;
     if (c < channels) {
@@ -205,7 +205,7 @@ DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine
             sums.add(u, g, mu);
         });
     }
-    sums.store(parts, channels, c, ORDER == BEFORE);
+    sums.store(parts, channels, c, ORDER == BEFORE, shared);
 }
 
 // Each order on its own needs fewer registers than all at once, and more threads fit.
@@ -228,6 +228,7 @@ DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, 
     struct Three {
         Raw x, y, d;
     };
+    extern __shared__ float shared[];
     u32 c = COLUMN;
     BackwardSums<V> sums;
     if (c < channels) {
@@ -246,7 +247,7 @@ DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, 
                 sums.add(u, g, mu);
             });
     }
-    sums.store(parts, channels, c, false);
+    sums.store(parts, channels, c, false, shared);
 }
 EXPORT_THREE(norm_backward_residual,
              (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm, u64 rows, u32 channels,
