@@ -1,0 +1,149 @@
+//! The end of an epoch: validation, the record, which checkpoint is the best, the average of the best.
+
+use std::path::{Path, PathBuf};
+
+use bregman::Sparsity;
+use bregman_tensor::Margin;
+
+use super::{AVERAGE, BEST, LAST, Trainer, input, labels};
+use crate::checkpoint::{self, Sums};
+use crate::log::{EpochRecord, LayerRecord, StepRecord};
+use crate::method::Method;
+use crate::selection::Best;
+use crate::{Device, Error, Result, average};
+
+const TOP: &str = "top";
+
+impl<B: Device> Trainer<'_, B> {
+    /// Validates, records, chooses, saves.
+    pub(super) fn end_epoch(&mut self, last: &StepRecord) -> Result<()> {
+        let (train_loss, train_accuracy) = std::mem::take(&mut self.state.sums).means();
+        let validation = self.validate()?;
+        let (loss, accuracy) = validation.unwrap_or((train_loss, train_accuracy));
+        let (sparsity, target) = (last.sparsity, self.experiment.method.target());
+        let select = self.experiment.select;
+        let admitted = select.admits(sparsity, target);
+        let candidate = Best { epoch: last.epoch, loss, accuracy, sparsity };
+        let best = admitted && self.state.selection.offer(&select, candidate);
+        if admitted {
+            self.state.lr.observe(select.score(&candidate).0);
+        }
+        self.keep_top(last.epoch)?;
+        let record = self.epoch_record(last, (train_loss, train_accuracy), validation, admitted);
+        if !record.dead.is_empty() {
+            let names = record.dead.join(", ");
+            self.observer.warning(&format!(
+                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect it with a λ-scale below 1 \
+                 (method.groups) or a ceiling (method.layers.limits)",
+                last.epoch
+            ));
+        }
+        if !admitted && let Some(unrest) = self.method.unrest() {
+            self.observer.warning(&format!("epoch {}: {unrest}", last.epoch));
+        }
+        self.log.epoch(&record)?;
+        self.observer.epoch(&record, best);
+        let patience = self.experiment.train.early_stop;
+        self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
+            || patience.is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
+        self.save()?;
+        if best {
+            checkpoint::copy(&self.run.join(LAST), &self.run.join(BEST))?;
+        }
+        if self.state.finished && self.state.selection.top.len() > 1 { self.average() } else { Ok(()) }
+    }
+
+    /// Keeps the weights of the epochs that will be averaged, and no others.
+    fn keep_top(&self, epoch: u64) -> Result<()> {
+        let (folder, top) = (self.run.join(TOP), &self.state.selection.top);
+        if !top.iter().any(|best| best.epoch == epoch) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        self.model.state()?.write(&top_file(&self.run, epoch))?;
+        for entry in std::fs::read_dir(&folder).map_err(Error::io(&folder))? {
+            let path = entry.map_err(Error::io(&folder))?.path();
+            if !top.iter().any(|best| top_file(&self.run, best.epoch) == path) {
+                std::fs::remove_file(&path).map_err(Error::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint `average`: the mean of the best epochs, otherwise as `best`.
+    fn average(&self) -> Result<()> {
+        let files: Vec<PathBuf> = self.state.selection.top.iter().map(|best| top_file(&self.run, best.epoch)).collect();
+        let params = self.method.optimizer().groups().params();
+        let weights: Vec<_> = params.iter().filter(|param| param.role.is_weight()).cloned().collect();
+        let mean = average::average(&files, &weights)?;
+        checkpoint::copy_with_model(&self.run.join(BEST), &self.run.join(AVERAGE), &mean)
+    }
+
+    /// Loss without margin and accuracy on the validation set.
+    fn validate(&mut self) -> Result<Option<(f64, f64)>> {
+        let Some(loader) = &self.data.validation else { return Ok(None) };
+        let margin = Margin { scale: self.experiment.loss.scale, margin: 0.0, easy: false };
+        let mut sums = Sums::default();
+        let mut batches = loader.epoch(0)?;
+        while let Some(batch) = batches.next().transpose()? {
+            sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
+            batches.recycle(batch);
+        }
+        Ok(Some(sums.means()))
+    }
+
+    fn epoch_record(&self, last: &StepRecord, train: (f64, f64), validation: Option<(f64, f64)>, admitted: bool) -> EpochRecord {
+        let optimizer = self.method.optimizer();
+        let account = Sparsity::new(optimizer.groups(), optimizer.stats());
+        let layers = layers(&*self.method);
+        EpochRecord {
+            step: last.step,
+            epoch: last.epoch,
+            train_loss: train.0,
+            train_accuracy: train.1,
+            validation_loss: validation.map(|(loss, _)| loss),
+            validation_accuracy: validation.map(|(_, accuracy)| accuracy),
+            lambda: last.lambda,
+            sparsity: last.sparsity,
+            target: self.experiment.method.target(),
+            admitted,
+            lr: last.lr,
+            seconds: self.seconds(),
+            groups: layer_groups(&layers),
+            layers,
+            dead: account.dead().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+fn top_file(run: &Path, epoch: u64) -> PathBuf {
+    run.join(TOP).join(format!("epoch-{epoch}.safetensors"))
+}
+
+/// Every weight tensor.
+fn layers<B: Device>(method: &dyn Method<B>) -> Vec<LayerRecord> {
+    let optimizer = method.optimizer();
+    let weights = optimizer.groups().params().iter().zip(optimizer.stats()).filter(|(param, _)| param.role.is_weight());
+    weights
+        .map(|(param, stats)| LayerRecord {
+            name: param.name.clone(),
+            shape: param.shape.clone(),
+            sparsity: stats.sparsity(),
+            live: stats.live(),
+            norm: stats.norm(),
+        })
+        .collect()
+}
+
+/// Sparsity of the layers whose names begin alike, such as all of `layer2`.
+fn layer_groups(layers: &[LayerRecord]) -> Vec<(String, f64)> {
+    let mut groups: Vec<(&str, u64, u64)> = Vec::new();
+    for layer in layers {
+        let name = layer.name.split('.').next().unwrap_or(&layer.name);
+        match groups.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, live, total)) => (*live, *total) = (*live + layer.live, *total + layer.len()),
+            None => groups.push((name, layer.live, layer.len())),
+        }
+    }
+    groups.into_iter().map(|(name, live, total)| (name.to_owned(), 1.0 - live as f64 / total.max(1) as f64)).collect()
+}
