@@ -15,7 +15,7 @@ pub(super) const SIDE: usize = 16;
 pub(super) const DEPTH: usize = 32;
 
 /// 16 × 16 words of two bf16 each.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Tile(pub(super) [[u32; 16]; 16]);
 
