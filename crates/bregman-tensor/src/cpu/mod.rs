@@ -21,7 +21,7 @@ pub use weights::{Copies, Precision, WeightPolicy};
 
 use std::sync::Mutex;
 
-use kernels::bf16::Packed;
+use weights::Gradients;
 
 use crate::{Activation, Backend, Block, Conv, Error, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
 
@@ -30,8 +30,7 @@ use crate::{Activation, Backend, Block, Conv, Error, Margin, Norm, NormStatistic
 pub struct Cpu {
     precision: Precision,
     weights: WeightPolicy,
-    /// dY in bf16 while a weight gradient is computed; kept, so that steady training does not allocate.
-    gradient: Mutex<Packed>,
+    gradients: Mutex<Gradients>,
 }
 
 impl Cpu {

@@ -9,6 +9,7 @@ use super::kernels::columns::{Geometry, Plain, Window};
 use super::kernels::cost::{Dense, Product};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
+use super::kernels::winograd::{self, Filters, Workspace};
 use super::math::simd;
 use super::{Buffer, Cpu};
 use crate::{Block, Conv, Shape, Start};
@@ -22,6 +23,12 @@ pub enum Precision {
     /// Operands rounded to bf16: AMX or AVX-512-BF16 where the CPU has them. Vectors (linear layers, the classifier) stay f32: they
     /// cost little, and cosines need the digits.
     Bf16,
+}
+
+impl Precision {
+    fn dense(self) -> Dense {
+        if self == Self::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 }
+    }
 }
 
 /// When to multiply with compressed weights.
@@ -43,6 +50,8 @@ pub struct Copies {
     sparse: Option<SparseMatrix>,
     use_sparse: bool,
     bf16: Option<[Packed; 2]>,
+    /// What a 3 × 3 weight has instead if its convolution has no stride, which only the convolution knows.
+    winograd: Option<[Filters; 2]>,
     /// A dense convolution's taps in reverse, `[inputs, outputs, taps]`: its input gradient is the convolution with these.
     reversed: Buffer,
 }
@@ -53,7 +62,7 @@ impl Copies {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
         let nonzeros = (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
-        let dense = if precision == Precision::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 };
+        let dense = precision.dense();
         self.precision = precision;
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
@@ -62,12 +71,19 @@ impl Copies {
         };
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
-            sparse.refresh(values, stride);
-        } else if precision == Precision::Bf16 {
+            return sparse.refresh(values, stride);
+        }
+        let winograd = winograd::suits_taps(taps, rows, columns / taps);
+        if winograd {
+            let [straight, transposed] = self.winograd.get_or_insert_default();
+            straight.pack(dense, values, rows, columns / taps, stride);
+            transposed.pack_transposed(dense, values, rows, columns / taps, stride);
+        }
+        if precision == Precision::Bf16 {
             let [straight, transposed] = self.bf16.get_or_insert_default();
             straight.pack(values, rows, columns, stride);
             transposed.pack_transposed(values, rows, columns / taps, taps, stride);
-        } else if taps > 1 {
+        } else if taps > 1 && !winograd {
             self.reverse(values, block);
         }
     }
@@ -89,16 +105,24 @@ impl Copies {
         (!self.reversed.is_empty()).then_some(&*self.reversed)
     }
 
-    /// How to multiply activations of this shape; `None`: dense f32.
-    pub(super) fn route(&self, output: Shape) -> Option<Route<'_>> {
-        match (&self.sparse, &self.bf16) {
-            // a vector's operands are not rounded: see `Precision::Bf16`
-            (Some(sparse), _) if self.use_sparse && output.positions() == 1 => Some(Route::Sparse(sparse, Precision::F32)),
-            (Some(sparse), _) if self.use_sparse => Some(Route::Sparse(sparse, self.precision)),
-            (_, Some(packed)) if output.positions() > 1 => Some(Route::Bf16(packed)),
+    /// How to multiply activations; `None`: dense f32, as the weight lies.
+    pub(super) fn route(&self, conv: &Conv, input: Shape, output: Shape) -> Option<Route<'_>> {
+        // a vector's operands are not rounded: see `Precision::Bf16`
+        let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
+        if self.use_sparse {
+            return self.sparse.as_ref().map(|sparse| Route::Sparse(sparse, precision));
+        }
+        match (&self.winograd, &self.bf16) {
+            (Some(filters), _) if precision == self.precision && suits_winograd(conv, input, output) => Some(Route::Winograd(filters)),
+            (_, Some(packed)) if precision == Precision::Bf16 => Some(Route::Bf16(packed)),
             _ => None,
         }
     }
+}
+
+/// Whether the three products of a convolution are made by [`winograd`].
+fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
+    winograd::suits(&geometry(conv, input), output.channels, input.channels)
 }
 
 fn live(row: &[f32]) -> usize {
@@ -109,6 +133,7 @@ fn live(row: &[f32]) -> usize {
 pub(super) enum Route<'a> {
     Sparse(&'a SparseMatrix, Precision),
     Bf16(&'a [Packed; 2]),
+    Winograd(&'a [Filters; 2]),
 }
 
 impl Route<'_> {
@@ -127,6 +152,7 @@ impl Route<'_> {
             (Self::Sparse(w, Precision::Bf16), false) => w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y),
             (Self::Bf16([w, _]), true) => bf16::multiply(w, &x, start, &y),
             (Self::Bf16([w, _]), false) => bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
         }
     }
 
@@ -143,20 +169,52 @@ impl Route<'_> {
             }
             (Self::Bf16([_, w]), true) => bf16::multiply(w, &dy, start, &dx),
             (Self::Bf16([_, w]), false) => bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx),
+            (Self::Winograd([_, w]), _) => {
+                let conv = conv.adjoint().expect("without a stride there is an adjoint");
+                winograd::multiply(w, &geometry(&conv, output), &dy, start, &dx);
+            }
         }
     }
 }
 
-/// `dw = dy ∗ x` in bf16.
-pub(super) fn gradient(packed: &mut Packed, conv: &Conv, [input, output]: [Shape; 2], x: &[f32], dy: &[f32], block: Block, dw: &mut [f32]) {
-    packed.pack_batch(&operand(conv, output, dy));
-    let x = operand(conv, input, x);
-    let Block { rows, stride, first, columns, .. } = block;
-    let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
-    if conv.is_pointwise() {
-        bf16::gradient(packed, &x, output::Start::Zero, &dw);
-    } else {
-        bf16::gradient(packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+/// What weight gradients need in memory; kept, so that steady training does not allocate.
+#[derive(Debug, Default)]
+pub(super) struct Gradients {
+    /// dY in bf16.
+    packed: Packed,
+    workspace: Workspace,
+}
+
+impl Gradients {
+    /// `dw = dy ∗ x`, unless that is a dense f32 product as the operands lie: then `false`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn compute(
+        &mut self,
+        precision: Precision,
+        conv: &Conv,
+        [input, output]: [Shape; 2],
+        x: &[f32],
+        dy: &[f32],
+        block: Block,
+        dw: &mut [f32],
+    ) -> bool {
+        let (x, dy) = (operand(conv, input, x), operand(conv, output, dy));
+        let Block { rows, stride, first, columns, .. } = block;
+        let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
+        let precision = if output.positions() == 1 { Precision::F32 } else { precision };
+        if suits_winograd(conv, input, output) {
+            winograd::gradient(precision.dense(), &geometry(conv, input), &x, &dy, &mut self.workspace, &dw);
+        } else if precision == Precision::F32 {
+            return false;
+        } else {
+            self.packed.pack_batch(&dy);
+            if conv.is_pointwise() {
+                bf16::gradient(&self.packed, &x, output::Start::Zero, &dw);
+            } else {
+                bf16::gradient(&self.packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+            }
+        }
+        true
     }
 }
 

@@ -11,3 +11,4 @@ pub mod output;
 mod reference;
 mod scratch;
 pub mod sparse;
+pub mod winograd;

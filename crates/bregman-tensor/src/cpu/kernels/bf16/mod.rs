@@ -40,10 +40,12 @@ mod portable;
 mod product;
 mod tile;
 
-pub(super) use convert::pair;
+pub(super) use convert::{pair, pairs};
 pub use convert::{to_bf16, to_f32};
 pub use kernel::Kernel;
+pub(super) use kernel::{Lines, Sums};
 pub use operand::Packed;
+pub(super) use tile::{DEPTH, SIDE, Tile};
 
 use super::columns::Columns;
 use super::output::{Output, Start};

@@ -10,21 +10,21 @@
 use super::convert::pair;
 
 /// Rows of a left tile and columns of a right one.
-pub(super) const SIDE: usize = 16;
+pub(in super::super) const SIDE: usize = 16;
 /// Inner length of a tile.
-pub(super) const DEPTH: usize = 32;
+pub(in super::super) const DEPTH: usize = 32;
 
 /// 16 × 16 words of two bf16 each.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-pub(super) struct Tile(pub(super) [[u32; 16]; 16]);
+pub(in super::super) struct Tile(pub(in super::super) [[u32; 16]; 16]);
 
 impl Tile {
-    pub(super) const ZERO: Self = Self([[0; 16]; 16]);
+    pub(in super::super) const ZERO: Self = Self([[0; 16]; 16]);
 
     /// Rows and columns of words exchanged: a left tile of A becomes a right tile of Aᵀ.
     #[inline(always)]
-    pub(super) fn transpose(&mut self) {
+    pub(in super::super) fn transpose(&mut self) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") {
             // SAFETY: the CPU has AVX-512F.

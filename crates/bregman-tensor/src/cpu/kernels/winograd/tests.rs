@@ -1,0 +1,102 @@
+use super::super::bf16::Kernel;
+use super::super::columns::{Columns, Plain, Window};
+use super::super::cost::Dense;
+use super::super::output::{Output, Start};
+use super::super::reference::{Random, product};
+use super::*;
+
+/// f32, and bf16 with every kernel of this CPU, with the typical error that the rounding of one product may cause.
+fn ways() -> Vec<(Dense, f64)> {
+    let kernels = [Kernel::Amx, Kernel::Avx512, Kernel::Portable, Kernel::Emulated];
+    let bf16 = kernels.into_iter().filter(|kernel| kernel.runs_here()).map(|kernel| (Dense::Bf16(kernel), 2f64.powi(-9)));
+    std::iter::once((Dense::F32, 5e-7)).chain(bf16).collect()
+}
+
+/// Rounding errors of products of values up to 1 grow with the root of their number. They do not vanish with the result, as values
+/// that only meet in the transformed domain leave theirs behind: so no comparison with the magnitudes of the terms.
+#[track_caller]
+fn assert_near(ours: &[f32], exact: &[(f64, f64)], inner: usize, tolerance: f64) {
+    assert_eq!(ours.len(), exact.len());
+    let errors = || ours.iter().zip(exact).map(|(&our, exact)| f64::from(our) - exact.0);
+    let scale = tolerance * (inner as f64).sqrt();
+    for (at, error) in errors().enumerate() {
+        assert!(error.abs() <= 4.0 * scale, "element {at}: {} instead of {}", ours[at], exact[at].0);
+    }
+    let typical = (errors().map(|error| error * error).sum::<f64>() / ours.len() as f64).sqrt();
+    assert!(ours.len() < 100 || typical <= scale, "typical error {typical:e} over {scale:e}");
+}
+
+fn geometry(input: [usize; 2], padding: [usize; 2]) -> Geometry {
+    Geometry { input, kernel: [3, 3], stride: [1, 1], padding, dilation: [1, 1] }
+}
+
+/// dW[row, k] = Σ dY[row, p] · X̃[k, p] over the positions p of all items, with the scale of rounding errors.
+fn plain_gradient(dy: &Plain, x: &impl Columns) -> Vec<(f64, f64)> {
+    let side_by_side = |x: &dyn Fn(usize, usize, &mut [f32]), rows: usize, items: usize, len: usize| {
+        let mut all = vec![0.0; rows * items * len];
+        all.chunks_exact_mut(len).enumerate().for_each(|(at, piece)| x(at % items, at / items, piece));
+        all
+    };
+    let inner = x.items() * x.len();
+    let wide_x = side_by_side(&|item, row, out| x.fill(item, row, 0, out), x.rows(), x.items(), x.len());
+    let wide_dy = side_by_side(&|item, row, out| dy.fill(item, row, 0, out), dy.rows(), dy.items(), dy.len());
+    let columns = x.rows();
+    let transposed: Vec<f32> = (0..inner * columns).map(|at| wide_x[at % columns * inner + at / columns]).collect();
+    product(dy.rows(), |row, k| wide_dy[row * inner + k], &Plain::new(&transposed, 1, inner, columns))
+}
+
+/// All three products of one convolution, each way, against the plain sums.
+fn check(items: usize, rows: usize, channels: usize, geometry: &Geometry, seed: u64) {
+    let mut random = Random::new(seed);
+    let [inner, outer] = [geometry.input, geometry.output()].map(|[height, width]| height * width);
+    let weights = random.values(rows * channels * 9, 0.2);
+    let (x, dy) = (random.values(items * channels * inner, 0.0), random.values(items * rows * outer, 0.0));
+    let (x, dy) = (Plain::new(&x, items, channels, inner), Plain::new(&dy, items, rows, outer));
+    let window = Window::forward(x, geometry);
+    let forward = product(rows, |row, k| weights[row * channels * 9 + k], &window);
+    let transposed = |channel: usize, k: usize| weights[(k / 9 * channels + channel) * 9 + k % 9];
+    let backward = product(channels, transposed, &Window::backward(dy, geometry));
+    let gradients = plain_gradient(&dy, &window);
+    for (dense, tolerance) in ways() {
+        let mut filters = Filters::default();
+        filters.pack(dense, &weights, rows, channels, channels * 9);
+        let mut y = vec![f32::NAN; items * rows * outer];
+        multiply(&filters, geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, outer));
+        assert_near(&y, &forward, 9 * channels, tolerance);
+
+        let bias = random.values(rows, 0.0);
+        let mut biased = vec![f32::NAN; y.len()];
+        multiply(&filters, geometry, &x, Start::Bias(&bias), &Output::new(&mut biased, items, rows, outer));
+        let mut twice = y.clone();
+        multiply(&filters, geometry, &x, Start::Accumulate, &Output::new(&mut twice, items, rows, outer));
+        for (at, &y) in y.iter().enumerate() {
+            assert_eq!((biased[at], twice[at]), (y + bias[at / outer % rows], y + y), "the starts differ");
+        }
+
+        filters.pack_transposed(dense, &weights, rows, channels, channels * 9);
+        let adjoint = Geometry { input: geometry.output(), padding: geometry.padding.map(|padding| 2 - padding), ..*geometry };
+        let mut dx = vec![f32::NAN; items * channels * inner];
+        multiply(&filters, &adjoint, &dy, Start::Zero, &Output::new(&mut dx, items, channels, inner));
+        assert_near(&dx, &backward, 9 * rows, tolerance);
+
+        let mut dw = vec![f32::NAN; rows * channels * 9];
+        gradient(dense, geometry, &x, &dy, &mut Workspace::default(), &Output::new(&mut dw, 1, rows, channels * 9));
+        assert_near(&dw, &gradients, 4 * tiling::Tiling::new(geometry, items).count(), tolerance);
+    }
+}
+
+#[test]
+fn all_three_products_match_the_plain_sums_on_odd_sizes() {
+    for (items, rows, channels, input, padding) in [
+        (1, 1, 1, [1, 1], [1, 1]),
+        (2, 7, 13, [5, 7], [1, 1]),
+        (1, 33, 20, [1, 301], [1, 1]),
+        (3, 50, 65, [4, 40], [1, 1]),
+        (1, 70, 130, [10, 38], [1, 1]),
+        (2, 17, 40, [6, 33], [0, 2]),
+        (2, 20, 24, [3, 3], [0, 0]),
+        (1, 16, 32, [61, 75], [2, 1]),
+    ] {
+        check(items, rows, channels, &geometry(input, padding), 1);
+    }
+}
