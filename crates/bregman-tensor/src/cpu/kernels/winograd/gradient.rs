@@ -14,15 +14,16 @@ use super::super::cost::Dense;
 use super::super::output::Output;
 use super::super::scratch::with_scratch;
 use super::lanes::{LANES, Lanes, Work, dispatch};
+use super::product::even_blocks;
 use super::tiling::Tiling;
-use super::transform::{Halves, MAX_TILES, PLACES, sixteen_mut, spread, taps};
+use super::transform::{Halves, MAX_TILES, PLACES, place_stride, sixteen_mut, spread, taps};
 
 /// Rows and channels of a block: with their sums and a strip of tiles they fit the second-level cache.
-const BLOCK: usize = 64;
+const BLOCK: usize = 128;
 /// Tiles of a strip, times rows or channels of its block.
-const STRIP: usize = 4096;
-/// Most values of all sums together (2 MiB), unless a single group already has more.
-const ALL_SUMS: usize = 512 * 1024;
+const STRIP: usize = 8192;
+/// Most values of all sums together (8 MiB), unless a single group already has more.
+const ALL_SUMS: usize = 2 * 1024 * 1024;
 /// Most groups of tiles.
 const MAX_GROUPS: usize = 16;
 
@@ -148,16 +149,17 @@ impl Part<'_> {
     fn add_f32(&self, sums: &mut [f32], add: bool) {
         let (rows, channels) = (self.rows.len(), self.channels.len());
         let pitch = self.tiles.len() + LANES;
-        with_scratch(PLACES * (rows + channels) * pitch, |scratch| {
-            let (left, right) = scratch.split_at_mut(PLACES * rows * pitch);
-            let mut put = Values { pitch, lines: rows, to: left };
+        let [left_stride, right_stride] = [rows, channels].map(|lines| place_stride(lines * pitch));
+        with_scratch(PLACES * (left_stride + right_stride), |scratch| {
+            let (left, right) = scratch.split_at_mut(PLACES * left_stride);
+            let mut put = Values { pitch, stride: left_stride, to: left };
             dispatch(Spread { part: self, put: &mut put });
-            let mut put = Values { pitch, lines: channels, to: right };
+            let mut put = Values { pitch, stride: right_stride, to: right };
             dispatch(Fill { part: self, channels: self.channels.clone(), put: &mut put });
             let [block_rows, block_channels] = self.layout.block;
             for (place, sums) in sums.chunks_exact_mut(block_rows * block_channels).enumerate() {
-                let left = Mat::rows(&left[place * rows * pitch..], pitch);
-                let right = Mat::rows(&right[place * channels * pitch..], pitch).t();
+                let left = Mat::rows(&left[place * left_stride..], pitch);
+                let right = Mat::rows(&right[place * right_stride..], pitch).t();
                 let into = if add { Into::Add } else { Into::Replace };
                 // SAFETY: the sums belong to this task.
                 #[allow(unsafe_code)]
@@ -173,21 +175,21 @@ impl Part<'_> {
         let depth = self.tiles.len().div_ceil(DEPTH);
         // words: two tiles each
         let (pairs, pitch) = (depth * DEPTH / 2, depth * DEPTH / 2 + SIDE);
-        let [left, staged, right] = [PLACES * rows * pitch, PLACES * SIDE * pitch, PLACES * pairs * channels];
-        with_scratch(left + staged + right, |scratch| {
-            let (left, rest) = bytemuck::cast_slice_mut::<f32, u32>(scratch).split_at_mut(left);
-            let (staged, right) = rest.split_at_mut(staged);
-            let mut put = Rounded { pitch: 2 * pitch, lines: rows, to: bytemuck::cast_slice_mut(left) };
+        let [left_stride, staged_stride] = [rows, SIDE].map(|lines| place_stride(lines * pitch));
+        with_scratch(PLACES * (left_stride + staged_stride + pairs * channels), |scratch| {
+            let (left, rest) = bytemuck::cast_slice_mut::<f32, u32>(scratch).split_at_mut(PLACES * left_stride);
+            let (staged, right) = rest.split_at_mut(PLACES * staged_stride);
+            let mut put = Rounded { pitch: 2 * pitch, lines: rows, stride: 2 * left_stride, to: bytemuck::cast_slice_mut(left) };
             dispatch(Spread { part: self, put: &mut put });
             put.clear(self.rows.len(), self.tiles.len());
             for first in (0..channels).step_by(SIDE) {
                 let some = self.channels.start + first..self.channels.end.min(self.channels.start + first + SIDE);
-                let mut put = Rounded { pitch: 2 * pitch, lines: SIDE, to: bytemuck::cast_slice_mut(staged) };
+                let mut put = Rounded { pitch: 2 * pitch, lines: SIDE, stride: 2 * staged_stride, to: bytemuck::cast_slice_mut(staged) };
                 let count = some.len();
                 dispatch(Fill { part: self, channels: some, put: &mut put });
                 put.clear(count, self.tiles.len());
                 for (place, right) in right.chunks_exact_mut(pairs * channels).take(PLACES).enumerate() {
-                    let lines = &staged[place * SIDE * pitch..];
+                    let lines = &staged[place * staged_stride..];
                     for block in 0..depth {
                         let mut tile = Tile::ZERO;
                         tile.0.iter_mut().zip(lines.chunks(pitch)).for_each(|(to, from)| to.copy_from_slice(&from[SIDE * block..][..SIDE]));
@@ -201,13 +203,13 @@ impl Part<'_> {
             let (block_rows, block_columns) = kernel.shape();
             kernel.run(|multiply| {
                 for (place, sums) in sums.chunks_exact_mut(rows * channels).enumerate() {
-                    let (left, right) = (&left[place * rows * pitch..], &right[place * pairs * channels..]);
+                    let (left, right) = (&left[place * left_stride..], &right[place * pairs * channels..]);
                     for row in (0..rows / SIDE).step_by(block_rows) {
                         let count = block_rows.min(rows / SIDE - row);
                         let left = Lines::rows(&left[row * SIDE * pitch..], pitch, count, depth);
-                        for column in (0..channels / SIDE).step_by(block_columns) {
-                            let count = block_columns.min(channels / SIDE - column);
-                            let right = Lines::columns(&right[column * SIDE..], channels, count, depth);
+                        for blocks in even_blocks(channels / SIDE, block_columns) {
+                            let column = blocks.start;
+                            let right = Lines::columns(&right[column * SIDE..], channels, blocks.len(), depth);
                             multiply(left, right, Sums::new(&mut sums[(row * channels + column) * SIDE..], channels, add));
                         }
                     }
@@ -217,21 +219,21 @@ impl Part<'_> {
     }
 }
 
-/// Where transformed values go: `[places, lines, pitch]`.
+/// Where transformed values go: `[places, lines, pitch]`, places `stride` apart.
 trait Put {
     fn put<L: Lanes>(&mut self, lanes: L, place: usize, line: usize, at: usize, value: L::Vector);
 }
 
 struct Values<'a> {
     pitch: usize,
-    lines: usize,
+    stride: usize,
     to: &'a mut [f32],
 }
 
 impl Put for Values<'_> {
     #[inline(always)]
     fn put<L: Lanes>(&mut self, lanes: L, place: usize, line: usize, at: usize, value: L::Vector) {
-        lanes.store(value, sixteen_mut(self.to, (place * self.lines + line) * self.pitch + at));
+        lanes.store(value, sixteen_mut(self.to, place * self.stride + line * self.pitch + at));
     }
 }
 
@@ -239,21 +241,24 @@ impl Put for Values<'_> {
 struct Rounded<'a> {
     pitch: usize,
     lines: usize,
+    stride: usize,
     to: &'a mut [u16],
 }
 
 impl Put for Rounded<'_> {
     #[inline(always)]
     fn put<L: Lanes>(&mut self, lanes: L, place: usize, line: usize, at: usize, value: L::Vector) {
-        lanes.store_rounded(value, sixteen_mut(self.to, (place * self.lines + line) * self.pitch + at));
+        lanes.store_rounded(value, sixteen_mut(self.to, place * self.stride + line * self.pitch + at));
     }
 }
 
 impl Rounded<'_> {
     /// Zeros past the last tile, and in the lines after the first `filled`.
     fn clear(&mut self, filled: usize, tiles: usize) {
-        for (line, values) in self.to.chunks_exact_mut(self.pitch).take(PLACES * self.lines).enumerate() {
-            values[if line % self.lines < filled { tiles } else { 0 }..].fill(0);
+        for place in self.to.chunks_exact_mut(self.stride).take(PLACES) {
+            for (line, values) in place.chunks_exact_mut(self.pitch).take(self.lines).enumerate() {
+                values[if line < filled { tiles } else { 0 }..].fill(0);
+            }
         }
     }
 }

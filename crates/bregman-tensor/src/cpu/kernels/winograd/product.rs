@@ -13,7 +13,7 @@ use super::super::scratch::with_scratch;
 use super::filters::Filters;
 use super::lanes::{LANES, Lanes, Work, dispatch};
 use super::tiling::Tiling;
-use super::transform::{Halves, MAX_TILES, PLACES, finish, outputs, sixteen_mut};
+use super::transform::{Halves, MAX_TILES, PLACES, finish, outputs, place_stride, sixteen_mut};
 
 /// Words of the transformed strip: 512 KiB, half of a second-level cache.
 const STRIP_WORDS: usize = 128 * 1024;
@@ -47,7 +47,14 @@ pub fn multiply(filters: &Filters, geometry: &Geometry, x: &Plain, start: Start,
     });
 }
 
-/// Some tiles. Transformed inputs are `[places, lines, pitch]`, results `[places, rows, pitch]`; vectors may run over a strip's end.
+/// `0..total` in as few ranges of at most `most` as possible, all of nearly the same length: a kernel is slow on narrow ones.
+pub(super) fn even_blocks(total: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = total.div_ceil(most);
+    (0..count).map(move |i| i * total / count..(i + 1) * total / count)
+}
+
+/// Some tiles. Transformed inputs are `[places, lines, pitch]`, results `[places, rows, pitch]`, places [`place_stride`] apart; vectors may
+/// run over a strip's end.
 struct Strip<'a> {
     filters: &'a Filters,
     tiling: Tiling,
@@ -62,15 +69,15 @@ struct Strip<'a> {
 impl Strip<'_> {
     fn run_f32(&self) {
         let Self { filters: Filters { rows, channels, values, .. }, pitch, .. } = *self;
-        let (inputs, results) = (PLACES * channels * pitch, PLACES * ROWS.min(*rows) * pitch);
-        with_scratch(inputs + results, |scratch| {
-            let (inputs, results) = scratch.split_at_mut(inputs);
+        let [input_stride, result_stride] = [*channels, ROWS.min(*rows)].map(|lines| place_stride(lines * pitch));
+        with_scratch(PLACES * (input_stride + result_stride), |scratch| {
+            let (inputs, results) = scratch.split_at_mut(PLACES * input_stride);
             dispatch(FillValues { strip: self, to: inputs });
             for first in (0..*rows).step_by(ROWS) {
                 let count = ROWS.min(rows - first);
-                for (place, results) in results.chunks_exact_mut(count * pitch).take(PLACES).enumerate() {
+                for (place, results) in results.chunks_exact_mut(result_stride).take(PLACES).enumerate() {
                     let left = Mat::rows(&values[(first * PLACES + place) * channels..], PLACES * channels);
-                    let right = Mat::rows(&inputs[place * channels * pitch..], pitch);
+                    let right = Mat::rows(&inputs[place * input_stride..], pitch);
                     let size = [count, self.tiles.len(), *channels];
                     // SAFETY: the results belong to this thread.
                     #[allow(unsafe_code)]
@@ -78,7 +85,7 @@ impl Strip<'_> {
                         product(size, left, right, Into::Replace, Target::rows(results, pitch))
                     };
                 }
-                dispatch(Finish { strip: self, first, count, stored: count, results });
+                dispatch(Finish { strip: self, first, count, results, result_stride });
             }
         });
     }
@@ -88,30 +95,26 @@ impl Strip<'_> {
         let (block_rows, block_columns) = kernel.shape();
         let (depth, columns) = (filters.depth(), self.tiles.len().div_ceil(SIDE));
         let tile_rows = filters.rows.div_ceil(SIDE);
-        let (inputs, results) = (PLACES * self.lines * pitch, PLACES * block_rows * SIDE * pitch);
-        with_scratch(inputs + results, |scratch| {
-            let (inputs, results) = scratch.split_at_mut(inputs);
+        let [input_stride, result_stride] = [self.lines, block_rows * SIDE].map(|lines| place_stride(lines * pitch));
+        with_scratch(PLACES * (input_stride + result_stride), |scratch| {
+            let (inputs, results) = scratch.split_at_mut(PLACES * input_stride);
             let inputs: &mut [u32] = bytemuck::cast_slice_mut(inputs);
             dispatch(FillPairs { strip: self, to: inputs });
             kernel.run(|multiply| {
                 for tile_row in (0..tile_rows).step_by(block_rows) {
                     let count = block_rows.min(tile_rows - tile_row);
-                    for (place, results) in results.chunks_exact_mut(count * SIDE * pitch).take(PLACES).enumerate() {
+                    for (place, results) in results.chunks_exact_mut(result_stride).take(PLACES).enumerate() {
                         let left = Lines::tiles(&filters.tiles[(tile_row * PLACES + place) * depth..], PLACES * depth, count, depth);
-                        for column in (0..columns).step_by(block_columns) {
-                            let words = &inputs[place * self.lines * pitch + column * SIDE..];
-                            let right = Lines::columns(words, pitch, block_columns.min(columns - column), depth);
+                        for blocks in even_blocks(columns, block_columns) {
+                            let column = blocks.start;
+                            let words = &inputs[place * input_stride + column * SIDE..];
+                            let right = Lines::columns(words, pitch, blocks.len(), depth);
                             multiply(left, right, Sums::new(&mut results[column * SIDE..], pitch, false));
                         }
                     }
                     let first = tile_row * SIDE;
-                    dispatch(Finish {
-                        strip: self,
-                        first,
-                        count: (count * SIDE).min(filters.rows - first),
-                        stored: count * SIDE,
-                        results,
-                    });
+                    let count = (count * SIDE).min(filters.rows - first);
+                    dispatch(Finish { strip: self, first, count, results, result_stride });
                 }
             });
         });
@@ -128,6 +131,7 @@ impl Work for FillValues<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let Strip { x, tiling, lines, pitch, .. } = *self.strip;
+        let stride = place_stride(lines * pitch);
         let mut halves = Halves::ZERO;
         for channel in 0..lines {
             for run in tiling.runs(self.strip.tiles.clone()) {
@@ -136,7 +140,7 @@ impl Work for FillValues<'_> {
                     for i in 0..4 {
                         let values = halves.row(lanes, i, at);
                         for j in 0..4 {
-                            lanes.store(values[j], sixteen_mut(self.to, ((4 * i + j) * lines + channel) * pitch + run.at + at));
+                            lanes.store(values[j], sixteen_mut(self.to, (4 * i + j) * stride + channel * pitch + run.at + at));
                         }
                     }
                 }
@@ -155,6 +159,7 @@ impl Work for FillPairs<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let Strip { x, tiling, lines, pitch, .. } = *self.strip;
+        let stride = place_stride(lines * pitch);
         let mut halves = [Halves::ZERO, Halves::ZERO];
         for line in 0..lines {
             if 2 * line + 1 >= x.rows() {
@@ -168,7 +173,7 @@ impl Work for FillPairs<'_> {
                     for i in 0..4 {
                         let (first, second) = (halves[0].row(lanes, i, at), halves[1].row(lanes, i, at));
                         for j in 0..4 {
-                            let to = sixteen_mut(self.to, ((4 * i + j) * lines + line) * pitch + run.at + at);
+                            let to = sixteen_mut(self.to, (4 * i + j) * stride + line * pitch + run.at + at);
                             lanes.store_pairs(first[j], second[j], to);
                         }
                     }
@@ -183,9 +188,8 @@ struct Finish<'a> {
     strip: &'a Strip<'a>,
     first: usize,
     count: usize,
-    /// Rows in `results`, which may be padded.
-    stored: usize,
     results: &'a [f32],
+    result_stride: usize,
 }
 
 impl Work for Finish<'_> {
@@ -198,7 +202,7 @@ impl Work for Finish<'_> {
             let row = self.first + line;
             for run in tiling.runs(self.strip.tiles.clone()) {
                 for at in (0..run.len).step_by(LANES) {
-                    let values = outputs(lanes, &self.results[line * pitch + run.at + at..], self.stored * pitch);
+                    let values = outputs(lanes, &self.results[line * pitch + run.at + at..], self.result_stride);
                     let column = run.output[1] + 2 * at;
                     let count = (2 * LANES).min(2 * (run.len - at)).min(width - column);
                     for down in 0..(height - run.output[0]).min(2) {

@@ -15,6 +15,13 @@ pub(super) const MAX_TILES: usize = 192;
 /// Places of the transformed domain: 4 × 4.
 pub(super) const PLACES: usize = 16;
 
+/// Distance of two places that hold `words` each: an odd number of cache lines, so that the same element of all 16 places lies in 16
+/// different sets of the first-level cache.
+pub(super) fn place_stride(words: usize) -> usize {
+    let lines = words.div_ceil(LANES);
+    (lines + 1 - lines % 2) * LANES
+}
+
 /// Even and odd columns of `Bᵀ · d`, four rows each, under a run of tiles. Neighbouring tiles share columns, so only the first of the
 /// two multiplications is done here, and the other one on reading.
 #[derive(Clone)]
