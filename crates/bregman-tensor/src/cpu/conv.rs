@@ -45,7 +45,7 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
     assert_eq!(conv.output(input, block.rows), output, "convolution output");
     assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
     let (x, y) = (x.slice(), y.slice());
-    if let Some(route) = w.copies.route(conv, input, output) {
+    if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
         return route.forward(conv, input, output, x, start, y);
     }
     let into = match start {
@@ -89,7 +89,7 @@ fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], 
 pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bool, dx: ViewMut<Cpu>) {
     let (input, output, block) = (dx.shape, dy.shape, w.block);
     let (dy, dx) = (dy.slice(), dx.slice());
-    if let Some(route) = w.copies.route(conv, input, output) {
+    if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
         return route.backward_input(conv, input, output, dy, add, dx);
     }
     let weight = Mat::rows(&w.value[block.first..], block.stride);

@@ -13,6 +13,7 @@ mod norm;
 mod patches;
 mod pointwise;
 mod pooling;
+mod routes;
 mod weights;
 
 pub use buffer::Buffer;
@@ -21,7 +22,7 @@ pub use weights::{Copies, Precision, WeightPolicy};
 
 use std::sync::Mutex;
 
-use weights::Gradients;
+use routes::Gradients;
 
 use crate::{Activation, Backend, Block, Conv, Error, Margin, Norm, NormStatistics, Result, Start, Storage, View, ViewMut, Weight};
 

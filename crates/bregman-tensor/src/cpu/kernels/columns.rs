@@ -166,6 +166,33 @@ impl Geometry {
     }
 }
 
+/// The input positions `first + i · stride` along one axis: the taps that reach them, and where these come from in the output:
+/// tap number m at output `i + start + m · step`.
+#[derive(Clone, Debug)]
+pub(super) struct Phase {
+    pub(super) first: usize,
+    pub(super) positions: usize,
+    pub(super) taps: Vec<usize>,
+    start: isize,
+    step: isize,
+}
+
+impl Phase {
+    /// All phases of one axis.
+    pub(super) fn all(geometry: &Geometry, axis: usize) -> impl Iterator<Item = Self> {
+        let [size, kernel, stride] = [geometry.input[axis], geometry.kernel[axis], geometry.stride[axis]];
+        let [padding, dilation, signed] = [geometry.padding[axis], geometry.dilation[axis], stride].map(|size| size as isize);
+        (0..stride.min(size)).map(move |first| {
+            let source = |tap: usize| first as isize + padding - tap as isize * dilation;
+            let taps: Vec<usize> = (0..kernel).filter(|&tap| source(tap) % signed == 0).collect();
+            let output = |m: usize| taps.get(m).map(|&tap| source(tap) / signed);
+            let start = output(0).unwrap_or(0);
+            let step = output(1).map_or(0, |next| next - start);
+            Self { first, positions: (size - first).div_ceil(stride), start, step, taps }
+        })
+    }
+}
+
 /// Rows `(channel, tap)` of a two-dimensional convolution or of its input gradient; `source` holds maps as rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
@@ -220,6 +247,13 @@ impl<'a> Window<'a> {
             step: -(geometry.dilation[axis] as isize),
         });
         Self::new(source, geometry.kernel, output, geometry.input, axes)
+    }
+
+    /// Operand of the input gradient at the input positions `phase + i · stride` only, and with it the taps that reach these.
+    pub(super) fn phase(source: Plain<'a>, geometry: &Geometry, phases: [&Phase; 2]) -> Self {
+        let output = geometry.output();
+        let axes = [0, 1].map(|axis| Axis { size: output[axis], times: 1, over: 1, start: phases[axis].start, step: phases[axis].step });
+        Self::new(source, phases.map(|phase| phase.taps.len()), output, phases.map(|phase| phase.positions), axes)
     }
 
     fn new(source: Plain<'a>, kernel: [usize; 2], from: [usize; 2], to: [usize; 2], axes: [Axis; 2]) -> Self {

@@ -36,6 +36,7 @@ mod avx512;
 mod convert;
 mod kernel;
 mod operand;
+mod phases;
 mod portable;
 mod product;
 mod tile;
@@ -45,6 +46,7 @@ pub use convert::{to_bf16, to_f32};
 pub use kernel::Kernel;
 pub(super) use kernel::{Lines, Sums};
 pub use operand::Packed;
+pub use phases::strided_input_gradient;
 pub(super) use tile::{DEPTH, SIDE, Tile};
 
 use super::columns::Columns;

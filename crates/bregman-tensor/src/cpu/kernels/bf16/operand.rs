@@ -67,7 +67,20 @@ impl Packed {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn pack_transposed(&mut self, weights: &[f32], rows: usize, channels: usize, taps: usize, stride: usize) {
-        let inner = rows * taps;
+        self.pack_taps(weights, rows, channels, taps, stride, &Vec::from_iter(0..taps));
+    }
+
+    /// The same with only some of the taps.
+    pub(in super::super) fn pack_taps(
+        &mut self,
+        weights: &[f32],
+        rows: usize,
+        channels: usize,
+        taps: usize,
+        stride: usize,
+        chosen: &[usize],
+    ) {
+        let inner = rows * chosen.len();
         self.pack_rows(
             [channels, inner, inner.div_ceil(DEPTH)],
             #[inline(always)]
@@ -76,7 +89,7 @@ impl Packed {
                 let line = |k: usize| {
                     let mut values = [0.0; SIDE];
                     if k < inner {
-                        let row = &weights[k / taps * stride + first * taps + k % taps..];
+                        let row = &weights[k / chosen.len() * stride + first * taps + chosen[k % chosen.len()]..];
                         values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
                     }
                     values

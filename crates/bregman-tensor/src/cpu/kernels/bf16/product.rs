@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use pulp::{Arch, WithSimd};
 use rayon::prelude::*;
 
-use super::super::output::{Output, Start};
+use super::super::output::{Results, Start};
 use super::kernel::{Kernel, Lines, MAX_COLUMNS, Sums};
 use super::operand::{Packed, Right, STRIP};
 use super::tile::{SIDE, Tile};
@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// Y = A·B.
-pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &Output) {
+pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &impl Results) {
     assert_eq!(a.inner(), b.inner(), "inner dimensions of a product");
     assert_eq!(y.shape(), [b.items(), a.rows(), b.columns()], "shape of the result");
     if let Start::Bias(bias) = start {
@@ -55,17 +55,17 @@ fn strips(tile_columns: usize, items: usize) -> usize {
 }
 
 /// Some tile rows of one strip of tile columns.
-struct Task<'a, B> {
+struct Task<'a, B, Y> {
     a: &'a Packed,
     b: &'a B,
     start: Start<'a>,
-    y: &'a Output<'a>,
+    y: &'a Y,
     item: usize,
     columns: std::ops::Range<usize>,
     rows: std::ops::Range<usize>,
 }
 
-impl<B: Right> Task<'_, B> {
+impl<B: Right, Y: Results> Task<'_, B, Y> {
     fn run(&self, kernel: Kernel, strip: &mut Vec<Tile>) {
         let arch = Arch::new();
         let depth = self.a.depth();
@@ -128,10 +128,10 @@ impl<B: Right> WithSimd for Pack<'_, B> {
 }
 
 /// Writes the sums of a block to Y.
-struct Finish<'a> {
+struct Finish<'a, Y> {
     block: &'a Block,
     start: Start<'a>,
-    y: &'a Output<'a>,
+    y: &'a Y,
     item: usize,
     row: usize,
     column: usize,
@@ -139,7 +139,7 @@ struct Finish<'a> {
     right: Lines<'a>,
 }
 
-impl WithSimd for Finish<'_> {
+impl<Y: Results> WithSimd for Finish<'_, Y> {
     type Output = ();
 
     #[inline(always)]
@@ -150,16 +150,7 @@ impl WithSimd for Finish<'_> {
         let width = (SIDE * self.right.count()).min(columns - self.column);
         for (row, sums) in rows.zip(&self.block.0) {
             // SAFETY: tasks differ in item, tile rows or tile columns, so nobody else writes this piece.
-            let out = unsafe { self.y.row(self.item, row, self.column, width) };
-            let (pieces, rest) = out.as_chunks_mut::<SIDE>();
-            let (sums, rest_sums) = sums[..width].as_chunks::<SIDE>();
-            // whole tiles go through registers of a constant size, which spares a call and a test for overlap per row
-            for (piece, sums) in pieces.iter_mut().zip(sums) {
-                let mut values = *piece;
-                self.start.finish(row, &mut values, sums);
-                *piece = values;
-            }
-            self.start.finish(row, rest, rest_sums);
+            unsafe { self.y.finish(self.item, row, self.column, self.start, &sums[..width]) };
         }
     }
 }
