@@ -45,7 +45,7 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
     assert_eq!(conv.output(input, block.rows), output, "convolution output");
     assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
     let (x, y) = (x.slice(), y.slice());
-    if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
+    if let Some(route) = w.copies.forward_route(conv, input, output, w.value, block) {
         return route.forward(conv, input, output, x, start, y);
     }
     let into = match start {

@@ -79,7 +79,9 @@ impl Copies {
         let channels = columns / taps;
         if winograd::suits_taps(taps, rows, channels) {
             let [straight, transposed] = self.winograd.get_or_insert_default();
-            straight.pack(dense, values, rows, channels, stride);
+            if precision == Precision::Bf16 {
+                straight.pack(dense, values, rows, channels, stride);
+            }
             transposed.pack_transposed(dense, values, rows, channels, stride);
         } else if precision == Precision::Bf16 {
             let [straight, transposed] = self.bf16.get_or_insert_default();
@@ -105,6 +107,13 @@ impl Copies {
     /// `[inputs, outputs, taps]` of the last refresh, if the product is a dense f32 convolution.
     pub(super) fn reversed(&self) -> Option<&[f32]> {
         (!self.reversed.is_empty()).then_some(&*self.reversed)
+    }
+
+    /// How to multiply in the forward pass: in f32 by plain sums. Those of [`winograd`] round a little more, and where that turns the sign
+    /// of a value before a ReLU, a gradient changes by far more than its own rounding.
+    pub(super) fn forward_route<'a>(&'a self, conv: &Conv, input: Shape, output: Shape, value: &'a [f32], block: Block) -> Option<Route<'a>> {
+        let route = self.route(conv, input, output, value, block);
+        route.filter(|route| self.precision == Precision::Bf16 || !matches!(route, Route::Winograd(_)))
     }
 
     /// How to multiply activations with `value`; `None`: dense f32, as the weight lies.
