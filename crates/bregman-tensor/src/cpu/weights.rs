@@ -111,7 +111,14 @@ impl Copies {
 
     /// How to multiply in the forward pass: in f32 by plain sums. Those of [`winograd`] round a little more, and where that turns the sign
     /// of a value before a ReLU, a gradient changes by far more than its own rounding.
-    pub(super) fn forward_route<'a>(&'a self, conv: &Conv, input: Shape, output: Shape, value: &'a [f32], block: Block) -> Option<Route<'a>> {
+    pub(super) fn forward_route<'a>(
+        &'a self,
+        conv: &Conv,
+        input: Shape,
+        output: Shape,
+        value: &'a [f32],
+        block: Block,
+    ) -> Option<Route<'a>> {
         let route = self.route(conv, input, output, value, block);
         route.filter(|route| self.precision == Precision::Bf16 || !matches!(route, Route::Winograd(_)))
     }

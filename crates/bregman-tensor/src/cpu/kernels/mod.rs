@@ -6,6 +6,7 @@
 pub mod bf16;
 pub mod columns;
 pub mod cost;
+mod lanes;
 pub mod output;
 #[cfg(test)]
 mod reference;

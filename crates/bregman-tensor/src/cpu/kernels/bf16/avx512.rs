@@ -55,8 +55,8 @@ unsafe fn half<const N: usize>(left: Lines, right: Lines, first: usize, sums: &m
         let columns: [*const u32; N] = std::array::from_fn(|column| right.tile(column, k).as_ptr());
         for pair in 0..16 {
             // SAFETY: `Lines` checked that 16 rows of 16 words follow each tile's first; 16 words are one vector of 32 bf16.
-            let columns: [__m512bh; N] = columns
-                .map(|column| unsafe { std::mem::transmute(_mm512_loadu_si512(column.add(pair * right.pitch()).cast())) });
+            let columns: [__m512bh; N] =
+                columns.map(|column| unsafe { std::mem::transmute(_mm512_loadu_si512(column.add(pair * right.pitch()).cast())) });
             for (row, sum) in sum.iter_mut().enumerate() {
                 // SAFETY: as above; 16 copies of a word are one vector of 32 bf16.
                 let pairs: __m512bh =

@@ -6,8 +6,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::super::columns::{Columns, Plain};
-use super::convert::pairs;
-use super::tile::{DEPTH, SIDE, Tile, interleave};
+use super::tile::{DEPTH, SIDE, Tile, interleave, round_row};
 
 /// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates nothing.
 #[derive(Clone, Default)]
@@ -134,7 +133,7 @@ fn pack_lines_of(x: &impl Columns, mut tiles: &mut [Tile], first: usize, mut blo
             // zero past the end of the item, as left by the previous run or cleared here
             line[run.len() - 1] = [0.0; DEPTH];
             x.fill(item, first + row, at * DEPTH, &mut line.as_flattened_mut()[..count]);
-            run.iter_mut().zip(&line).for_each(|(tile, values)| tile.0[row] = pairs(values));
+            round_row(&line, run, row);
         }
         run.iter_mut().for_each(|tile| tile.0[rows..].fill([0; 16]));
         (block, tiles) = (block + run.len(), rest);

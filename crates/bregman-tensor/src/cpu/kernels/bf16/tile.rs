@@ -7,7 +7,7 @@
 //! So a right tile of B is the transpose, as a 16 × 16 matrix of words, of a left tile of Bᵀ: two ways to read the source and one
 //! transposition give all layouts.
 
-use super::convert::pair;
+use super::super::lanes::{Lanes, Work, dispatch};
 
 /// Rows of a left tile and columns of a right one.
 pub(in super::super) const SIDE: usize = 16;
@@ -75,11 +75,45 @@ impl Tile {
 }
 
 /// Packs two lines across the inner dimension, k and k + 1, into word row `k/2` of neighbouring right tiles.
-#[inline(always)]
 pub(super) fn interleave<'a>(first: &[f32], second: &[f32], word_rows: impl Iterator<Item = &'a mut [u32; 16]>) {
-    for ((words, first), second) in word_rows.zip(first.chunks_exact(SIDE)).zip(second.chunks_exact(SIDE)) {
-        for (word, (&first, &second)) in words.iter_mut().zip(first.iter().zip(second)) {
-            *word = pair(first, second);
+    dispatch(Interleave { first, second, word_rows });
+}
+
+struct Interleave<'a, I> {
+    first: &'a [f32],
+    second: &'a [f32],
+    word_rows: I,
+}
+
+impl<'a, I: Iterator<Item = &'a mut [u32; 16]>> Work for Interleave<'_, I> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        let (first, second) = (self.first.as_chunks::<SIDE>().0, self.second.as_chunks::<SIDE>().0);
+        for ((words, first), second) in self.word_rows.zip(first).zip(second) {
+            lanes.store_pairs(lanes.load(first), lanes.load(second), words);
+        }
+    }
+}
+
+/// Packs 32 columns of one row into the same row of each of neighbouring left tiles.
+pub(super) fn round_row(lines: &[[f32; DEPTH]], tiles: &mut [Tile], row: usize) {
+    dispatch(RoundRow { lines, tiles, row });
+}
+
+struct RoundRow<'a> {
+    lines: &'a [[f32; DEPTH]],
+    tiles: &'a mut [Tile],
+    row: usize,
+}
+
+impl Work for RoundRow<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        for (tile, line) in self.tiles.iter_mut().zip(self.lines) {
+            let (values, _) = line.as_chunks::<SIDE>();
+            let (halves, _) = bytemuck::cast_slice_mut::<u32, u16>(&mut tile.0[self.row]).as_chunks_mut::<SIDE>();
+            lanes.store_rounded(lanes.load(&values[0]), &mut halves[0]);
+            lanes.store_rounded(lanes.load(&values[1]), &mut halves[1]);
         }
     }
 }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::super::bf16::{DEPTH, SIDE, Tile, pairs};
 use super::super::cost::Dense;
-use super::lanes::LANES;
+use super::super::lanes::LANES;
 use super::transform::{PLACES, filters};
 
 /// The filters of a 3 × 3 convolution or, transposed and reversed, of its input gradient. Keeps its memory.

@@ -11,9 +11,9 @@ use super::super::super::matmul::{Into, Mat, Target, product};
 use super::super::bf16::{DEPTH, Kernel, Lines, SIDE, Sums, Tile};
 use super::super::columns::{Columns, Geometry, Plain};
 use super::super::cost::Dense;
+use super::super::lanes::{LANES, Lanes, Work, dispatch};
 use super::super::output::Output;
 use super::super::scratch::with_scratch;
-use super::lanes::{LANES, Lanes, Work, dispatch};
 use super::product::even_blocks;
 use super::tiling::Tiling;
 use super::transform::{Halves, MAX_TILES, PLACES, place_stride, sixteen_mut, spread, taps};
@@ -277,7 +277,8 @@ impl<P: Put> Work for Spread<'_, P> {
         for (line, row) in self.part.rows.clone().enumerate() {
             for run in tiling.runs(self.part.tiles.clone()) {
                 let map = dy.row(run.item, row);
-                let rows = [0, 1].map(|down| map.get((run.output[0] + down) * width..).map_or(&[][..], |rest| &rest[..width.min(rest.len())]));
+                let rows =
+                    [0, 1].map(|down| map.get((run.output[0] + down) * width..).map_or(&[][..], |rest| &rest[..width.min(rest.len())]));
                 for at in (0..run.len).step_by(LANES) {
                     let values = spread(lanes, rows, run.output[1] + 2 * at);
                     for i in 0..4 {

@@ -14,7 +14,6 @@
 
 mod filters;
 mod gradient;
-mod lanes;
 mod product;
 mod tiling;
 mod transform;
@@ -33,9 +32,7 @@ pub fn suits_taps(taps: usize, rows: usize, channels: usize) -> bool {
 /// Whether the three products of this convolution can be made here.
 pub fn suits(geometry: &Geometry, rows: usize, channels: usize) -> bool {
     let Geometry { kernel, stride, padding, dilation, .. } = *geometry;
-    (kernel, stride, dilation) == ([3, 3], [1, 1], [1, 1])
-        && padding.iter().all(|&padding| padding <= 2)
-        && suits_taps(9, rows, channels)
+    (kernel, stride, dilation) == ([3, 3], [1, 1], [1, 1]) && padding.iter().all(|&padding| padding <= 2) && suits_taps(9, rows, channels)
 }
 
 #[cfg(test)]

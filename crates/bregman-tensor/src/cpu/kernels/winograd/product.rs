@@ -8,10 +8,10 @@ use super::super::super::matmul::{Into, Mat, Target, product};
 use super::super::bf16::{DEPTH, Kernel, Lines, SIDE, Sums};
 use super::super::columns::{Columns, Geometry, Plain};
 use super::super::cost::Dense;
+use super::super::lanes::{LANES, Lanes, Work, dispatch};
 use super::super::output::{Output, Start};
 use super::super::scratch::with_scratch;
 use super::filters::Filters;
-use super::lanes::{LANES, Lanes, Work, dispatch};
 use super::tiling::Tiling;
 use super::transform::{Halves, MAX_TILES, PLACES, finish, outputs, place_stride, sixteen_mut};
 

@@ -7,8 +7,8 @@
 //!        0  1  0 -1           0  0  1           0 -1
 //! ```
 
+use super::super::lanes::{LANES, Lanes};
 use super::super::output::Start;
-use super::lanes::{LANES, Lanes};
 
 /// Most tiles of a strip.
 pub(super) const MAX_TILES: usize = 192;

@@ -1,11 +1,11 @@
-//! Sixteen f32 at a time, with the few operations that the transforms need: AVX-512 with its bf16 conversions, or plain arrays that
+//! Sixteen f32 at a time, with the few operations that rounding and Winograd's transforms need: AVX-512 with its bf16 conversions, or plain arrays that
 //! the compiler turns into whatever SIMD there is.
 
 #![allow(unsafe_code)]
 
 use pulp::Arch;
 
-use super::super::bf16::pair;
+use super::bf16::pair;
 
 /// Values per vector.
 pub(super) const LANES: usize = 16;
