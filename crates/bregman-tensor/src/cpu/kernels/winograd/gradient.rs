@@ -253,11 +253,15 @@ impl Put for Rounded<'_> {
 }
 
 impl Rounded<'_> {
-    /// Zeros past the last tile, and in the lines after the first `filled`.
+    /// Zeros from the last tile to the end of the product, and in the lines after the first `filled`.
     fn clear(&mut self, filled: usize, tiles: usize) {
+        let end = tiles.next_multiple_of(DEPTH);
+        if filled == self.lines && tiles == end {
+            return;
+        }
         for place in self.to.chunks_exact_mut(self.stride).take(PLACES) {
             for (line, values) in place.chunks_exact_mut(self.pitch).take(self.lines).enumerate() {
-                values[if line < filled { tiles } else { 0 }..].fill(0);
+                values[if line < filled { tiles } else { 0 }..end].fill(0);
             }
         }
     }
@@ -277,6 +281,9 @@ impl<P: Put> Work for Spread<'_, P> {
         for (line, row) in self.part.rows.clone().enumerate() {
             for run in tiling.runs(self.part.tiles.clone()) {
                 let map = dy.row(run.item, row);
+                if row + 1 < self.part.rows.end {
+                    run.prefetch_outputs(dy.row(run.item, row + 1), width);
+                }
                 let rows =
                     [0, 1].map(|down| map.get((run.output[0] + down) * width..).map_or(&[][..], |rest| &rest[..width.min(rest.len())]));
                 for at in (0..run.len).step_by(LANES) {
@@ -306,6 +313,9 @@ impl<P: Put> Work for Fill<'_, P> {
         let mut halves = Halves::ZERO;
         for (line, channel) in self.channels.enumerate() {
             for run in tiling.runs(self.part.tiles.clone()) {
+                if channel + 1 < self.part.channels.end {
+                    run.prefetch_inputs(x.row(run.item, channel + 1), tiling.input[1]);
+                }
                 halves.fill(lanes, x.row(run.item, channel), tiling.input[1], run.input, run.len);
                 for at in (0..run.len).step_by(LANES) {
                     for i in 0..4 {

@@ -135,6 +135,9 @@ impl Work for FillValues<'_> {
         let mut halves = Halves::ZERO;
         for channel in 0..lines {
             for run in tiling.runs(self.strip.tiles.clone()) {
+                if channel + 1 < lines {
+                    run.prefetch_inputs(x.row(run.item, channel + 1), tiling.input[1]);
+                }
                 halves.fill(lanes, x.row(run.item, channel), tiling.input[1], run.input, run.len);
                 for at in (0..run.len).step_by(LANES) {
                     for i in 0..4 {
@@ -166,6 +169,9 @@ impl Work for FillPairs<'_> {
                 halves = [Halves::ZERO, Halves::ZERO];
             }
             for run in tiling.runs(self.strip.tiles.clone()) {
+                for next in (2 * line + 2..x.rows()).take(2) {
+                    run.prefetch_inputs(x.row(run.item, next), tiling.input[1]);
+                }
                 for (channel, halves) in (2 * line..x.rows()).zip(&mut halves) {
                     halves.fill(lanes, x.row(run.item, channel), tiling.input[1], run.input, run.len);
                 }

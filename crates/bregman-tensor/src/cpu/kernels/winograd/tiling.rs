@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::super::columns::Geometry;
+use super::super::lanes::prefetch;
 
 /// Outputs of a tile along each axis.
 pub(super) const SIDE: usize = 2;
@@ -57,6 +58,31 @@ impl Tiling {
             tile += len;
             (len > 0).then_some(run)
         })
+    }
+}
+
+impl Run {
+    /// Asks for the inputs of the run in a map with `width` columns.
+    #[inline(always)]
+    pub(super) fn prefetch_inputs(&self, map: &[f32], width: usize) {
+        prefetch_rows(map, width, self.input, SIDE * self.len + 2, 4);
+    }
+
+    /// Asks for the outputs of the run.
+    #[inline(always)]
+    pub(super) fn prefetch_outputs(&self, map: &[f32], width: usize) {
+        prefetch_rows(map, width, self.output.map(|at| at as isize), SIDE * self.len, 2);
+    }
+}
+
+#[inline(always)]
+fn prefetch_rows(map: &[f32], width: usize, [top, left]: [isize; 2], columns: usize, rows: isize) {
+    for row in top.max(0)..top + rows {
+        let start = row as usize * width;
+        let [from, until] = [left, left + columns as isize].map(|column| start + column.clamp(0, width as isize) as usize);
+        if let Some(inputs) = map.get(from..until) {
+            prefetch(inputs);
+        }
     }
 }
 
