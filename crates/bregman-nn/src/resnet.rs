@@ -48,18 +48,22 @@ impl<B: Backend> ConvNorm<B> {
         self.norm.forward(ctx, self.before.view(), residual, self.output.view_mut())
     }
 
-    /// `d` holds dy; it is used up. `dresidual` and `dx` are filled where they are asked for.
-    fn backward(
-        &mut self,
-        ctx: &mut Context<B>,
-        x: View<B>,
-        d: &mut Tensor<B>,
-        dresidual: Option<&mut Tensor<B>>,
-        dx: Option<&mut Tensor<B>>,
-    ) -> Result<()> {
-        let dresidual = dresidual.map(Tensor::view_mut);
-        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), dresidual)?;
+    /// `d` holds dy; it is used up, `dresidual` is filled where it is asked for. Then the convolution's own gradients follow from `d`.
+    fn backward_norm(&mut self, ctx: &mut Context<B>, d: &mut Tensor<B>, dresidual: Option<&mut Tensor<B>>) -> Result<()> {
+        self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), dresidual.map(Tensor::view_mut))
+    }
+
+    /// Both, for a convolution whose input needs no gradient or has none yet.
+    fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: Option<&mut Tensor<B>>) -> Result<()> {
+        self.backward_norm(ctx, d, None)?;
         self.conv.backward(ctx, x, d.view(), dx.map(Tensor::view_mut))
+    }
+
+    /// Both, added to the input's gradient so far.
+    fn backward_adding(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
+        self.backward_norm(ctx, d, None)?;
+        self.conv.backward(ctx, x, d.view(), None)?;
+        self.conv.backward_input(ctx, 0, d.view(), true, dx.view_mut())
     }
 }
 
@@ -105,21 +109,19 @@ impl<B: Backend> BasicBlock<B> {
 
     /// `d` holds dy; it is used up.
     fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
-        let mut dresidual = ctx.take(d.shape())?;
         let mut dmiddle = ctx.take(d.shape())?;
-        self.second.backward(ctx, self.first.output.view(), d, Some(&mut dresidual), Some(&mut dmiddle))?;
-        self.first.backward(ctx, x, &mut dmiddle, None, Some(dx))?;
-        ctx.give(dmiddle);
         match &mut self.shortcut {
             Some(shortcut) => {
-                let mut dshortcut = ctx.take(x.shape)?;
-                shortcut.backward(ctx, x, &mut dresidual, None, Some(&mut dshortcut))?;
-                ctx.backend.accumulate(dshortcut.view(), dx.view_mut())?;
-                ctx.give(dshortcut);
+                let mut dresidual = ctx.take(d.shape())?;
+                self.second.backward_norm(ctx, d, Some(&mut dresidual))?;
+                shortcut.backward(ctx, x, &mut dresidual, Some(dx))?;
+                ctx.give(dresidual);
             }
-            None => ctx.backend.accumulate(dresidual.view(), dx.view_mut())?,
+            None => self.second.backward_norm(ctx, d, Some(dx))?,
         }
-        ctx.give(dresidual);
+        self.second.conv.backward(ctx, self.first.output.view(), d.view(), Some(dmiddle.view_mut()))?;
+        self.first.backward_adding(ctx, x, &mut dmiddle, dx)?;
+        ctx.give(dmiddle);
         Ok(())
     }
 }
@@ -207,7 +209,7 @@ impl<B: Backend> Network<B> for ResNet<B> {
             rest[0].backward(ctx, input.view(), &mut d, &mut dx)?;
             ctx.give(std::mem::replace(&mut d, dx));
         }
-        self.stem.backward(ctx, x.view(), &mut d, None, None)?;
+        self.stem.backward(ctx, x.view(), &mut d, None)?;
         ctx.give(d);
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Copies {
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
             WeightPolicy::Sparse => true,
-            WeightPolicy::Cheapest => Product { rows, columns, nonzeros }.prefers_sparse(dense),
+            WeightPolicy::Cheapest => Product { rows, columns, taps, nonzeros }.prefers_sparse(dense),
         };
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));

@@ -116,12 +116,28 @@ fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
 }
 
 /// `out[i] = source[at + i·step]`, zero outside.
+#[inline(always)]
 fn gather(source: &[f32], at: isize, step: usize, out: &mut [f32]) {
     let before = if at < 0 { at.unsigned_abs().div_ceil(step).min(out.len()) } else { 0 };
-    let first = (at + (before * step) as isize) as usize;
-    out.fill(0.0);
-    if let Some(source) = source.get(first..) {
-        out[before..].iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
+    let source = source.get((at + (before * step) as isize) as usize..).unwrap_or(&[]);
+    let (outside, out) = out.split_at_mut(before);
+    let (out, after) = out.split_at_mut(out.len().min(source.len().div_ceil(step)));
+    outside.fill(0.0);
+    after.fill(0.0);
+    if step == 2 {
+        // every other value of whole vectors, as the compiler knows it
+        let (pieces, rest) = out.as_chunks_mut::<16>();
+        let (values, _) = source.as_chunks::<32>();
+        let whole = pieces.len().min(values.len());
+        for (piece, values) in pieces.iter_mut().zip(values) {
+            for i in 0..16 {
+                piece[i] = values[2 * i];
+            }
+        }
+        let left = pieces[whole..].as_flattened_mut().iter_mut().chain(rest);
+        left.zip(source[32 * whole..].iter().step_by(2)).for_each(|(to, &from)| *to = from);
+    } else {
+        out.iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
     }
 }
 

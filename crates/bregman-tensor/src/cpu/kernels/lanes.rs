@@ -261,3 +261,53 @@ mod avx512 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::reference::Random;
+    use super::*;
+
+    /// What every operation makes of some values.
+    struct Everything<'a> {
+        values: &'a [f32; 2 * LANES],
+        results: &'a mut Vec<u32>,
+    }
+
+    impl Work for Everything<'_> {
+        fn run<L: Lanes>(self, lanes: L) {
+            let (values, _) = self.values.as_chunks::<LANES>();
+            let [a, b] = [lanes.load(&values[0]), lanes.load(&values[1])];
+            let mut out = vec![lanes.zero(), lanes.splat(0.5), lanes.add(a, b), lanes.sub(a, b)];
+            out.extend(lanes.deinterleave([a, b]));
+            out.extend(lanes.interleave([a, b]));
+            out.extend((-20..40).map(|at| lanes.load_clipped(self.values, at)));
+            for vector in out {
+                let mut stored = [0.0; LANES];
+                lanes.store(vector, &mut stored);
+                self.results.extend(stored.map(f32::to_bits));
+            }
+            for len in 0..=LANES {
+                let mut stored = [7.0; LANES];
+                lanes.store_clipped(a, &mut stored[..len]);
+                self.results.extend(stored.map(f32::to_bits));
+            }
+            let (mut pairs, mut halves) = ([0; LANES], [0; LANES]);
+            lanes.store_pairs(a, b, &mut pairs);
+            lanes.store_rounded(a, &mut halves);
+            self.results.extend(pairs);
+            self.results.extend(halves.map(u32::from));
+        }
+    }
+
+    #[test]
+    fn the_best_vectors_of_this_cpu_do_what_arrays_do() {
+        let mut random = Random::new(1);
+        for _ in 0..20 {
+            let values: [f32; 2 * LANES] = random.values(2 * LANES, 0.1).try_into().expect("two vectors");
+            let (mut best, mut plain) = (Vec::new(), Vec::new());
+            dispatch(Everything { values: &values, results: &mut best });
+            Everything { values: &values, results: &mut plain }.run(Plain);
+            assert_eq!(best, plain);
+        }
+    }
+}

@@ -21,7 +21,7 @@ use super::transform::{Halves, MAX_TILES, PLACES, place_stride, sixteen_mut, spr
 /// Rows and channels of a block: with their sums and a strip of tiles they fit the second-level cache.
 const BLOCK: usize = 128;
 /// Tiles of a strip, times rows or channels of its block.
-const STRIP: usize = 8192;
+const STRIP: usize = 16384;
 /// Most values of all sums together (8 MiB), unless a single group already has more.
 const ALL_SUMS: usize = 2 * 1024 * 1024;
 /// Most groups of tiles.

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::super::bf16::Kernel;
 use super::super::columns::{Columns, Plain, Window};
 use super::super::cost::Dense;
@@ -98,5 +100,73 @@ fn all_three_products_match_the_plain_sums_on_odd_sizes() {
         (1, 16, 32, [61, 75], [2, 1]),
     ] {
         check(items, rows, channels, &geometry(input, padding), 1);
+    }
+}
+
+#[test]
+fn results_are_identical_for_any_number_of_threads() {
+    let mut random = Random::new(5);
+    let geometry = geometry([21, 50], [1, 1]);
+    let (items, rows, channels, len) = (2, 40, 70, 21 * 50);
+    let weights = random.values(rows * channels * 9, 0.0);
+    let (x, dy) = (random.values(items * channels * len, 0.0), random.values(items * rows * len, 0.0));
+    let (x, dy) = (Plain::new(&x, items, channels, len), Plain::new(&dy, items, rows, len));
+    for (dense, _) in ways() {
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+            pool.install(|| {
+                let mut filters = Filters::default();
+                filters.pack(dense, &weights, rows, channels, channels * 9);
+                let (mut y, mut dw) = (vec![0.0; items * rows * len], vec![0.0; weights.len()]);
+                multiply(&filters, &geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, len));
+                gradient(dense, &geometry, &x, &dy, &mut Workspace::default(), &Output::new(&mut dw, 1, rows, channels * 9));
+                (y, dw)
+            })
+        };
+        let one = run(1);
+        assert!([2, 3].into_iter().all(|threads| run(threads) == one), "{dense:?}: other bits on other numbers of threads");
+    }
+}
+
+#[test]
+fn memory_used_before_for_something_else_leaves_no_trace() {
+    // NaN in every buffer that is reused: vectors run over the ends of strips and lines
+    let geometry = geometry([7, 19], [1, 1]);
+    let (rows, channels, len) = (17, 21, 7 * 19);
+    let mut random = Random::new(6);
+    let weights = random.values(rows * channels * 9, 0.0);
+    let (x, dy) = (random.values(channels * len, 0.0), random.values(rows * len, 0.0));
+    for (dense, _) in ways() {
+        let mut workspace = Workspace::default();
+        let mut run = |x: &[f32], dy: &[f32]| {
+            let mut filters = Filters::default();
+            filters.pack(dense, &weights, rows, channels, channels * 9);
+            let (mut y, mut dw) = (vec![0.0; rows * len], vec![0.0; weights.len()]);
+            let (x, dy) = (Plain::new(x, 1, channels, len), Plain::new(dy, 1, rows, len));
+            multiply(&filters, &geometry, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+            gradient(dense, &geometry, &x, &dy, &mut workspace, &Output::new(&mut dw, 1, rows, channels * 9));
+            (y, dw)
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread pool");
+        pool.install(|| {
+            let clean = run(&x, &dy);
+            let (y, dw) = run(&vec![f32::NAN; x.len()], &vec![f32::NAN; dy.len()]);
+            assert!(y.iter().chain(&dw).all(|value| value.is_nan()), "{dense:?}: NaN must stay visible");
+            assert!(run(&x, &dy) == clean, "{dense:?}: what was there before shows");
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn all_three_products_match_the_plain_sums(
+        items in 1usize..3, rows in 1usize..40, channels in 1usize..40, height in 1usize..6, width in 1usize..41,
+        padding in prop::array::uniform2(0usize..3), seed in any::<u64>(),
+    ) {
+        let input = [height, width];
+        prop_assume!((0..2).all(|axis| input[axis] + 2 * padding[axis] >= 3));
+        check(items, rows, channels, &geometry(input, padding), seed);
     }
 }
