@@ -22,7 +22,7 @@ fn assert_near(ours: &[f32], exact: &[(f64, f64)], inner: usize, tolerance: f64)
     let errors = || ours.iter().zip(exact).map(|(&our, exact)| f64::from(our) - exact.0);
     let scale = tolerance * (inner as f64).sqrt();
     for (at, error) in errors().enumerate() {
-        assert!(error.abs() <= 4.0 * scale, "element {at}: {} instead of {}", ours[at], exact[at].0);
+        assert!(error.abs() <= 6.0 * scale, "element {at}: {} instead of {}", ours[at], exact[at].0);
     }
     let typical = (errors().map(|error| error * error).sum::<f64>() / ours.len() as f64).sqrt();
     assert!(ours.len() < 100 || typical <= scale, "typical error {typical:e} over {scale:e}");
@@ -47,12 +47,41 @@ fn plain_gradient(dy: &Plain, x: &impl Columns) -> Vec<(f64, f64)> {
     product(dy.rows(), |row, k| wide_dy[row * inner + k], &Plain::new(&transposed, 1, inner, columns))
 }
 
+/// What the operands of a check consist of.
+#[derive(Clone, Copy, PartialEq)]
+enum Numbers {
+    /// Real numbers: results are rounded.
+    Real,
+    /// Small integers, weights multiples of 4: bf16 numbers in the transformed domain too, with sums that f32 holds exactly.
+    Whole,
+}
+
+impl Numbers {
+    fn draw(self, random: &mut Random, len: usize, [limit, step]: [f32; 2]) -> Vec<f32> {
+        match self {
+            Self::Real => random.values(len, 0.1),
+            Self::Whole => (0..len).map(|_| ((2.0 * limit + 1.0) * random.unit()).floor() * step - limit * step).collect(),
+        }
+    }
+
+    #[track_caller]
+    fn assert_right(self, ours: &[f32], exact: &[(f64, f64)], inner: usize, tolerance: f64) {
+        match self {
+            Self::Real => assert_near(ours, exact, inner, tolerance),
+            Self::Whole => {
+                assert_eq!(ours.len(), exact.len());
+                ours.iter().zip(exact).enumerate().for_each(|(at, (&our, exact))| assert_eq!(f64::from(our), exact.0, "element {at}"));
+            }
+        }
+    }
+}
+
 /// All three products of one convolution, each way, against the plain sums.
-fn check(items: usize, rows: usize, channels: usize, geometry: &Geometry, seed: u64) {
+fn check(numbers: Numbers, items: usize, rows: usize, channels: usize, geometry: &Geometry, seed: u64) {
     let mut random = Random::new(seed);
     let [inner, outer] = [geometry.input, geometry.output()].map(|[height, width]| height * width);
-    let weights = random.values(rows * channels * 9, 0.2);
-    let (x, dy) = (random.values(items * channels * inner, 0.0), random.values(items * rows * outer, 0.0));
+    let weights = numbers.draw(&mut random, rows * channels * 9, [3.0, 4.0]);
+    let [x, dy] = [channels * inner, rows * outer].map(|len| numbers.draw(&mut random, items * len, [8.0, 1.0]));
     let (x, dy) = (Plain::new(&x, items, channels, inner), Plain::new(&dy, items, rows, outer));
     let window = Window::forward(x, geometry);
     let forward = product(rows, |row, k| weights[row * channels * 9 + k], &window);
@@ -64,7 +93,7 @@ fn check(items: usize, rows: usize, channels: usize, geometry: &Geometry, seed: 
         filters.pack(dense, &weights, rows, channels, channels * 9);
         let mut y = vec![f32::NAN; items * rows * outer];
         multiply(&filters, geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, outer));
-        assert_near(&y, &forward, 9 * channels, tolerance);
+        numbers.assert_right(&y, &forward, 9 * channels, tolerance);
 
         let bias = random.values(rows, 0.0);
         let mut biased = vec![f32::NAN; y.len()];
@@ -79,11 +108,11 @@ fn check(items: usize, rows: usize, channels: usize, geometry: &Geometry, seed: 
         let adjoint = Geometry { input: geometry.output(), padding: geometry.padding.map(|padding| 2 - padding), ..*geometry };
         let mut dx = vec![f32::NAN; items * channels * inner];
         multiply(&filters, &adjoint, &dy, Start::Zero, &Output::new(&mut dx, items, channels, inner));
-        assert_near(&dx, &backward, 9 * rows, tolerance);
+        numbers.assert_right(&dx, &backward, 9 * rows, tolerance);
 
         let mut dw = vec![f32::NAN; rows * channels * 9];
         gradient(dense, geometry, &x, &dy, &mut Workspace::default(), &Output::new(&mut dw, 1, rows, channels * 9));
-        assert_near(&dw, &gradients, 4 * tiling::Tiling::new(geometry, items).count(), tolerance);
+        numbers.assert_right(&dw, &gradients, 4 * tiling::Tiling::new(geometry, items).count(), tolerance);
     }
 }
 
@@ -94,12 +123,13 @@ fn all_three_products_match_the_plain_sums_on_odd_sizes() {
         (2, 7, 13, [5, 7], [1, 1]),
         (1, 33, 20, [1, 301], [1, 1]),
         (3, 50, 65, [4, 40], [1, 1]),
-        (1, 70, 130, [10, 38], [1, 1]),
+        (1, 140, 130, [10, 38], [1, 1]),
         (2, 17, 40, [6, 33], [0, 2]),
         (2, 20, 24, [3, 3], [0, 0]),
         (1, 16, 32, [61, 75], [2, 1]),
     ] {
-        check(items, rows, channels, &geometry(input, padding), 1);
+        check(Numbers::Real, items, rows, channels, &geometry(input, padding), 1);
+        check(Numbers::Whole, items, rows, channels, &geometry(input, padding), 2);
     }
 }
 
@@ -161,12 +191,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn all_three_products_match_the_plain_sums(
+    fn all_three_products_are_exact_where_nothing_rounds(
         items in 1usize..3, rows in 1usize..40, channels in 1usize..40, height in 1usize..6, width in 1usize..41,
         padding in prop::array::uniform2(0usize..3), seed in any::<u64>(),
     ) {
         let input = [height, width];
         prop_assume!((0..2).all(|axis| input[axis] + 2 * padding[axis] >= 3));
-        check(items, rows, channels, &geometry(input, padding), seed);
+        check(Numbers::Whole, items, rows, channels, &geometry(input, padding), seed);
     }
 }
