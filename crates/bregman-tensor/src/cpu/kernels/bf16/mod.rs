@@ -47,7 +47,7 @@ pub use kernel::Kernel;
 pub(super) use kernel::{Lines, Sums};
 pub use operand::Packed;
 pub use phases::strided_input_gradient;
-pub(super) use tile::{DEPTH, SIDE, Tile};
+pub(super) use tile::{DEPTH, SIDE, Tile, transpose};
 
 use super::columns::Columns;
 use super::output::{Output, Start};

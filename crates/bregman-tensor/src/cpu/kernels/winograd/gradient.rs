@@ -8,7 +8,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::super::matmul::{Into, Mat, Target, product};
-use super::super::bf16::{DEPTH, Kernel, Lines, SIDE, Sums, Tile};
+use super::super::bf16::{DEPTH, Kernel, Lines, SIDE, Sums, transpose};
 use super::super::columns::{Columns, Geometry, Plain};
 use super::super::cost::Dense;
 use super::super::lanes::{LANES, Lanes, Work, dispatch};
@@ -191,12 +191,7 @@ impl Part<'_> {
                 for (place, right) in right.chunks_exact_mut(pairs * channels).take(PLACES).enumerate() {
                     let lines = &staged[place * staged_stride..];
                     for block in 0..depth {
-                        let mut tile = Tile::ZERO;
-                        tile.0.iter_mut().zip(lines.chunks(pitch)).for_each(|(to, from)| to.copy_from_slice(&from[SIDE * block..][..SIDE]));
-                        tile.transpose();
-                        for (row, words) in right[SIDE * block * channels..].chunks_mut(channels).zip(&tile.0) {
-                            row[first..first + SIDE].copy_from_slice(words);
-                        }
+                        transpose(&lines[SIDE * block..], pitch, &mut right[SIDE * block * channels + first..], channels);
                     }
                 }
             }
