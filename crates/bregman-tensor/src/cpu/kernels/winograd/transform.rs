@@ -160,16 +160,16 @@ pub(super) type Channels = [f32; LANES];
 #[inline(always)]
 pub(super) fn filters(g: &[Channels; 9]) -> [Channels; PLACES] {
     let mut u = [[0.0; LANES]; PLACES];
-    for lane in 0..LANES {
+    for c in 0..LANES {
         let mut down = [[0.0; 3]; 4];
         for j in 0..3 {
-            let [g0, g1, g2] = [0, 1, 2].map(|i| g[3 * i + j][lane]);
+            let [g0, g1, g2] = [g[j][c], g[3 + j][c], g[6 + j][c]];
             let sides = 0.5 * (g0 + g2);
             (down[0][j], down[1][j], down[2][j], down[3][j]) = (g0, sides + 0.5 * g1, sides - 0.5 * g1, g2);
         }
         for (i, [g0, g1, g2]) in down.into_iter().enumerate() {
             let sides = 0.5 * (g0 + g2);
-            (u[4 * i][lane], u[4 * i + 1][lane], u[4 * i + 2][lane], u[4 * i + 3][lane]) = (g0, sides + 0.5 * g1, sides - 0.5 * g1, g2);
+            (u[4 * i][c], u[4 * i + 1][c], u[4 * i + 2][c], u[4 * i + 3][c]) = (g0, sides + 0.5 * g1, sides - 0.5 * g1, g2);
         }
     }
     u
@@ -178,17 +178,20 @@ pub(super) fn filters(g: &[Channels; 9]) -> [Channels; PLACES] {
 /// `Gᵀ · u · G`
 #[inline(always)]
 pub(super) fn taps(u: &[Channels; PLACES]) -> [Channels; 9] {
-    let mut g = [[0.0; LANES]; 9];
-    for lane in 0..LANES {
-        let mut down = [[0.0; 4]; 3];
-        for j in 0..4 {
-            let [u0, u1, u2, u3] = [0, 1, 2, 3].map(|i| u[4 * i + j][lane]);
+    let mut down = [[[0.0; LANES]; 4]; 3];
+    for j in 0..4 {
+        for c in 0..LANES {
+            let [u0, u1, u2, u3] = [u[j][c], u[4 + j][c], u[8 + j][c], u[12 + j][c]];
             let sum = 0.5 * (u1 + u2);
-            (down[0][j], down[1][j], down[2][j]) = (u0 + sum, 0.5 * (u1 - u2), sum + u3);
+            (down[0][j][c], down[1][j][c], down[2][j][c]) = (u0 + sum, 0.5 * (u1 - u2), sum + u3);
         }
-        for (i, [u0, u1, u2, u3]) in down.into_iter().enumerate() {
+    }
+    let mut g = [[0.0; LANES]; 9];
+    for i in 0..3 {
+        for c in 0..LANES {
+            let [u0, u1, u2, u3] = [down[i][0][c], down[i][1][c], down[i][2][c], down[i][3][c]];
             let sum = 0.5 * (u1 + u2);
-            (g[3 * i][lane], g[3 * i + 1][lane], g[3 * i + 2][lane]) = (u0 + sum, 0.5 * (u1 - u2), sum + u3);
+            (g[3 * i][c], g[3 * i + 1][c], g[3 * i + 2][c]) = (u0 + sum, 0.5 * (u1 - u2), sum + u3);
         }
     }
     g
