@@ -8,6 +8,7 @@ use bregman_tensor::kernels::columns::{Geometry, Plain, Window};
 use bregman_tensor::kernels::cost::{Dense, Product};
 use bregman_tensor::kernels::output::{Output, Start};
 use bregman_tensor::kernels::sparse::SparseMatrix;
+use bregman_tensor::kernels::winograd::{self, Filters, Workspace};
 use rayon::prelude::*;
 
 const ITEMS: usize = 8;
@@ -117,7 +118,7 @@ impl Layer {
     /// What the cost model sees.
     fn product(&self, zeros: f32) -> Product {
         let nonzeros = ((1.0 - zeros) * (self.out * self.columns()) as f32) as usize;
-        Product { rows: self.out, columns: self.columns(), nonzeros }
+        Product { rows: self.out, columns: self.columns(), taps: self.taps(), nonzeros }
     }
 
     fn geometry(&self) -> Geometry {
@@ -172,6 +173,9 @@ impl Layer {
 
     /// Y, dX and dW, each with the packing of both operands.
     fn bf16(&self) -> [f64; 3] {
+        if winograd::suits(&self.geometry(), self.out, self.channels) {
+            return self.winograd();
+        }
         let [weights, mut x, mut dy] = self.data(0.0);
         let mut a = Packed::default();
         let (columns, mut dw) = (self.columns(), vec![0.0; weights.len()]);
@@ -198,6 +202,29 @@ impl Layer {
                 1 => bf16::gradient(&a, &x, Start::Zero, &dw),
                 _ => bf16::gradient(&a, &Window::forward(x, &self.geometry()), Start::Zero, &dw),
             }
+        });
+        [y, dx, dw]
+    }
+
+    /// The same for a layer of 3 × 3 taps.
+    fn winograd(&self) -> [f64; 3] {
+        let [weights, mut x, mut dy] = self.data(0.0);
+        let (dense, geometry) = (Dense::Bf16(Kernel::best()), self.geometry());
+        let (mut filters, mut workspace) = (Filters::default(), Workspace::default());
+        let (columns, mut dw) = (self.columns(), vec![0.0; weights.len()]);
+        let y = median_ms(1, REPEATS, || {
+            filters.pack(dense, &weights, self.out, self.channels, columns);
+            let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
+            winograd::multiply(&filters, &geometry, &x, Start::Zero, &y);
+        });
+        let dx = median_ms(1, REPEATS, || {
+            filters.pack_transposed(dense, &weights, self.out, self.channels, columns);
+            let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
+            winograd::multiply(&filters, &geometry, &dy, Start::Zero, &dx);
+        });
+        let dw = median_ms(1, REPEATS, || {
+            let (x, dy) = (self.plain(self.channels, &x), self.plain(self.out, &dy));
+            winograd::gradient(dense, &geometry, &x, &dy, &mut workspace, &Output::new(&mut dw, 1, self.out, columns));
         });
         [y, dx, dw]
     }

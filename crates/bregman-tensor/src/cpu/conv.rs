@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use super::math::{each, simd, sum};
 use super::matmul::{Into, Mat, Target, multiply, product};
 use super::patches::Patches;
-use super::{Buffer, Cpu, Precision, weights};
+use super::{Buffer, Cpu};
 use crate::{Block, Conv, Shape, Start, View, ViewMut, Weight};
 
 /// Patch values that stay in the second-level cache of one core (512 KiB).
@@ -45,7 +45,7 @@ pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cp
     assert_eq!(conv.output(input, block.rows), output, "convolution output");
     assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
     let (x, y) = (x.slice(), y.slice());
-    if let Some(route) = w.copies.route(output) {
+    if let Some(route) = w.copies.forward_route(conv, input, output, w.value, block) {
         return route.forward(conv, input, output, x, start, y);
     }
     let into = match start {
@@ -89,7 +89,7 @@ fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], 
 pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bool, dx: ViewMut<Cpu>) {
     let (input, output, block) = (dx.shape, dy.shape, w.block);
     let (dy, dx) = (dy.slice(), dx.slice());
-    if let Some(route) = w.copies.route(output) {
+    if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
         return route.backward_input(conv, input, output, dy, add, dx);
     }
     let weight = Mat::rows(&w.value[block.first..], block.stride);
@@ -136,9 +136,9 @@ pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu
     let (input, output) = (x.shape, dy.shape);
     let (x, dy) = (x.slice(), dy.slice());
     let plane = output.plane();
-    if cpu.precision == Precision::Bf16 && output.positions() > 1 {
-        let mut packed = cpu.gradient.lock().unwrap_or_else(PoisonError::into_inner);
-        return weights::gradient(&mut packed, conv, [input, output], x, dy, block, dw);
+    let mut gradients = cpu.gradients.lock().unwrap_or_else(PoisonError::into_inner);
+    if gradients.compute(cpu.precision, conv, [input, output], x, dy, block, dw) {
+        return;
     }
     if conv.is_pointwise() {
         let [m, n, k] = [block.rows, block.columns, plane];

@@ -14,6 +14,7 @@ mod norm;
 mod patches;
 mod pointwise;
 mod pooling;
+mod routes;
 mod weights;
 
 pub use buffer::Buffer;
@@ -22,7 +23,7 @@ pub use weights::{Copies, Precision, WeightPolicy};
 
 use std::sync::Mutex;
 
-use kernels::bf16::Packed;
+use routes::Gradients;
 
 use crate::{
     Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View,
@@ -34,8 +35,7 @@ use crate::{
 pub struct Cpu {
     precision: Precision,
     weights: WeightPolicy,
-    /// dY in bf16 while a weight gradient is computed; kept, so that steady training does not allocate.
-    gradient: Mutex<Packed>,
+    gradients: Mutex<Gradients>,
 }
 
 impl Cpu {

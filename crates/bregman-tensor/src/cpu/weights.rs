@@ -1,17 +1,19 @@
-//! What the CPU derives from a weight after each optimizer step, and the products other than dense f32.
+//! What the CPU derives from a weight after each optimizer step, and which products that allows.
 //!
 //! Dense or sparse is chosen per weight and step, by [`cost`]: shipped constants, for the reasons given there.
 
+use std::sync::Mutex;
+
 use rayon::prelude::*;
 
-use super::kernels::bf16::{self, Kernel, Packed};
-use super::kernels::columns::{Geometry, Plain, Window};
+use super::Buffer;
+use super::kernels::bf16::{Kernel, Packed};
 use super::kernels::cost::{Dense, Product};
-use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
+use super::kernels::winograd::{self, Filters};
 use super::math::simd;
-use super::{Buffer, Cpu};
-use crate::{Block, Conv, Shape, Start};
+use super::routes::{Route, suits_winograd};
+use crate::{Block, Conv, Shape};
 
 /// The number format of the operands of large products. Sums, weights, statistics and everything else are f32 in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,12 @@ pub enum Precision {
     /// Operands rounded to bf16: AMX or AVX-512-BF16 where the CPU has them. Vectors (linear layers, the classifier) stay f32: they
     /// cost little, and cosines need the digits.
     Bf16,
+}
+
+impl Precision {
+    pub(super) fn dense(self) -> Dense {
+        if self == Self::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 }
+    }
 }
 
 /// When to multiply with compressed weights.
@@ -43,6 +51,10 @@ pub struct Copies {
     sparse: Option<SparseMatrix>,
     use_sparse: bool,
     bf16: Option<[Packed; 2]>,
+    /// What most 3 × 3 weights have instead.
+    winograd: Option<[Filters; 2]>,
+    /// bf16 weights that are packed when they are needed, because only a convolution knows its stride.
+    fresh: Mutex<Packed>,
     /// A dense convolution's taps in reverse, `[inputs, outputs, taps]`: its input gradient is the convolution with these.
     reversed: Buffer,
 }
@@ -53,20 +65,28 @@ impl Copies {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
         let nonzeros = (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
-        let dense = if precision == Precision::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 };
+        let dense = precision.dense();
         self.precision = precision;
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
             WeightPolicy::Sparse => true,
-            WeightPolicy::Cheapest => Product { rows, columns, nonzeros }.prefers_sparse(dense),
+            WeightPolicy::Cheapest => Product { rows, columns, taps, nonzeros }.prefers_sparse(dense),
         };
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
-            sparse.refresh(values, stride);
+            return sparse.refresh(values, stride);
+        }
+        let channels = columns / taps;
+        if winograd::suits_taps(taps, rows, channels) {
+            let [straight, transposed] = self.winograd.get_or_insert_default();
+            if precision == Precision::Bf16 {
+                straight.pack(dense, values, rows, channels, stride);
+            }
+            transposed.pack_transposed(dense, values, rows, channels, stride);
         } else if precision == Precision::Bf16 {
             let [straight, transposed] = self.bf16.get_or_insert_default();
             straight.pack(values, rows, columns, stride);
-            transposed.pack_transposed(values, rows, columns / taps, taps, stride);
+            transposed.pack_transposed(values, rows, channels, taps, stride);
         } else if taps > 1 {
             self.reverse(values, block);
         }
@@ -89,94 +109,35 @@ impl Copies {
         (!self.reversed.is_empty()).then_some(&*self.reversed)
     }
 
-    /// How to multiply activations of this shape; `None`: dense f32.
-    pub(super) fn route(&self, output: Shape) -> Option<Route<'_>> {
-        match (&self.sparse, &self.bf16) {
-            // a vector's operands are not rounded: see `Precision::Bf16`
-            (Some(sparse), _) if self.use_sparse && output.positions() == 1 => Some(Route::Sparse(sparse, Precision::F32)),
-            (Some(sparse), _) if self.use_sparse => Some(Route::Sparse(sparse, self.precision)),
-            (_, Some(packed)) if output.positions() > 1 => Some(Route::Bf16(packed)),
-            _ => None,
+    /// How to multiply in the forward pass: in f32 by plain sums. Those of [`winograd`] round a little more, and where that turns the sign
+    /// of a value before a ReLU, a gradient changes by far more than its own rounding.
+    pub(super) fn forward_route<'a>(
+        &'a self,
+        conv: &Conv,
+        input: Shape,
+        output: Shape,
+        value: &'a [f32],
+        block: Block,
+    ) -> Option<Route<'a>> {
+        let route = self.route(conv, input, output, value, block);
+        route.filter(|route| self.precision == Precision::Bf16 || !matches!(route, Route::Winograd(_)))
+    }
+
+    /// How to multiply activations with `value`; `None`: dense f32, as the weight lies.
+    pub(super) fn route<'a>(&'a self, conv: &Conv, input: Shape, output: Shape, value: &'a [f32], block: Block) -> Option<Route<'a>> {
+        // a vector's operands are not rounded: see `Precision::Bf16`
+        let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
+        if self.use_sparse {
+            return self.sparse.as_ref().map(|sparse| Route::Sparse(sparse, precision));
+        }
+        match &self.winograd {
+            Some(filters) if precision == self.precision && suits_winograd(conv, input, output) => Some(Route::Winograd(filters)),
+            _ if precision == Precision::F32 => None,
+            _ => Some(Route::Bf16 { packed: self.bf16.as_ref(), fresh: &self.fresh, value: &value[block.first..], block }),
         }
     }
 }
 
 fn live(row: &[f32]) -> usize {
     simd!(row.iter().map(|&weight| u32::from(weight != 0.0)).sum::<u32>()) as usize
-}
-
-/// A way to multiply other than dense f32.
-pub(super) enum Route<'a> {
-    Sparse(&'a SparseMatrix, Precision),
-    Bf16(&'a [Packed; 2]),
-}
-
-impl Route<'_> {
-    /// `y = start + w ∗ x`
-    pub(super) fn forward(&self, conv: &Conv, input: Shape, output: Shape, x: &[f32], start: Start<Cpu>, y: &mut [f32]) {
-        let start = match start {
-            Start::Zero => output::Start::Zero,
-            Start::Bias(bias) => output::Start::Bias(bias),
-            Start::Keep => output::Start::Accumulate,
-        };
-        let (x, y) = (operand(conv, input, x), target(conv, output, y));
-        match (self, conv.is_pointwise()) {
-            (Self::Sparse(w, Precision::F32), true) => w.multiply(&x, start, &y),
-            (Self::Sparse(w, Precision::F32), false) => w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y),
-            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_rounded(&x, start, &y),
-            (Self::Sparse(w, Precision::Bf16), false) => w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y),
-            (Self::Bf16([w, _]), true) => bf16::multiply(w, &x, start, &y),
-            (Self::Bf16([w, _]), false) => bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y),
-        }
-    }
-
-    /// `dx = wᵀ ∗ dy`, or adds that.
-    pub(super) fn backward_input(&self, conv: &Conv, input: Shape, output: Shape, dy: &[f32], add: bool, dx: &mut [f32]) {
-        let start = if add { output::Start::Accumulate } else { output::Start::Zero };
-        let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
-        match (self, conv.is_pointwise()) {
-            (Self::Sparse(w, Precision::F32), true) => w.multiply_transposed(&dy, start, &dx),
-            (Self::Sparse(w, Precision::F32), false) => w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx),
-            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_transposed_rounded(&dy, start, &dx),
-            (Self::Sparse(w, Precision::Bf16), false) => {
-                w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
-            }
-            (Self::Bf16([_, w]), true) => bf16::multiply(w, &dy, start, &dx),
-            (Self::Bf16([_, w]), false) => bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx),
-        }
-    }
-}
-
-/// `dw = dy ∗ x` in bf16.
-pub(super) fn gradient(packed: &mut Packed, conv: &Conv, [input, output]: [Shape; 2], x: &[f32], dy: &[f32], block: Block, dw: &mut [f32]) {
-    packed.pack_batch(&operand(conv, output, dy));
-    let x = operand(conv, input, x);
-    let Block { rows, stride, first, columns, .. } = block;
-    let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
-    if conv.is_pointwise() {
-        bf16::gradient(packed, &x, output::Start::Zero, &dw);
-    } else {
-        bf16::gradient(packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
-    }
-}
-
-/// An activation `[channels, batch, positions]` as the kernels see it: `[items, rows, len]`. A pointwise layer sees one long item.
-fn layout(conv: &Conv, shape: Shape) -> ([usize; 3], usize, usize) {
-    let (plane, positions) = (shape.plane(), shape.positions());
-    if conv.is_pointwise() { ([1, shape.channels, plane], plane, 0) } else { ([shape.batch, shape.channels, positions], plane, positions) }
-}
-
-fn operand<'a>(conv: &Conv, shape: Shape, data: &'a [f32]) -> Plain<'a> {
-    let (size, stride, item_stride) = layout(conv, shape);
-    Plain::strided(data, size, stride, item_stride)
-}
-
-fn target<'a>(conv: &Conv, shape: Shape, data: &'a mut [f32]) -> Output<'a> {
-    let (size, stride, item_stride) = layout(conv, shape);
-    Output::strided(data, size, stride, item_stride)
-}
-
-fn geometry(conv: &Conv, input: Shape) -> Geometry {
-    let Conv { kernel, stride, padding, dilation } = *conv;
-    Geometry { input: [input.height, input.width], kernel, stride, padding, dilation }
 }

@@ -116,12 +116,28 @@ fn copy_clipped(source: &[f32], at: isize, out: &mut [f32]) {
 }
 
 /// `out[i] = source[at + i·step]`, zero outside.
+#[inline(always)]
 fn gather(source: &[f32], at: isize, step: usize, out: &mut [f32]) {
     let before = if at < 0 { at.unsigned_abs().div_ceil(step).min(out.len()) } else { 0 };
-    let first = (at + (before * step) as isize) as usize;
-    out.fill(0.0);
-    if let Some(source) = source.get(first..) {
-        out[before..].iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
+    let source = source.get((at + (before * step) as isize) as usize..).unwrap_or(&[]);
+    let (outside, out) = out.split_at_mut(before);
+    let (out, after) = out.split_at_mut(out.len().min(source.len().div_ceil(step)));
+    outside.fill(0.0);
+    after.fill(0.0);
+    if step == 2 {
+        // every other value of whole vectors, as the compiler knows it
+        let (pieces, rest) = out.as_chunks_mut::<16>();
+        let (values, _) = source.as_chunks::<32>();
+        let whole = pieces.len().min(values.len());
+        for (piece, values) in pieces.iter_mut().zip(values) {
+            for i in 0..16 {
+                piece[i] = values[2 * i];
+            }
+        }
+        let left = pieces[whole..].as_flattened_mut().iter_mut().chain(rest);
+        left.zip(source[32 * whole..].iter().step_by(2)).for_each(|(to, &from)| *to = from);
+    } else {
+        out.iter_mut().zip(source.iter().step_by(step)).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -162,6 +178,33 @@ impl Geometry {
         [0, 1].map(|axis| {
             let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
             (self.input[axis] + 2 * self.padding[axis]).saturating_sub(reach) / self.stride[axis] + 1
+        })
+    }
+}
+
+/// The input positions `first + i · stride` along one axis: the taps that reach them, and where these come from in the output:
+/// tap number m at output `i + start + m · step`.
+#[derive(Clone, Debug)]
+pub(super) struct Phase {
+    pub(super) first: usize,
+    pub(super) positions: usize,
+    pub(super) taps: Vec<usize>,
+    start: isize,
+    step: isize,
+}
+
+impl Phase {
+    /// All phases of one axis.
+    pub(super) fn all(geometry: &Geometry, axis: usize) -> impl Iterator<Item = Self> {
+        let [size, kernel, stride] = [geometry.input[axis], geometry.kernel[axis], geometry.stride[axis]];
+        let [padding, dilation, signed] = [geometry.padding[axis], geometry.dilation[axis], stride].map(|size| size as isize);
+        (0..stride.min(size)).map(move |first| {
+            let source = |tap: usize| first as isize + padding - tap as isize * dilation;
+            let taps: Vec<usize> = (0..kernel).filter(|&tap| source(tap) % signed == 0).collect();
+            let output = |m: usize| taps.get(m).map(|&tap| source(tap) / signed);
+            let start = output(0).unwrap_or(0);
+            let step = output(1).map_or(0, |next| next - start);
+            Self { first, positions: (size - first).div_ceil(stride), start, step, taps }
         })
     }
 }
@@ -220,6 +263,13 @@ impl<'a> Window<'a> {
             step: -(geometry.dilation[axis] as isize),
         });
         Self::new(source, geometry.kernel, output, geometry.input, axes)
+    }
+
+    /// Operand of the input gradient at the input positions `phase + i · stride` only, and with it the taps that reach these.
+    pub(super) fn phase(source: Plain<'a>, geometry: &Geometry, phases: [&Phase; 2]) -> Self {
+        let output = geometry.output();
+        let axes = [0, 1].map(|axis| Axis { size: output[axis], times: 1, over: 1, start: phases[axis].start, step: phases[axis].step });
+        Self::new(source, phases.map(|phase| phase.taps.len()), output, phases.map(|phase| phase.positions), axes)
     }
 
     fn new(source: Plain<'a>, kernel: [usize; 2], from: [usize; 2], to: [usize; 2], axes: [Axis; 2]) -> Self {

@@ -6,8 +6,10 @@
 pub mod bf16;
 pub mod columns;
 pub mod cost;
+mod lanes;
 pub mod output;
 #[cfg(test)]
 mod reference;
 mod scratch;
 pub mod sparse;
+pub mod winograd;

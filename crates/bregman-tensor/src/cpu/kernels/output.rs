@@ -25,6 +25,19 @@ impl Start<'_> {
     }
 }
 
+/// A result that kernels on several threads write piece by piece.
+pub(crate) trait Results: Sync {
+    /// `[items, rows, len]`.
+    fn shape(&self) -> [usize; 3];
+
+    /// `Y[item][row, from ..] = start + sums`
+    ///
+    /// # Safety
+    /// The piece is inside, and no other thread writes to it at the same time.
+    #[allow(unsafe_code)]
+    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, sums: &[f32]);
+}
+
 /// A mutable batch of `rows × len` matrices: element `(i, r, t)` at `i·item_stride + r·stride + t`.
 ///
 /// Kernels on several threads write disjoint pieces of it, so it hands out raw rows to the kernels of this crate.
@@ -89,5 +102,27 @@ impl<'a> Output<'a> {
         debug_assert!(item < self.items && row < self.rows && from + len <= self.len);
         // SAFETY: inside the slice by the check in `strided`; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(item * self.item_stride + row * self.stride + from), len) }
+    }
+}
+
+impl Results for Output<'_> {
+    fn shape(&self) -> [usize; 3] {
+        self.shape()
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, sums: &[f32]) {
+        // SAFETY: by this function's contract.
+        let out = unsafe { self.row(item, row, from, sums.len()) };
+        let (pieces, rest) = out.as_chunks_mut::<16>();
+        let (sums, rest_sums) = sums.as_chunks::<16>();
+        // whole vectors go through registers of a constant size, which spares a call and a test for overlap per row
+        for (piece, sums) in pieces.iter_mut().zip(sums) {
+            let mut values = *piece;
+            start.finish(row, &mut values, sums);
+            *piece = values;
+        }
+        start.finish(row, rest, rest_sums);
     }
 }

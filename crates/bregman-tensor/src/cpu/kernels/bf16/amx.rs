@@ -9,41 +9,61 @@
 //! Reference: Intel 64 and IA-32 Architectures Software Developer's Manual, vol. 1 ch. 18; Linux `Documentation/arch/x86/xstate.rst`.
 
 use super::kernel::{Lines, Sums};
-use super::tile::{SIDE, Tile};
+use super::tile::SIDE;
 
 /// Eight tile registers; every method is one instruction.
 pub(super) trait TileRegisters {
     /// Register ← 0.
     fn zero<const REGISTER: u8>(&mut self);
-    /// Register ← 16 rows of 64 bytes.
-    fn load<const REGISTER: u8>(&mut self, tile: &Tile);
+    /// Register ← 16 rows of 16 words, `pitch` words apart.
+    fn load<const REGISTER: u8>(&mut self, words: &[u32], pitch: usize);
     /// Register `SUM` += left · right.
     fn multiply_add<const SUM: u8, const LEFT: u8, const RIGHT: u8>(&mut self);
-    /// 16 rows of 16 f32, one row of `sums` apart, the first at `sums[row][column]` ← register.
-    fn store<const REGISTER: u8>(&mut self, sums: &mut Sums, row: usize, column: usize);
+    /// 16 rows of 16 f32, `pitch` apart ← register.
+    fn store<const REGISTER: u8>(&mut self, sums: &mut [f32], pitch: usize);
 }
 
-/// Sums of at most 2 × 2 tiles.
-pub(super) fn multiply(registers: &mut impl TileRegisters, left: Lines, right: Lines, sums: &mut Sums) {
-    registers.zero::<0>();
-    registers.zero::<1>();
-    registers.zero::<2>();
-    registers.zero::<3>();
-    let (rows, columns) = (left.line(0).iter().zip(left.line(1)), right.line(0).iter().zip(right.line(1)));
-    for ((upper, lower), (first, second)) in rows.zip(columns) {
-        registers.load::<4>(upper);
-        registers.load::<6>(first);
+/// Sums of at most 2 × 2 tiles. A second row or column that is not there is multiplied like the first, and forgotten.
+pub(super) fn multiply(registers: &mut impl TileRegisters, left: Lines, right: Lines, mut sums: Sums) {
+    assert!(left.count() <= 2 && right.count() <= 2 && left.depth() == right.depth());
+    let (row, column) = (left.count() - 1, right.count() - 1);
+    begin::<0>(registers, &mut sums, 0, 0);
+    begin::<1>(registers, &mut sums, 0, column);
+    begin::<2>(registers, &mut sums, row, 0);
+    begin::<3>(registers, &mut sums, row, column);
+    for k in 0..left.depth() {
+        registers.load::<4>(left.tile(0, k), left.pitch());
+        registers.load::<6>(right.tile(0, k), right.pitch());
         registers.multiply_add::<0, 4, 6>();
-        registers.load::<7>(second);
+        registers.load::<7>(right.tile(column, k), right.pitch());
         registers.multiply_add::<1, 4, 7>();
-        registers.load::<5>(lower);
+        registers.load::<5>(left.tile(row, k), left.pitch());
         registers.multiply_add::<2, 5, 6>();
         registers.multiply_add::<3, 5, 7>();
     }
-    registers.store::<0>(sums, 0, 0);
-    registers.store::<1>(sums, 0, SIDE);
-    registers.store::<2>(sums, SIDE, 0);
-    registers.store::<3>(sums, SIDE, SIDE);
+    // where two of these are the same tile, they hold the same sums
+    let pitch = sums.pitch();
+    registers.store::<0>(sums.tile(0, 0), pitch);
+    if column == 1 {
+        registers.store::<1>(sums.tile(0, 1), pitch);
+    }
+    if row == 1 {
+        registers.store::<2>(sums.tile(1, 0), pitch);
+    }
+    if row == 1 && column == 1 {
+        registers.store::<3>(sums.tile(1, 1), pitch);
+    }
+}
+
+/// Register ← the sums so far.
+#[inline(always)]
+fn begin<const REGISTER: u8>(registers: &mut impl TileRegisters, sums: &mut Sums, row: usize, column: usize) {
+    if sums.add {
+        let pitch = sums.pitch();
+        registers.load::<REGISTER>(bytemuck::cast_slice(sums.tile(row, column)), pitch);
+    } else {
+        registers.zero::<REGISTER>();
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -56,7 +76,6 @@ mod hardware {
     use std::marker::PhantomData;
     use std::sync::OnceLock;
 
-    use super::super::kernel::WIDTH;
     use super::*;
 
     /// Whether the CPU has AMX with bf16 and the kernel lets this process use it. Asks for that permission on the first call.
@@ -157,14 +176,15 @@ mod hardware {
         }
 
         #[inline(always)]
-        fn load<const REGISTER: u8>(&mut self, tile: &Tile) {
-            // SAFETY: as above; reads the 16 × 64 bytes of `tile`, rows 64 bytes apart.
+        fn load<const REGISTER: u8>(&mut self, words: &[u32], pitch: usize) {
+            assert!((SIDE - 1) * pitch + SIDE <= words.len(), "a tile outside its slice");
+            // SAFETY: as above; reads 16 × 64 bytes, rows `4 · pitch` bytes apart, inside `words` as just checked.
             unsafe {
                 asm!(
                     "tileloadd tmm{}, [{} + {}*1]",
                     const REGISTER,
-                    in(reg) &raw const *tile,
-                    in(reg) 64usize,
+                    in(reg) words.as_ptr(),
+                    in(reg) 4 * pitch,
                     options(readonly, nostack, preserves_flags)
                 );
             }
@@ -179,14 +199,14 @@ mod hardware {
         }
 
         #[inline(always)]
-        fn store<const REGISTER: u8>(&mut self, sums: &mut Sums, row: usize, column: usize) {
-            assert!(row + SIDE <= sums.0.len() && column + SIDE <= WIDTH, "a tile outside the sums");
+        fn store<const REGISTER: u8>(&mut self, sums: &mut [f32], pitch: usize) {
+            assert!((SIDE - 1) * pitch + SIDE <= sums.len(), "a tile outside the sums");
             // SAFETY: as above; writes 16 rows of 64 bytes inside `sums`, as just checked.
             unsafe {
                 asm!(
                     "tilestored [{} + {}*1], tmm{}",
-                    in(reg) sums.0.as_mut_ptr().cast::<f32>().add(row * WIDTH + column),
-                    in(reg) 4 * WIDTH,
+                    in(reg) sums.as_mut_ptr(),
+                    in(reg) 4 * pitch,
                     const REGISTER,
                     options(nostack, preserves_flags)
                 );
@@ -211,8 +231,10 @@ mod emulated {
             self.0[usize::from(REGISTER)] = [[0; 16]; 16];
         }
 
-        fn load<const REGISTER: u8>(&mut self, tile: &Tile) {
-            self.0[usize::from(REGISTER)] = tile.0;
+        fn load<const REGISTER: u8>(&mut self, words: &[u32], pitch: usize) {
+            for (row, words) in self.0[usize::from(REGISTER)].iter_mut().zip(words.chunks(pitch)) {
+                row.copy_from_slice(&words[..SIDE]);
+            }
         }
 
         fn multiply_add<const SUM: u8, const LEFT: u8, const RIGHT: u8>(&mut self) {
@@ -229,9 +251,9 @@ mod emulated {
             }
         }
 
-        fn store<const REGISTER: u8>(&mut self, sums: &mut Sums, row: usize, column: usize) {
-            for (sums, words) in sums.0[row..].iter_mut().zip(self.0[usize::from(REGISTER)]) {
-                sums[column..column + SIDE].copy_from_slice(&words.map(f32::from_bits));
+        fn store<const REGISTER: u8>(&mut self, sums: &mut [f32], pitch: usize) {
+            for (sums, words) in sums.chunks_mut(pitch).zip(self.0[usize::from(REGISTER)]) {
+                sums[..SIDE].copy_from_slice(&words.map(f32::from_bits));
             }
         }
     }

@@ -19,48 +19,59 @@ pub(super) fn available() -> bool {
 }
 
 /// Sums of one tile row and at most three tile columns.
-pub(super) fn multiply(left: Lines, right: Lines, sums: &mut Sums) {
-    assert!(available() && left.count() == 1 && right.count() <= MAX_COLUMNS);
+pub(super) fn multiply(left: Lines, right: Lines, mut sums: Sums) {
+    assert!(available() && left.count() == 1 && right.count() <= MAX_COLUMNS && left.depth() == right.depth());
     for first in (0..SIDE).step_by(ROWS) {
-        // SAFETY: the CPU has the features.
+        // SAFETY: the CPU has the features, and the depths agree.
         unsafe {
             match right.count() {
-                1 => half::<1>(left, right, first, sums),
-                2 => half::<2>(left, right, first, sums),
-                _ => half::<3>(left, right, first, sums),
+                1 => half::<1>(left, right, first, &mut sums),
+                2 => half::<2>(left, right, first, &mut sums),
+                _ => half::<3>(left, right, first, &mut sums),
             }
         }
     }
 }
 
 /// Rows `first .. first + ROWS` of N tile columns.
+///
+/// # Safety
+/// The CPU has the features, and both operands have the same depth.
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn half<const N: usize>(left: Lines, right: Lines, first: usize, sums: &mut Sums) {
-    let left = left.line(0);
-    let right: [_; N] = std::array::from_fn(|column| right.line(column));
+unsafe fn half<const N: usize>(left: Lines, right: Lines, first: usize, sums: &mut Sums) {
     let mut sum = [[_mm512_setzero_ps(); N]; ROWS];
-    assert!(right.iter().all(|tiles| tiles.len() == left.len()), "operands of different depth");
-    for (k, tile) in left.iter().enumerate() {
-        let rows = &tile.0[first..first + ROWS];
+    let pitch = sums.pitch();
+    if sums.add {
+        for column in 0..N {
+            let from = sums.tile(0, column);
+            for (row, sum) in sum.iter_mut().enumerate() {
+                // SAFETY: `tile` holds 16 rows of 16 values, `pitch` apart.
+                sum[column] = unsafe { _mm512_loadu_ps(from.as_ptr().add((first + row) * pitch)) };
+            }
+        }
+    }
+    for k in 0..left.depth() {
+        let rows = left.tile(0, k).as_ptr();
+        let columns: [*const u32; N] = std::array::from_fn(|column| right.tile(column, k).as_ptr());
         for pair in 0..16 {
-            let columns: [__m512bh; N] = std::array::from_fn(|column| {
-                // SAFETY: k is inside, as just asserted; 16 aligned words of 32 bits are one vector of 32 bf16.
-                unsafe { std::mem::transmute(_mm512_load_si512(right[column].get_unchecked(k).0[pair].as_ptr().cast())) }
-            });
-            for (sum, row) in sum.iter_mut().zip(rows) {
-                // SAFETY: 16 copies of a word are one vector of 32 bf16.
-                let pairs: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(row[pair] as i32)) };
+            // SAFETY: `Lines` checked that 16 rows of 16 words follow each tile's first; 16 words are one vector of 32 bf16.
+            let columns: [__m512bh; N] =
+                columns.map(|column| unsafe { std::mem::transmute(_mm512_loadu_si512(column.add(pair * right.pitch()).cast())) });
+            for (row, sum) in sum.iter_mut().enumerate() {
+                // SAFETY: as above; 16 copies of a word are one vector of 32 bf16.
+                let pairs: __m512bh =
+                    unsafe { std::mem::transmute(_mm512_set1_epi32(*rows.add((first + row) * left.pitch() + pair) as i32)) };
                 for (sum, columns) in sum.iter_mut().zip(columns) {
                     *sum = _mm512_dpbf16_ps(*sum, pairs, columns);
                 }
             }
         }
     }
-    for (row, sum) in sum.iter().enumerate() {
-        for (column, sum) in sum.iter().enumerate() {
-            let out = &mut sums.0[first + row][SIDE * column..SIDE * (column + 1)];
-            // SAFETY: `out` has 16 elements.
-            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sum) };
+    for column in 0..N {
+        let to = sums.tile(0, column);
+        for (row, sum) in sum.iter().enumerate() {
+            // SAFETY: `tile` holds 16 rows of 16 values, `pitch` apart.
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr().add((first + row) * pitch), sum[column]) };
         }
     }
 }

@@ -20,7 +20,7 @@ pub(in super::super) fn pair(first: f32, second: f32) -> u32 {
 
 /// 32 neighbouring values.
 #[inline(always)]
-pub(super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
+pub(in super::super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
     let mut narrow = [0u16; 32];
     for (to, &from) in narrow.iter_mut().zip(values) {
         *to = ((round_word(from) >> 16) as u16).to_le();

@@ -9,46 +9,89 @@ use super::avx512;
 use super::portable;
 use super::tile::{SIDE, Tile};
 
-/// Most tile rows of a block.
-pub(super) const MAX_ROWS: usize = 2;
 /// Most tile columns of a block.
 pub(super) const MAX_COLUMNS: usize = 3;
-/// Row stride of [`Sums`].
-pub(super) const WIDTH: usize = MAX_COLUMNS * SIDE;
 
-/// The f32 results of one block, row-major.
+/// A few rows of left tiles or columns of right tiles, wherever their words lie:
+/// word `i` of row `r` of tile `(line, k)` is at `line · stride + k · step + r · pitch + i`.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(super) struct Sums(pub(super) [[f32; WIDTH]; MAX_ROWS * SIDE]);
-
-impl Sums {
-    pub(super) const ZERO: Self = Self([[0.0; WIDTH]; MAX_ROWS * SIDE]);
-}
-
-/// A few rows of left tiles or columns of right tiles: tile `(line, k)` is `tiles[line · stride + k]`.
-#[derive(Clone, Copy)]
-pub(super) struct Lines<'a> {
-    tiles: &'a [Tile],
+pub(in super::super) struct Lines<'a> {
+    words: &'a [u32],
+    pitch: usize,
+    step: usize,
     stride: usize,
     count: usize,
     depth: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// `count` lines of `depth` tiles each, starting `stride` apart.
-    pub(super) fn new(tiles: &'a [Tile], stride: usize, count: usize, depth: usize) -> Self {
-        assert!(count > 0 && (count - 1) * stride + depth <= tiles.len(), "lines of tiles outside their slice");
-        Self { tiles, stride, count, depth }
+    /// `count` lines of `depth` packed tiles each, starting `stride` tiles apart.
+    pub(in super::super) fn tiles(tiles: &'a [Tile], stride: usize, count: usize, depth: usize) -> Self {
+        Self::new(bytemuck::cast_slice(tiles), [SIDE, SIDE * SIDE, stride * SIDE * SIDE], count, depth)
+    }
+
+    /// Rows of a left operand `[rows][pairs of k]`, rows `pitch` words apart.
+    pub(in super::super) fn rows(words: &'a [u32], pitch: usize, count: usize, depth: usize) -> Self {
+        Self::new(words, [pitch, SIDE, SIDE * pitch], count, depth)
+    }
+
+    /// Columns of a right operand `[pairs of k][columns]`, pairs `pitch` words apart.
+    pub(in super::super) fn columns(words: &'a [u32], pitch: usize, count: usize, depth: usize) -> Self {
+        Self::new(words, [pitch, SIDE * pitch, SIDE], count, depth)
+    }
+
+    fn new(words: &'a [u32], [pitch, step, stride]: [usize; 3], count: usize, depth: usize) -> Self {
+        assert!(count > 0, "no lines of tiles");
+        let last = (count - 1) * stride + depth.saturating_sub(1) * step + (SIDE - 1) * pitch + SIDE;
+        assert!(depth == 0 || last <= words.len(), "lines of tiles outside their slice");
+        Self { words, pitch, step, stride, count, depth }
     }
 
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Line `line`; past the last one, the last one again, so that a kernel of fixed shape always has something to read.
+    /// Tiles per line.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Words from one row of a tile to the next.
+    pub(super) fn pitch(&self) -> usize {
+        self.pitch
+    }
+
+    /// Words from a tile's first; `line` and `k` are below `count` and `depth`.
     #[inline(always)]
-    pub(super) fn line(&self, line: usize) -> &'a [Tile] {
-        &self.tiles[line.min(self.count - 1) * self.stride..][..self.depth]
+    pub(super) fn tile(&self, line: usize, k: usize) -> &'a [u32] {
+        debug_assert!(line < self.count && k < self.depth);
+        &self.words[line * self.stride + k * self.step..]
+    }
+}
+
+/// Where a block's f32 results go: row-major, `pitch` apart.
+pub(in super::super) struct Sums<'a> {
+    values: &'a mut [f32],
+    pitch: usize,
+    /// Whether the products are added to what is there.
+    pub(super) add: bool,
+}
+
+impl<'a> Sums<'a> {
+    /// Rows `pitch` apart.
+    pub(in super::super) fn new(values: &'a mut [f32], pitch: usize, add: bool) -> Self {
+        Self { values, pitch, add }
+    }
+
+    pub(super) fn pitch(&self) -> usize {
+        self.pitch
+    }
+
+    /// The 16 × 16 sums of a tile and what follows them, as slices whose rows are `pitch` apart.
+    #[inline(always)]
+    pub(super) fn tile(&mut self, row: usize, column: usize) -> &mut [f32] {
+        let start = SIDE * (row * self.pitch + column);
+        &mut self.values[start..start + (SIDE - 1) * self.pitch + SIDE]
     }
 }
 
@@ -89,7 +132,7 @@ impl Kernel {
     }
 
     /// Tile rows and columns of its block.
-    pub(super) fn shape(self) -> (usize, usize) {
+    pub(in super::super) fn shape(self) -> (usize, usize) {
         match self {
             Self::Amx => (2, 2),
             #[cfg(test)]
@@ -99,11 +142,11 @@ impl Kernel {
     }
 
     /// Calls `work` with the multiplication of blocks: `multiply(left, right, sums)` writes `left.count × right.count` tiles of sums,
-    /// at most [`shape`](Self::shape), and whatever it likes to the rest.
+    /// at most [`shape`](Self::shape).
     ///
     /// # Panics
     /// If the kernel does not run on this CPU.
-    pub(super) fn run(self, work: impl FnOnce(&mut dyn FnMut(Lines, Lines, &mut Sums))) {
+    pub(in super::super) fn run(self, work: impl FnOnce(&mut dyn FnMut(Lines, Lines, Sums))) {
         assert!(self.runs_here(), "{self:?} does not run on this CPU");
         match self {
             #[cfg(target_arch = "x86_64")]

@@ -36,14 +36,18 @@ mod avx512;
 mod convert;
 mod kernel;
 mod operand;
+mod phases;
 mod portable;
 mod product;
 mod tile;
 
-pub(super) use convert::pair;
+pub(super) use convert::{pair, pairs};
 pub use convert::{to_bf16, to_f32};
 pub use kernel::Kernel;
+pub(super) use kernel::{Lines, Sums};
 pub use operand::Packed;
+pub use phases::strided_input_gradient;
+pub(super) use tile::{DEPTH, SIDE, Tile, transpose};
 
 use super::columns::Columns;
 use super::output::{Output, Start};

@@ -6,8 +6,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::super::columns::{Columns, Plain};
-use super::convert::pairs;
-use super::tile::{DEPTH, SIDE, Tile, interleave};
+use super::tile::{DEPTH, SIDE, Tile, interleave, round_row};
 
 /// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates nothing.
 #[derive(Clone, Default)]
@@ -67,7 +66,20 @@ impl Packed {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn pack_transposed(&mut self, weights: &[f32], rows: usize, channels: usize, taps: usize, stride: usize) {
-        let inner = rows * taps;
+        self.pack_taps(weights, rows, channels, taps, stride, &Vec::from_iter(0..taps));
+    }
+
+    /// The same with only some of the taps.
+    pub(in super::super) fn pack_taps(
+        &mut self,
+        weights: &[f32],
+        rows: usize,
+        channels: usize,
+        taps: usize,
+        stride: usize,
+        chosen: &[usize],
+    ) {
+        let inner = rows * chosen.len();
         self.pack_rows(
             [channels, inner, inner.div_ceil(DEPTH)],
             #[inline(always)]
@@ -76,7 +88,7 @@ impl Packed {
                 let line = |k: usize| {
                     let mut values = [0.0; SIDE];
                     if k < inner {
-                        let row = &weights[k / taps * stride + first * taps + k % taps..];
+                        let row = &weights[k / chosen.len() * stride + first * taps + chosen[k % chosen.len()]..];
                         values[..count].iter_mut().zip(row.iter().step_by(taps)).for_each(|(to, &from)| *to = from);
                     }
                     values
@@ -121,7 +133,7 @@ fn pack_lines_of(x: &impl Columns, mut tiles: &mut [Tile], first: usize, mut blo
             // zero past the end of the item, as left by the previous run or cleared here
             line[run.len() - 1] = [0.0; DEPTH];
             x.fill(item, first + row, at * DEPTH, &mut line.as_flattened_mut()[..count]);
-            run.iter_mut().zip(&line).for_each(|(tile, values)| tile.0[row] = pairs(values));
+            round_row(&line, run, row);
         }
         run.iter_mut().for_each(|tile| tile.0[rows..].fill([0; 16]));
         (block, tiles) = (block + run.len(), rest);

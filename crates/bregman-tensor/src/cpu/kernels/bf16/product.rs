@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use pulp::{Arch, WithSimd};
 use rayon::prelude::*;
 
-use super::super::output::{Output, Start};
-use super::kernel::{Kernel, Lines, Sums};
+use super::super::output::{Results, Start};
+use super::kernel::{Kernel, Lines, MAX_COLUMNS, Sums};
 use super::operand::{Packed, Right, STRIP};
 use super::tile::{SIDE, Tile};
 
@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// Y = A·B.
-pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &Output) {
+pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &impl Results) {
     assert_eq!(a.inner(), b.inner(), "inner dimensions of a product");
     assert_eq!(y.shape(), [b.items(), a.rows(), b.columns()], "shape of the result");
     if let Start::Bias(bias) = start {
@@ -55,23 +55,23 @@ fn strips(tile_columns: usize, items: usize) -> usize {
 }
 
 /// Some tile rows of one strip of tile columns.
-struct Task<'a, B> {
+struct Task<'a, B, Y> {
     a: &'a Packed,
     b: &'a B,
     start: Start<'a>,
-    y: &'a Output<'a>,
+    y: &'a Y,
     item: usize,
     columns: std::ops::Range<usize>,
     rows: std::ops::Range<usize>,
 }
 
-impl<B: Right> Task<'_, B> {
+impl<B: Right, Y: Results> Task<'_, B, Y> {
     fn run(&self, kernel: Kernel, strip: &mut Vec<Tile>) {
         let arch = Arch::new();
         let depth = self.a.depth();
         strip.resize(strip.len().max(self.columns.len() * DEPTH_TILES), Tile::ZERO);
         let (block_rows, block_columns) = kernel.shape();
-        let mut sums = Sums::ZERO;
+        let mut block = Block::ZERO;
         kernel.run(|multiply| {
             // without any inner dimension there is still the start to write
             for from in (0..depth.max(1)).step_by(DEPTH_TILES) {
@@ -80,18 +80,32 @@ impl<B: Right> Task<'_, B> {
                 arch.dispatch(Pack { b: self.b, item: self.item, blocks: blocks.clone(), columns: self.columns.clone(), tiles: strip });
                 for row in self.rows.clone().step_by(block_rows) {
                     let count = block_rows.min(self.rows.end - row);
-                    let left = Lines::new(&self.a.tiles()[row * depth + from..], depth, count, blocks.len());
+                    let left = Lines::tiles(&self.a.tiles()[row * depth + from..], depth, count, blocks.len());
                     for column in (0..self.columns.len()).step_by(block_columns) {
                         let count = block_columns.min(self.columns.len() - column);
-                        let right = Lines::new(&strip[column * blocks.len()..], blocks.len(), count, blocks.len());
-                        multiply(left, right, &mut sums);
+                        let right = Lines::tiles(&strip[column * blocks.len()..], blocks.len(), count, blocks.len());
+                        multiply(left, right, Sums::new(block.0.as_flattened_mut(), WIDTH, false));
                         let (row, column) = (row * SIDE, (self.columns.start + column) * SIDE);
-                        arch.dispatch(Finish { sums: &sums, start, y: self.y, item: self.item, row, column, left, right });
+                        arch.dispatch(Finish { block: &block, start, y: self.y, item: self.item, row, column, left, right });
                     }
                 }
             }
         });
     }
+}
+
+/// Most tile rows of a block.
+const MAX_ROWS: usize = 2;
+/// Row stride of [`Block`].
+const WIDTH: usize = MAX_COLUMNS * SIDE;
+
+/// The f32 results of one block, row-major.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Block([[f32; WIDTH]; MAX_ROWS * SIDE]);
+
+impl Block {
+    const ZERO: Self = Self([[0.0; WIDTH]; MAX_ROWS * SIDE]);
 }
 
 /// Packs a strip of the right operand.
@@ -114,10 +128,10 @@ impl<B: Right> WithSimd for Pack<'_, B> {
 }
 
 /// Writes the sums of a block to Y.
-struct Finish<'a> {
-    sums: &'a Sums,
+struct Finish<'a, Y> {
+    block: &'a Block,
     start: Start<'a>,
-    y: &'a Output<'a>,
+    y: &'a Y,
     item: usize,
     row: usize,
     column: usize,
@@ -125,7 +139,7 @@ struct Finish<'a> {
     right: Lines<'a>,
 }
 
-impl WithSimd for Finish<'_> {
+impl<Y: Results> WithSimd for Finish<'_, Y> {
     type Output = ();
 
     #[inline(always)]
@@ -134,18 +148,9 @@ impl WithSimd for Finish<'_> {
         let [_, rows, columns] = self.y.shape();
         let rows = self.row..rows.min(self.row + SIDE * self.left.count());
         let width = (SIDE * self.right.count()).min(columns - self.column);
-        for (row, sums) in rows.zip(&self.sums.0) {
+        for (row, sums) in rows.zip(&self.block.0) {
             // SAFETY: tasks differ in item, tile rows or tile columns, so nobody else writes this piece.
-            let out = unsafe { self.y.row(self.item, row, self.column, width) };
-            let (pieces, rest) = out.as_chunks_mut::<SIDE>();
-            let (sums, rest_sums) = sums[..width].as_chunks::<SIDE>();
-            // whole tiles go through registers of a constant size, which spares a call and a test for overlap per row
-            for (piece, sums) in pieces.iter_mut().zip(sums) {
-                let mut values = *piece;
-                self.start.finish(row, &mut values, sums);
-                *piece = values;
-            }
-            self.start.finish(row, rest, rest_sums);
+            unsafe { self.y.finish(self.item, row, self.column, self.start, &sums[..width]) };
         }
     }
 }

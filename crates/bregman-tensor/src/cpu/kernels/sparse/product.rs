@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use super::super::bf16::pair;
 use super::super::columns::Columns;
+use super::super::lanes::{self, LANES, Work, dispatch};
 use super::super::output::{Output, Start};
 use super::super::scratch::with_scratch;
 use super::{Blocks, tile::Tile};
@@ -198,9 +199,13 @@ impl<X: Columns> Job<'_, X> {
             let rows = first..self.columns.end.min(first + ROUNDED_ROWS);
             self.x.fill_rows(self.item, rows.clone(), self.from, self.width, lines, 2 * V * lanes);
             let words = &mut self.strip[(first - self.columns.start) * V * lanes..][..rows.len() * V * lanes];
-            for (words, values) in words.chunks_exact_mut(lanes).zip(lines.chunks_exact(2 * lanes)) {
-                for i in 0..lanes {
-                    words[i] = f32::from_bits(pair(values[i], values[lanes + i]));
+            if lanes == LANES {
+                dispatch(Round { lines, words });
+            } else {
+                for (words, values) in words.chunks_exact_mut(lanes).zip(lines.chunks_exact(2 * lanes)) {
+                    for i in 0..lanes {
+                        words[i] = f32::from_bits(pair(values[i], values[lanes + i]));
+                    }
                 }
             }
         }
@@ -241,6 +246,22 @@ impl<X: Columns> Job<'_, X> {
                 }
             }
             store(simd, sums.as_flattened(), out);
+        }
+    }
+}
+
+/// Rounds vectors two by two into one of words.
+struct Round<'a> {
+    lines: &'a [f32],
+    words: &'a mut [f32],
+}
+
+impl Work for Round<'_> {
+    #[inline(always)]
+    fn run<L: lanes::Lanes>(self, lanes: L) {
+        let words = bytemuck::cast_slice_mut::<f32, u32>(self.words).as_chunks_mut::<LANES>().0;
+        for (words, values) in words.iter_mut().zip(self.lines.as_chunks::<LANES>().0.as_chunks::<2>().0) {
+            lanes.store_pairs(lanes.load(&values[0]), lanes.load(&values[1]), words);
         }
     }
 }

@@ -1,0 +1,147 @@
+//! The products of a convolution other than dense f32 as the weight lies: which kernel, on which views of the activations.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::kernels::bf16::{self, Packed};
+use super::kernels::columns::{Geometry, Plain, Window};
+use super::kernels::output::{self, Output};
+use super::kernels::sparse::SparseMatrix;
+use super::kernels::winograd::{self, Filters, Workspace};
+use super::{Cpu, Precision};
+use crate::{Block, Conv, Shape, Start};
+
+/// Whether the three products of a convolution are made by [`winograd`].
+pub(super) fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
+    winograd::suits(&geometry(conv, input), output.channels, input.channels)
+}
+
+/// A way to multiply.
+pub(super) enum Route<'a> {
+    Sparse(&'a SparseMatrix, Precision),
+    Winograd(&'a [Filters; 2]),
+    /// Packed ahead for both products, unless that is impossible or was not expected: then `value` is packed now.
+    Bf16 {
+        packed: Option<&'a [Packed; 2]>,
+        fresh: &'a Mutex<Packed>,
+        value: &'a [f32],
+        block: Block,
+    },
+}
+
+impl Route<'_> {
+    /// `y = start + w ∗ x`
+    pub(super) fn forward(&self, conv: &Conv, input: Shape, output: Shape, x: &[f32], start: Start<Cpu>, y: &mut [f32]) {
+        let start = match start {
+            Start::Zero => output::Start::Zero,
+            Start::Bias(bias) => output::Start::Bias(bias),
+            Start::Keep => output::Start::Accumulate,
+        };
+        let (x, y) = (operand(conv, input, x), target(conv, output, y));
+        match (self, conv.is_pointwise()) {
+            (Self::Sparse(w, Precision::F32), true) => w.multiply(&x, start, &y),
+            (Self::Sparse(w, Precision::F32), false) => w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_rounded(&x, start, &y),
+            (Self::Sparse(w, Precision::Bf16), false) => w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
+            (Self::Bf16 { packed: Some([w, _]), .. }, true) => bf16::multiply(w, &x, start, &y),
+            (Self::Bf16 { packed: Some([w, _]), .. }, false) => bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Bf16 { packed: None, fresh, value, block }, _) => {
+                let mut w = lock(fresh);
+                w.pack(value, block.rows, block.columns, block.stride);
+                bf16::multiply(&w, &Window::forward(x, &geometry(conv, input)), start, &y);
+            }
+        }
+    }
+
+    /// `dx = wᵀ ∗ dy`, or adds that.
+    pub(super) fn backward_input(&self, conv: &Conv, input: Shape, output: Shape, dy: &[f32], add: bool, dx: &mut [f32]) {
+        let start = if add { output::Start::Accumulate } else { output::Start::Zero };
+        let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
+        match (self, conv.is_pointwise()) {
+            (Self::Sparse(w, Precision::F32), true) => w.multiply_transposed(&dy, start, &dx),
+            (Self::Sparse(w, Precision::F32), false) => w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx),
+            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_transposed_rounded(&dy, start, &dx),
+            (Self::Sparse(w, Precision::Bf16), false) => {
+                w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
+            }
+            (Self::Winograd([_, w]), _) => {
+                let conv = conv.adjoint().expect("without a stride there is an adjoint");
+                winograd::multiply(w, &geometry(&conv, output), &dy, start, &dx);
+            }
+            (Self::Bf16 { packed: Some([_, w]), .. }, true) => bf16::multiply(w, &dy, start, &dx),
+            (Self::Bf16 { packed: Some([_, w]), .. }, false) if conv.stride == [1, 1] => {
+                bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx);
+            }
+            (Self::Bf16 { fresh, value, block, .. }, _) => {
+                let size = [block.rows, input.channels];
+                bf16::strided_input_gradient(&mut lock(fresh), value, size, block.stride, &geometry(conv, input), &dy, start, &dx);
+            }
+        }
+    }
+}
+
+fn lock(packed: &Mutex<Packed>) -> MutexGuard<'_, Packed> {
+    packed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What weight gradients need in memory; kept, so that steady training does not allocate.
+#[derive(Debug, Default)]
+pub(super) struct Gradients {
+    /// dY in bf16.
+    packed: Packed,
+    workspace: Workspace,
+}
+
+impl Gradients {
+    /// `dw = dy ∗ x`, unless that is a dense f32 product as the operands lie: then `false`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn compute(
+        &mut self,
+        precision: Precision,
+        conv: &Conv,
+        [input, output]: [Shape; 2],
+        x: &[f32],
+        dy: &[f32],
+        block: Block,
+        dw: &mut [f32],
+    ) -> bool {
+        let (x, dy) = (operand(conv, input, x), operand(conv, output, dy));
+        let Block { rows, stride, first, columns, .. } = block;
+        let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
+        let precision = if output.positions() == 1 { Precision::F32 } else { precision };
+        if suits_winograd(conv, input, output) {
+            winograd::gradient(precision.dense(), &geometry(conv, input), &x, &dy, &mut self.workspace, &dw);
+        } else if precision == Precision::F32 {
+            return false;
+        } else {
+            self.packed.pack_batch(&dy);
+            if conv.is_pointwise() {
+                bf16::gradient(&self.packed, &x, output::Start::Zero, &dw);
+            } else {
+                bf16::gradient(&self.packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+            }
+        }
+        true
+    }
+}
+
+/// An activation `[channels, batch, positions]` as the kernels see it: `[items, rows, len]`. A pointwise layer sees one long item.
+fn layout(conv: &Conv, shape: Shape) -> ([usize; 3], usize, usize) {
+    let (plane, positions) = (shape.plane(), shape.positions());
+    if conv.is_pointwise() { ([1, shape.channels, plane], plane, 0) } else { ([shape.batch, shape.channels, positions], plane, positions) }
+}
+
+fn operand<'a>(conv: &Conv, shape: Shape, data: &'a [f32]) -> Plain<'a> {
+    let (size, stride, item_stride) = layout(conv, shape);
+    Plain::strided(data, size, stride, item_stride)
+}
+
+fn target<'a>(conv: &Conv, shape: Shape, data: &'a mut [f32]) -> Output<'a> {
+    let (size, stride, item_stride) = layout(conv, shape);
+    Output::strided(data, size, stride, item_stride)
+}
+
+fn geometry(conv: &Conv, input: Shape) -> Geometry {
+    let Conv { kernel, stride, padding, dilation } = *conv;
+    Geometry { input: [input.height, input.width], kernel, stride, padding, dilation }
+}
