@@ -141,6 +141,8 @@ fn a_run_is_not_continued_with_other_settings() {
     let failed = output(&["train", recipe, "--out", run, "--resume", "--set", "method.target=0.5"]);
     assert_eq!(failed.status.code(), Some(2));
     assert!(text(&failed.stderr).contains("target = 0.5"), "{}", text(&failed.stderr));
+    let precise = output(&["train", recipe, "--out", run, "--resume", "--precision", "bf16"]);
+    assert!(text(&precise.stderr).contains("precision = \"bf16\""), "{}", text(&precise.stderr));
     let exists = output(&["train", recipe, "--out", run]);
     assert!(text(&exists.stderr).contains("--resume"), "{}", text(&exists.stderr));
 }

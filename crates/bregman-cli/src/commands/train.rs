@@ -23,6 +23,7 @@ Examples:
   bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist
   bregman train recipes/audiomnist/ecapa-linbreg.toml --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
   bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist --resume
+  bregman train recipes/voxceleb/ecapa-adabreg.toml --set data.root=corpora/voxceleb --device cuda --precision bf16
 
 Threads: every core, or as many as RAYON_NUM_THREADS says.")]
 pub(crate) struct Args {
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
+    /// Number format of activations and products, as the recipe's train.precision; tf32 is f32 on a CPU
+    #[arg(long, value_parser = ["f32", "tf32", "bf16"])]
+    precision: Option<String>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -54,7 +58,9 @@ pub(crate) fn run(args: Args) -> crate::Outcome {
 
 fn run_on<B: Device>(open: impl Open<B>, args: Args) -> crate::Outcome {
     let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
-    let experiment = Experiment::read(&args.recipe, &args.settings)?;
+    let precision = args.precision.map(|precision| format!("train.precision={precision}"));
+    let settings: Vec<String> = args.settings.into_iter().chain(precision).collect();
+    let experiment = Experiment::read(&args.recipe, &settings)?;
     let stop = stop_on_ctrl_c()?;
     let watch = Watch::new(&experiment.method.title());
     let trainer = if args.resume && out.join("config.toml").is_file() {
