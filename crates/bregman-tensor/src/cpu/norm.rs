@@ -104,8 +104,6 @@ pub(super) fn backward(
         // SAFETY: as above.
         let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
         let (mean, inverse) = (mean[channel], inverse_std[channel]);
-        let scale = norm.scale[channel] * inverse;
-        let shift = (-scale).mul_add(mean, norm.shift[channel]);
         simd!({
             let before = norm.relu == Relu::Before;
             let mut dresidual = dresidual;
@@ -114,17 +112,11 @@ pub(super) fn backward(
             for from in (0..n).step_by(PIECE) {
                 let piece = from..n.min(from + PIECE);
                 let (x, y, d) = (&x[piece.clone()], &y[piece.clone()], &mut d[piece.clone()]);
-                match (norm.relu, &mut dresidual) {
-                    (Relu::After, Some(dresidual)) => {
-                        d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
-                        dresidual[piece].copy_from_slice(d);
-                    }
-                    // y again, as it was made: cheaper than reading it
-                    (Relu::After, None) => {
-                        d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x.mul_add(scale, shift) > 0.0 { *d } else { 0.0 });
-                    }
-                    (_, Some(dresidual)) => dresidual[piece].copy_from_slice(d),
-                    (_, None) => {}
+                if norm.relu == Relu::After {
+                    d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
+                }
+                if let Some(dresidual) = &mut dresidual {
+                    dresidual[piece].copy_from_slice(d);
                 }
                 let (d_part, dx_part) = if before {
                     sum2(x.len(), |i| (d[i], d[i] * (relu(x[i]) - mean)))
@@ -137,7 +129,7 @@ pub(super) fn backward(
             dscale[0] = sum_dx * inverse;
             dshift[0] = sum_d;
             // dx = a·g + b·u + c
-            let a = scale;
+            let a = norm.scale[channel] * inverse;
             let b = -a * inverse * inverse * sum_dx / n as f32;
             let c = -a * sum_d / n as f32 - b * mean;
             if before {
