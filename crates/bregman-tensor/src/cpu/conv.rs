@@ -1,6 +1,6 @@
 //! Convolution, forward and backward: sparse or dense, f32 or bf16, as the weight's [`Copies`](super::Copies) say.
 //!
-//! Sparse and bf16 products run on `kernels`, dense f32 here, on `gemm`:
+//! Sparse and bf16 products, and both gradients of most 3×3 layers, run on `kernels`; the rest of dense f32 here, on `gemm`:
 //! 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time, on patches that fit the
 //! second-level cache: `Y = W · P(X)`, `dX = W′ · P(dY)` with the taps reversed (or, with a stride, `Pᵀ(Wᵀ · dY)`),
 //! `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result

@@ -1,6 +1,6 @@
 //! What the CPU derives from a weight after each optimizer step, and which products that allows.
 //!
-//! Dense or sparse is chosen per weight and step, by [`cost`]: shipped constants, for the reasons given there.
+//! Dense or sparse is chosen per weight and step, by [`cost`](super::kernels::cost): shipped constants, for the reasons given there.
 
 use std::sync::Mutex;
 

@@ -10,7 +10,7 @@
 //! reads X once into its own layout, and the sparse one writes Y without having done much else: m = 8 for each value. The nine shifted
 //! copies of a 3 × 3 layer cost 12, and more on small maps, whose rows are short. How wide a map is, a weight does not know; but
 //! networks double the channels where they halve the maps, so 12 grows with the channels beyond 64.
-//! Dense 3 × 3 layers run on [`winograd`](super::winograd), in f32 only backward: there the cost is the mean of both directions.
+//! Dense 3 × 3 layers run on [`winograd`], in f32 only backward: there the cost is the mean of both directions.
 //!
 //! The constants are shipped, not measured at start-up: they are ratios of two kernels on the same core, which change little between
 //! CPUs of a kind and not at all with the number of threads, and a measurement on a busy machine could make two runs with the same

@@ -1,7 +1,7 @@
 //! Sixteen f32 at a time, with the few operations that rounding and Winograd's transforms need: AVX-512 with its bf16 conversions, or plain arrays that
 //! the compiler turns into whatever SIMD there is.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::needless_range_loop)]
 
 use pulp::Arch;
 

@@ -1,4 +1,4 @@
-//! The matrix products behind every layer, on plain slices: sparse weights in f32, dense weights in bf16.
+//! The products behind every layer, on plain slices: sparse weights, dense weights in bf16, and 3 × 3 convolutions in fewer multiplications.
 //!
 //! Operands and results are views over a batch of matrices ([`columns`], [`output`]), so that convolutions and channel slices
 //! need no copies. Work is spread over the current rayon pool, and no result depends on the number of threads.

@@ -12,6 +12,9 @@
 //! A strip of tiles goes through all of it inside the second-level cache, and every input value is read once or twice instead of nine
 //! times. Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 
+// Iterators over vectors are functions without the CPU's instructions, which are not always inlined.
+#![allow(clippy::needless_range_loop)]
+
 mod filters;
 mod gradient;
 mod product;
