@@ -6,7 +6,7 @@
 //! ```
 //! and summed over channels, each of the 16 places of ⊙ is a matrix product `[rows × channels] · [channels × tiles]`. The input gradient
 //! is the same with the taps reversed; the weight gradient is `dg = Gᵀ · Σ (A · dy · Aᵀ) ⊙ (Bᵀ · d · B) · G` over all tiles.
-//! In f32 this is as precise as the plain sum. In bf16 the operands are rounded after their transformation, which costs 1.7 times the
+//! In f32 it rounds a little more than the plain sum: enough that the forward pass, whose signs decide ReLUs, keeps to the latter. In bf16 the operands are rounded after their transformation, which costs 1.7 times the
 //! rounding noise of the plain convolution (the standard deviation for independent values: 5/3 of the variance along each axis).
 //!
 //! A strip of tiles goes through all of it inside the second-level cache, and every input value is read once or twice instead of nine
