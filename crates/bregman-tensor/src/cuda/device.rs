@@ -81,6 +81,19 @@ pub(super) fn driver(error: DriverError) -> Error {
     if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         return Error::Device("out of GPU memory: a smaller train.batch or shorter cuts need less".to_owned());
     }
+    use sys::CUresult as Code;
+    if matches!(
+        error.0,
+        Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_ECC_UNCORRECTABLE
+            | Code::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | Code::CUDA_ERROR_UNKNOWN
+    ) {
+        return Error::Device(format!(
+            "the GPU was lost ({:?}); checkpoints are intact: resume once it is back, or on --device cpu",
+            error.0
+        ));
+    }
     let text = error.error_string().ok().and_then(|text| text.to_str().ok()).unwrap_or("unknown error");
     Error::Device(format!("CUDA: {text} ({:?})", error.0))
 }
@@ -285,5 +298,20 @@ impl<'a> Launch<'a> {
         let (grid, block) = ((grid[0], grid[1], 1), (block[0], block[1], 1));
         // SAFETY: the function belongs to a loaded module; the rest is the caller's promise.
         unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut pointers[..self.count]) }.map_err(driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_device_and_full_memory_say_what_to_do() {
+        let message = |code| driver(DriverError(code)).to_string();
+        assert!(
+            message(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED).contains("lost")
+                && message(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED).contains("resume")
+        );
+        assert!(message(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY).contains("train.batch"));
     }
 }
