@@ -1,7 +1,9 @@
-//! One 3 s utterance through ECAPA-TDNN C1024 and ResNet34 at 0 to 99 % zeros (random masks), against ONNX Runtime and PyTorch, which are dense.
+//! One 3 s utterance through ECAPA-TDNN C1024 and ResNet34 at 0 to 99 % zeros (random masks), against ONNX Runtime and
+//! PyTorch, which are dense.
 //!
-//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread. Every measurement is a process of its own, so
-//! that its peak memory is its own; peers and we get the same weights and features, and the embeddings are compared.
+//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread. Every measurement is
+//! a process of its own, so that its peak memory is its own; peers and we get the same weights and features, and the
+//! embeddings are compared.
 
 use std::path::Path;
 use std::process::Command;
@@ -91,7 +93,9 @@ fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
     let scale = (1.0 - sparsity).max(1e-3).sqrt().recip();
     for array in state.tensors.values_mut().filter(|array| array.shape.len() > 1) {
         let Values::F32(values) = &mut array.values else { continue };
-        values.iter_mut().for_each(|value| *value = if 0.5 * (1.0 + rng.uniform(1.0)) < sparsity { 0.0 } else { *value * scale });
+        values
+            .iter_mut()
+            .for_each(|value| *value = if 0.5 * (1.0 + rng.uniform(1.0)) < sparsity { 0.0 } else { *value * scale });
     }
     (architecture, state)
 }
@@ -109,18 +113,26 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
     let repeats = REPEATS.to_string();
     let theirs = |kind: &str| peer("inference", &["time", kind, &folder.display().to_string(), threads, &repeats]);
     let ms = |result: &Value| result["ms"].as_f64().expect("a measurement");
-    let number = |result: &Value, key: &str| result[key].as_f64().map_or_else(String::new, |value| format!("{value:.1}"));
+    let number =
+        |result: &Value, key: &str| result[key].as_f64().map_or_else(String::new, |value| format!("{value:.1}"));
     let before = theirs("ort");
     let mut rows = Vec::new();
     let mut measured = Vec::new();
     for (percent, [f32_bytes, f16_bytes]) in SPARSITIES.into_iter().zip(sizes) {
         for instructions in ["best", "avx2"] {
-            let ours = alone(&folder.join(format!("{percent}-F32.breg")), threads, instructions, &folder.join("input.f32"));
+            let ours =
+                alone(&folder.join(format!("{percent}-F32.breg")), threads, instructions, &folder.join("input.f32"));
             let name = format!("bregman, {percent} % zeros{}", if instructions == "avx2" { ", AVX2" } else { "" });
             let sizes = [f32_bytes, f16_bytes].map(|bytes| format!("{:.2}", *bytes as f64 / 1e6)).join(" / ");
             let sizes = if instructions == "best" { sizes } else { String::new() };
             measured.push((percent, instructions, ms(&ours)));
-            let row = [number(&ours, "ms"), number(&ours, "samples_ms"), number(&ours, "open_ms"), number(&ours, "peak_mb"), sizes];
+            let row = [
+                number(&ours, "ms"),
+                number(&ours, "samples_ms"),
+                number(&ours, "open_ms"),
+                number(&ours, "peak_mb"),
+                sizes,
+            ];
             rows.push((name, ms(&ours), row));
         }
     }
@@ -135,7 +147,11 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
     ];
     let all = peers.iter().map(|(name, result)| {
         let time = if *name == "ONNX Runtime f32" { reference } else { ms(result) };
-        ((*name).to_owned(), time, [format!("{time:.1}"), String::new(), String::new(), number(result, "peak_mb"), String::new()])
+        (
+            (*name).to_owned(),
+            time,
+            [format!("{time:.1}"), String::new(), String::new(), number(result, "peak_mb"), String::new()],
+        )
     });
     let cells = all.chain(rows).map(|(name, time, [ms, samples, open, peak, sizes])| {
         vec![name, ms, format!("{:.3}", time / reference), samples, open, peak, sizes]
@@ -152,7 +168,8 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
     }
     if threads == "1" {
         let dense = sizes[0][0] as f64;
-        for (percent, [f32_bytes, f16_bytes]) in SPARSITIES.into_iter().zip(sizes).filter(|(percent, _)| *percent > 90) {
+        for (percent, [f32_bytes, f16_bytes]) in SPARSITIES.into_iter().zip(sizes).filter(|(percent, _)| *percent > 90)
+        {
             ratio(&format!("{network}-file-f32-{percent}"), *f32_bytes as f64, dense);
             ratio(&format!("{network}-file-f16-{percent}"), *f16_bytes as f64, dense);
         }
@@ -162,7 +179,13 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
 /// Runs `measure …` in a process of its own.
 fn alone(file: &Path, threads: &str, instructions: &str, input: &Path) -> Value {
     let program = std::env::current_exe().expect("this program has a path");
-    let output = Command::new(program).arg("measure").arg(file).args([threads, instructions]).arg(input).output().expect("it starts");
+    let output = Command::new(program)
+        .arg("measure")
+        .arg(file)
+        .args([threads, instructions])
+        .arg(input)
+        .output()
+        .expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("a JSON line")
 }
@@ -174,7 +197,8 @@ fn measure(file: &Path, threads: usize, instructions: &str, input: &Path) -> Val
     let model = Model::open_with(file, &options).expect("a model");
     let bytes = std::fs::read(input).expect("the input");
     let features: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-    let samples: Vec<f32> = (0..3 * RATE).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5).collect();
+    let samples: Vec<f32> =
+        (0..3 * RATE).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5).collect();
     let mut embedding = vec![0.0; model.embedding_size()];
     let ms = median_ms(3, REPEATS, || model.embed_features_into(&features, &mut embedding).expect("an embedding"));
     let samples_ms = median_ms(3, REPEATS, || model.embed_into(&samples, &mut embedding).expect("an embedding"));

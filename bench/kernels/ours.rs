@@ -1,4 +1,5 @@
-//! Sparse f32 and dense bf16 products against dense f32 (`gemm`) and PyTorch, on layers of ECAPA-TDNN C1024 and ResNet34.
+//! Sparse f32 and dense bf16 products against dense f32 (`gemm`) and PyTorch, on layers of ECAPA-TDNN C1024 and
+//! ResNet34.
 //!
 //! `bench/run kernels [THREADS]`; see README.md.
 
@@ -45,7 +46,8 @@ fn main() {
     let (threads_text, repeats_text) = (threads.to_string(), REPEATS.to_string());
     let args: Vec<&str> = [&threads_text, &repeats_text].into_iter().chain(&shapes).map(String::as_str).collect();
     let theirs = peer("kernels", &args);
-    let torch = |layer: &Layer, what: &str| theirs[format!("{}-{what}", shape(layer))].as_f64().expect("a time of the peer");
+    let torch =
+        |layer: &Layer, what: &str| theirs[format!("{}-{what}", shape(layer))].as_f64().expect("a time of the peer");
 
     println!("{threads} threads, {ITEMS} items, medians in ms; bf16 kernel: {:?}\n", Kernel::best());
     let mut ratios = Vec::new();
@@ -60,14 +62,34 @@ fn main() {
             row.extend([refresh, y, dx, rounded, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
             row.push(format!("{:.1}×", dense / y));
             row.push(
-                if (layer.product(zeros).prefers_sparse(Dense::F32)) == (y + dx < 2.0 * dense) { "right" } else { "wrong" }.to_string(),
+                if (layer.product(zeros).prefers_sparse(Dense::F32)) == (y + dx < 2.0 * dense) {
+                    "right"
+                } else {
+                    "wrong"
+                }
+                .to_string(),
             );
             rows.push(row);
             ratios.push((format!("sparse-{}-{percent}", layer.name), y + dx, torch_y + torch_dx));
             ratios.push((format!("sparse-bf16-{}-{percent}", layer.name), rounded, torch(layer, "bf16-y")));
         }
     }
-    table(&["sparse f32", "zeros", "refresh", "Y", "dX", "bf16 Y", "gemm Y", "torch Y", "torch dX", "gemm/ours", "choice"], &rows);
+    table(
+        &[
+            "sparse f32",
+            "zeros",
+            "refresh",
+            "Y",
+            "dX",
+            "bf16 Y",
+            "gemm Y",
+            "torch Y",
+            "torch dX",
+            "gemm/ours",
+            "choice",
+        ],
+        &rows,
+    );
     println!();
 
     let mut rows = Vec::new();
@@ -229,7 +251,8 @@ impl Layer {
         [y, dx, dw]
     }
 
-    /// Y by `gemm`, one item per task, on an X stored with as many rows as the weights have columns (the same for all items).
+    /// Y by `gemm`, one item per task, on an X stored with as many rows as the weights have columns (the same for all
+    /// items).
     fn dense_f32(&self) -> f64 {
         let (out, columns, len) = (self.out, self.columns(), self.positions());
         let x = vec![0.5f32; columns * len];
@@ -242,7 +265,10 @@ impl Layer {
                 // SAFETY: y is out × len, the weights out × columns, x columns × len, all row-major.
                 unsafe {
                     let (y, w, x) = (y.as_mut_ptr(), weights.as_ptr(), x.as_ptr());
-                    gemm::gemm(out, len, columns, y, 1, row, false, w, 1, narrow, x, 1, row, 0.0, 1.0, false, false, false, none);
+                    gemm::gemm(
+                        out, len, columns, y, 1, row, false, w, 1, narrow, x, 1, row, 0.0, 1.0, false, false, false,
+                        none,
+                    );
                 }
             });
         })

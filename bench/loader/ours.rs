@@ -1,5 +1,5 @@
-//! The loader on one core: 3 s cuts in random order as batches of features, from FLAC, from shards and from the cache, against a
-//! PyTorch DataLoader, and the cores that an H200 step needs.
+//! The loader on one core: 3 s cuts in random order as batches of features, from FLAC, from shards and from the cache,
+//! against a PyTorch DataLoader, and the cores that an H200 step needs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +16,20 @@ const SECONDS: u64 = 2;
 fn main() {
     let folder = Folder(std::env::temp_dir().join(format!("bregman-bench-loader-{}", std::process::id())));
     // Utterances of 8 s, VoxCeleb's average.
-    let config = SynthConfig { speakers: 32, utterances: 16, held_out: 0, seconds: [7.0, 9.0], ..SynthConfig::default() };
-    let (wav, _) =
-        SynthCorpus::new(config).and_then(|corpus| corpus.write(&folder.0, true, &())).expect("the temporary folder is writable");
+    let config =
+        SynthConfig { speakers: 32, utterances: 16, held_out: 0, seconds: [7.0, 9.0], ..SynthConfig::default() };
+    let (wav, _) = SynthCorpus::new(config)
+        .and_then(|corpus| corpus.write(&folder.0, true, &()))
+        .expect("the temporary folder is writable");
     let path = folder.0.to_string_lossy();
     peer("loader", &["encode", &path]);
-    let flac =
-        Manifest { utterances: wav.utterances.iter().map(|u| Utterance { path: u.path.with_extension("flac"), ..u.clone() }).collect() };
+    let flac = Manifest {
+        utterances: wav
+            .utterances
+            .iter()
+            .map(|u| Utterance { path: u.path.with_extension("flac"), ..u.clone() })
+            .collect(),
+    };
     let shards = |name: &str, format, manifest: &Manifest| {
         let out = folder.0.join(name);
         let config = ShardConfig { out: out.clone(), per_shard: 128, format, seed: 1, strict: true, force: true };
@@ -31,7 +38,8 @@ fn main() {
     };
     let pcm_shards = shards("pcm", ShardFormat::Pcm, &wav);
     let flac_shards = shards("original", ShardFormat::Original, &flac);
-    let cache = FeatureCache::open(&folder.0.join("cache.f16"), cuts(FileCorpus(wav.clone())), &()).expect("the cache can be built");
+    let cache = FeatureCache::open(&folder.0.join("cache.f16"), cuts(FileCorpus(wav.clone())), &())
+        .expect("the cache can be built");
 
     let mut rates = vec![
         ("FLAC files", rate(cuts(FileCorpus(flac))), "flac"),
@@ -45,7 +53,9 @@ fn main() {
 
     let row = |(name, ours, kind): &(&str, f64, &str)| {
         let numbers = [*ours, theirs(kind), NEEDED / ours, NEEDED / theirs(kind)];
-        std::iter::once(name.to_string()).chain(numbers.map(|x| if x < 100.0 { format!("{x:.2}") } else { format!("{x:.0}") })).collect()
+        std::iter::once(name.to_string())
+            .chain(numbers.map(|x| if x < 100.0 { format!("{x:.2}") } else { format!("{x:.0}") }))
+            .collect()
     };
     let header = ["utterances (3 s) per second and core", "bregman", "PyTorch", "cores for 4000/s", "PyTorch's"];
     table(&header, &rates.iter().map(row).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! `bench/run optimizer`: one optimizer step over ECAPA C1024 with a 5994-class head, zeros counted, against the step as
-//! published in PyTorch; and the memory bandwidth it reaches against copy and triad on the same machine.
+//! `bench/run optimizer`: one optimizer step over ECAPA C1024 with a 5994-class head, zeros counted, against the step
+//! as published in PyTorch; and the memory bandwidth it reaches against copy and triad on the same machine.
 
 use bregman::select::try_smallest_threshold;
 use bregman::{AdaBreg, Duals, Groups, LinBreg, Optimizer, Param, Role, Rule};
@@ -12,10 +12,12 @@ const ROUNDS: usize = 3;
 /// The tensors of ECAPA-TDNN GLOB C1024 and a classifier of 5994 × 192, from the golden parameter list.
 fn network() -> Vec<Param> {
     let counts = bregman_golden::json("fullsize_parameter_counts");
-    let (_, ecapa) = counts.as_object().expect("an object").iter().find(|(name, _)| name.starts_with("ECAPA")).expect("ECAPA");
+    let (_, ecapa) =
+        counts.as_object().expect("an object").iter().find(|(name, _)| name.starts_with("ECAPA")).expect("ECAPA");
     let parameters = ecapa["parameters"].as_object().expect("parameters");
     let param = |(name, entry): (&String, &serde_json::Value)| {
-        let shape: Vec<usize> = entry["shape"].as_array().expect("shape").iter().map(|n| n.as_u64().expect("size") as usize).collect();
+        let shape: Vec<usize> =
+            entry["shape"].as_array().expect("shape").iter().map(|n| n.as_u64().expect("size") as usize).collect();
         let role = if shape.len() > 1 { Role::ConvWeight } else { Role::Bias };
         Param::new(name, shape, role)
     };
@@ -48,9 +50,11 @@ fn quantile_ms(params: &[Param]) -> f64 {
     let groups = Groups::resolve(params.to_vec(), vec![]).expect("groups");
     let controlled = groups.controlled();
     let keep = controlled.iter().map(|&tensor| params[tensor].len() as u64).sum::<u64>() / 20;
-    let optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &values(params, 1.0, 0.1)).expect("optimizer");
+    let optimizer =
+        Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &values(params, 1.0, 0.1)).expect("optimizer");
     median_ms(2, 11, || {
-        let lambda = try_smallest_threshold(keep, |digit, bins| optimizer.histogram(&controlled, digit, bins)).expect("duals");
+        let lambda =
+            try_smallest_threshold(keep, |digit, bins| optimizer.histogram(&controlled, digit, bins)).expect("duals");
         assert!(lambda > 0.0);
     })
 }
@@ -59,7 +63,9 @@ fn quantile_ms(params: &[Param]) -> f64 {
 fn ceilings(elements: usize) -> (f64, f64) {
     const CHUNK: usize = 1 << 16;
     let (b, c, mut a) = (vec![1.0f32; elements], vec![2.0f32; elements], vec![0.0f32; elements]);
-    let copy = median_ms(3, REPEATS, || a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).for_each(|(a, b)| a.copy_from_slice(b)));
+    let copy = median_ms(3, REPEATS, || {
+        a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).for_each(|(a, b)| a.copy_from_slice(b))
+    });
     let triad = median_ms(3, REPEATS, || {
         a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).zip(c.par_chunks(CHUNK)).for_each(|((a, b), c)| {
             a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| *a = b + 0.5 * c);
@@ -80,7 +86,8 @@ fn main() {
     );
 
     let best = |a: f64, b: f64| a.min(b);
-    let (mut linbreg, mut adabreg, mut quantile, mut copy, mut triad) = ((f64::MAX, 0.0), (f64::MAX, 0.0), f64::MAX, 0f64, 0f64);
+    let (mut linbreg, mut adabreg, mut quantile, mut copy, mut triad) =
+        ((f64::MAX, 0.0), (f64::MAX, 0.0), f64::MAX, 0f64, 0f64);
     let mut theirs = std::collections::BTreeMap::<String, f64>::new();
     for _ in 0..ROUNDS {
         let (ms, bytes) = step_ms(Rule::LinBreg(LinBreg::default()), &params, 4);
@@ -117,7 +124,10 @@ fn main() {
         "\nceiling: copy {copy:.1} GB/s, triad {triad:.1} GB/s; torch's fused Adam, no prox, no count: {:.1} ms\n",
         theirs["fused_adam"]
     );
-    println!("exact quantile of all duals: {quantile:.1} ms, torch.kthvalue on a concatenated copy: {:.1} ms\n", theirs["quantile"]);
+    println!(
+        "exact quantile of all duals: {quantile:.1} ms, torch.kthvalue on a concatenated copy: {:.1} ms\n",
+        theirs["quantile"]
+    );
     ratio("linbreg", linbreg.0, theirs["linbreg"] + theirs["count"]);
     ratio("adabreg", adabreg.0, theirs["adabreg"] + theirs["count"]);
     ratio("adabreg-vs-fused-adam", adabreg.0, theirs["fused_adam"]);

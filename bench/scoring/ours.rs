@@ -1,5 +1,5 @@
-//! `bench/run scoring`: a trial list of the size of CN-Celeb-E (196 models × 17 777 tests = 3.48 M trials) with AS-norm against a cohort
-//! of 2793 speakers, then EER and minDCF, against the same procedure in vectorised numpy.
+//! `bench/run scoring`: a trial list of the size of CN-Celeb-E (196 models × 17 777 tests = 3.48 M trials) with AS-norm
+//! against a cohort of 2793 speakers, then EER and minDCF, against the same procedure in vectorised numpy.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,8 +17,9 @@ const ROUNDS: usize = 5;
 
 /// Speakers as random directions, utterances as noise around them: an EER of some percent.
 fn embeddings(rng: &mut Rng, centres: &[Vec<f32>], speakers: &[i32]) -> Embeddings {
-    let values =
-        speakers.iter().flat_map(|&speaker| centres[speaker as usize].iter().map(|&x| x + 2.2 * rng.normal() as f32).collect::<Vec<_>>());
+    let values = speakers.iter().flat_map(|&speaker| {
+        centres[speaker as usize].iter().map(|&x| x + 2.2 * rng.normal() as f32).collect::<Vec<_>>()
+    });
     Embeddings::new(DIM, values.collect()).expect("finite rows")
 }
 
@@ -37,7 +38,9 @@ fn best<T>(mut call: impl FnMut() -> T) -> (f64, T) {
 
 fn main() {
     let mut rng = Rng::keyed(&[1]);
-    let mut directions = |count: usize| -> Vec<Vec<f32>> { (0..count).map(|_| (0..DIM).map(|_| rng.normal() as f32).collect()).collect() };
+    let mut directions = |count: usize| -> Vec<Vec<f32>> {
+        (0..count).map(|_| (0..DIM).map(|_| rng.normal() as f32).collect()).collect()
+    };
     let (centres, others) = (directions(MODELS), directions(COHORT));
     let model_speakers: Vec<i32> = (0..MODELS as i32).collect();
     let test_speakers: Vec<i32> = (0..TESTS).map(|test| (test % MODELS) as i32).collect();
@@ -62,7 +65,8 @@ fn main() {
     let det = Det::new(scores.best(), &labels).expect("both classes");
     let start = Instant::now();
     let speakers = speakers_of_trials(&members, &trials);
-    let intervals = Bootstrap { replicates: 1000, seed: 1 }.intervals(&det, scores.best(), &trials, &speakers, &[0.01, 0.05]);
+    let intervals =
+        Bootstrap { replicates: 1000, seed: 1 }.intervals(&det, scores.best(), &trials, &speakers, &[0.01, 0.05]);
     let (bootstrap_ms, intervals) = (start.elapsed().as_secs_f64() * 1e3, intervals.expect("many speakers"));
 
     let folder = std::env::temp_dir().join(format!("bregman-bench-scoring-{}", std::process::id()));
@@ -71,13 +75,18 @@ fn main() {
     write(&folder.join("tests.f32"), tests.values().iter().flat_map(|x| x.to_le_bytes()));
     write(&folder.join("cohort.f32"), cohort.values().iter().flat_map(|x| x.to_le_bytes()));
     write(&folder.join("speakers.i32"), model_speakers.iter().chain(&test_speakers).flat_map(|x| x.to_le_bytes()));
-    let numbers = [rayon::current_num_threads(), MODELS, TESTS, COHORT, DIM, TOP_N, ROUNDS].map(|number| number.to_string());
+    let numbers =
+        [rayon::current_num_threads(), MODELS, TESTS, COHORT, DIM, TOP_N, ROUNDS].map(|number| number.to_string());
     let path = folder.to_string_lossy();
     let theirs = peer("scoring", &[&[&*path], &numbers.each_ref().map(String::as_str)[..]].concat());
     std::fs::remove_dir_all(&folder).expect("the temporary folder is ours");
     let their = |key: &str| theirs[key].as_f64().expect("a number per key");
 
-    println!("{} trials, {COHORT} cohort speakers, top {TOP_N}, {} threads, best of {ROUNDS}\n", trials.len(), numbers[0]);
+    println!(
+        "{} trials, {COHORT} cohort speakers, top {TOP_N}, {} threads, best of {ROUNDS}\n",
+        trials.len(),
+        numbers[0]
+    );
     let row = |name: &str, ours: f64, theirs: f64| {
         vec![name.into(), format!("{ours:.0}"), format!("{theirs:.0}"), format!("{:.3}", ours / theirs)]
     };
@@ -90,7 +99,13 @@ fn main() {
         ],
     );
     println!("\n1000 bootstrap replicates over {MODELS} speakers, ours only: {bootstrap_ms:.0} ms");
-    println!("EER {:.6} (numpy {:.6}), 95 % interval {:.4} – {:.4}", rates[0], their("eer"), intervals.eer[0], intervals.eer[1]);
+    println!(
+        "EER {:.6} (numpy {:.6}), 95 % interval {:.4} – {:.4}",
+        rates[0],
+        their("eer"),
+        intervals.eer[0],
+        intervals.eer[1]
+    );
     for (ours, key) in rates.iter().zip(["eer", "min_dcf", "min_dcf_0.05"]) {
         assert!((ours - their(key)).abs() < 1e-4, "{key}: {ours} here, {} in numpy", their(key));
     }

@@ -27,26 +27,34 @@ pub fn median_ms(warmup: usize, repeats: usize, mut call: impl FnMut()) -> f64 {
 /// # Panics
 /// If the bench was not started through `bench/run`, or the peer fails: a bench without its peer has nothing to say.
 pub fn peer(name: &str, args: &[&str]) -> Value {
-    let setting = |key: &str| std::env::var(key).unwrap_or_else(|_| panic!("{key} is not set: start this with bench/run {name}"));
+    let setting =
+        |key: &str| std::env::var(key).unwrap_or_else(|_| panic!("{key} is not set: start this with bench/run {name}"));
     let script: PathBuf = [&setting("BENCH_DIR"), name, "peer.py"].iter().collect();
-    let output = Command::new(setting("PEER_PYTHON")).arg(&script).args(args).output().expect("the peer's Python starts");
+    let output =
+        Command::new(setting("PEER_PYTHON")).arg(&script).args(args).output().expect("the peer's Python starts");
     let (text, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{} failed:\n{log}", script.display());
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last).unwrap_or_else(|_| panic!("{} did not end with a JSON line:\n{text}{log}", script.display()))
+    serde_json::from_str(last)
+        .unwrap_or_else(|_| panic!("{} did not end with a JSON line:\n{text}{log}", script.display()))
 }
 
 /// Prints rows under a header, columns aligned: text to the left, everything after the first column to the right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) {
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let line = |cells: &[String]| {
         let padded: Vec<String> = cells
             .iter()
             .zip(&widths)
             .enumerate()
-            .map(|(column, (cell, &width))| if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
+            .map(
+                |(column, (cell, &width))| {
+                    if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            )
             .collect();
         println!("{}", padded.join("  "));
     };

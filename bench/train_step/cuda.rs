@@ -1,4 +1,5 @@
-//! The step on a GPU, against PyTorch on the same GPU: `CARGO_FEATURES=cuda bench/run train_step --device cuda [ecapa|resnet34] [bf16] [ours]`.
+//! The step on a GPU, against PyTorch on the same GPU: `CARGO_FEATURES=cuda bench/run train_step --device cuda
+//! [ecapa|resnet34] [bf16] [ours]`.
 
 use std::time::Instant;
 
@@ -34,9 +35,16 @@ pub(super) fn compare(chosen: &[&str]) {
         let mut rows = Vec::new();
         let mut row = |label: &str, m: &Measured| {
             let number = |value: f64| format!("{value:.2}");
-            rows.push(vec![label.to_owned(), number(m.gradients), number(m.optimizer), number(m.step), format!("{:.1}", m.gigabytes)]);
+            rows.push(vec![
+                label.to_owned(),
+                number(m.gradients),
+                number(m.optimizer),
+                number(m.step),
+                format!("{:.1}", m.gigabytes),
+            ]);
         };
-        let mut precisions = vec![("bregman f32", Precision::F32), ("bregman tf32", Precision::Tf32), ("bregman bf16", Precision::Bf16)];
+        let mut precisions =
+            vec![("bregman f32", Precision::F32), ("bregman tf32", Precision::Tf32), ("bregman bf16", Precision::Bf16)];
         precisions.retain(|(label, _)| label.ends_with("bf16") || !chosen.contains(&"bf16"));
         let mut ours = None;
         for (label, precision) in precisions {
@@ -46,12 +54,17 @@ pub(super) fn compare(chosen: &[&str]) {
         }
         let mut ratios = Vec::new();
         if !chosen.contains(&"ours") {
-            let theirs = peer("train_step", &[network, "cuda", "0", &batch(network).to_string(), &FRAMES.to_string(), "20"]);
+            let theirs =
+                peer("train_step", &[network, "cuda", "0", &batch(network).to_string(), &FRAMES.to_string(), "20"]);
             let (ours, mut best) = (ours.expect("bf16 was measured last"), f64::INFINITY);
             for (label, result) in theirs.as_object().expect("a table") {
                 let value = |key: &str| result[key].as_f64().expect("a number");
-                let measured =
-                    Measured { gradients: value("gradients"), optimizer: value("optimizer"), step: value("step"), gigabytes: value("gb") };
+                let measured = Measured {
+                    gradients: value("gradients"),
+                    optimizer: value("optimizer"),
+                    step: value("step"),
+                    gigabytes: value("gb"),
+                };
                 row(&format!("PyTorch {label}"), &measured);
                 if measured.step < best {
                     best = measured.step;
@@ -81,7 +94,8 @@ fn measure(network: &str, precision: Precision) -> Measured {
             values
         })
         .collect();
-    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups(model.params()), 1e-4, &weights).expect("an optimizer");
+    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups(model.params()), 1e-4, &weights)
+        .expect("an optimizer");
     let mut arrays = Device::place(model.backend(), &mut optimizer).expect("memory");
     let mut rng = Rng::new(1);
     let batch = batch(network);
@@ -103,7 +117,9 @@ fn measure(network: &str, precision: Precision) -> Measured {
         let counted = start.elapsed();
         model.refresh().expect("a refresh");
         model.backend().synchronize().expect("the device");
-        times.push([between.as_secs_f64(), (counted - between).as_secs_f64(), start.elapsed().as_secs_f64()].map(|s| 1e3 * s));
+        times.push(
+            [between.as_secs_f64(), (counted - between).as_secs_f64(), start.elapsed().as_secs_f64()].map(|s| 1e3 * s),
+        );
     }
     let median = |part: usize| {
         let mut values: Vec<f64> = times[WARM_UP..].iter().map(|times| times[part]).collect();

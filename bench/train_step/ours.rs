@@ -1,8 +1,8 @@
-//! One training step (forward, backward, AdaBreg, refresh of the compressed weights) of ECAPA-TDNN C1024 and ResNet34, 8 × 3 s, 5994
-//! classes, against PyTorch.
+//! One training step (forward, backward, AdaBreg, refresh of the compressed weights) of ECAPA-TDNN C1024 and ResNet34,
+//! 8 × 3 s, 5994 classes, against PyTorch.
 //!
-//! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every measurement is a process
-//! of its own, so that its peak memory is its own.
+//! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every
+//! measurement is a process of its own, so that its peak memory is its own.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -33,9 +33,12 @@ fn main() {
         #[cfg(feature = "cuda")]
         ["--device", "cuda", chosen @ ..] => cuda::compare(chosen),
         #[cfg(not(feature = "cuda"))]
-        ["--device", "cuda", ..] => panic!("this bench was built without CUDA: CARGO_FEATURES=cuda bench/run train_step --device cuda"),
+        ["--device", "cuda", ..] => {
+            panic!("this bench was built without CUDA: CARGO_FEATURES=cuda bench/run train_step --device cuda")
+        }
         chosen => {
-            let wanted = |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
+            let wanted =
+                |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
             for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
                 for precision in PRECISIONS.into_iter().filter(|name| wanted(name, &PRECISIONS)) {
                     compare(network, precision);
@@ -55,7 +58,8 @@ fn compare(network: &str, precision: &str) {
     let mut ratios = Vec::new();
     for sparsity in SPARSITIES {
         let ours = alone(&[network, precision, sparsity, "8", "300", "5"]);
-        let label = if sparsity == "dense" { "bregman, dense".to_owned() } else { format!("bregman, {sparsity} % zeros") };
+        let label =
+            if sparsity == "dense" { "bregman, dense".to_owned() } else { format!("bregman, {sparsity} % zeros") };
         let quotient = value(&ours, "ms") / value(&theirs, "ms");
         rows.push(vec![label, cell(&ours, "ms"), format!("{quotient:.2}"), cell(&ours, "peak_mb")]);
         ratios.push((format!("{network}-{precision}-{sparsity}"), value(&ours, "ms"), value(&theirs, "ms")));
@@ -103,7 +107,8 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         other => panic!("no precision {other}"),
     };
     let architecture = architecture(network);
-    let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
+    let mut model =
+        Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
     for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
@@ -115,7 +120,8 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
     let groups = groups(model.params());
     let (values, _) = model.params_mut().values_and_gradients();
-    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
+    let mut optimizer =
+        Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
 
     let values: Vec<f32> = (0..batch * frames * FEATURES).map(|_| rng.uniform(1.7)).collect();
     let labels: Vec<usize> = (0..batch).collect();

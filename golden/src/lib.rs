@@ -18,8 +18,11 @@ pub fn dir() -> PathBuf {
 pub fn cases(accept: impl Fn(&str) -> bool) -> Vec<String> {
     let dir = dir();
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-    let stem = |path: PathBuf| (path.extension()? == "safetensors").then(|| path.file_stem()?.to_str().map(String::from)).flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| stem(entry.ok()?.path())).filter(|name| accept(name)).collect();
+    let stem = |path: PathBuf| {
+        (path.extension()? == "safetensors").then(|| path.file_stem()?.to_str().map(String::from)).flatten()
+    };
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| stem(entry.ok()?.path())).filter(|name| accept(name)).collect();
     names.sort();
     names
 }
@@ -71,7 +74,9 @@ impl Tensors {
             Dtype::I64 => values(bytes, |b| i64::from_le_bytes(b) as f64),
             Dtype::I16 => values(bytes, |b| f64::from(i16::from_le_bytes(b))),
             Dtype::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
-            other => panic!("{}: `{name}` is stored as {other:?}, which this reader does not know", self.path.display()),
+            other => {
+                panic!("{}: `{name}` is stored as {other:?}, which this reader does not know", self.path.display())
+            }
         })
     }
 
@@ -118,7 +123,9 @@ mod tests {
 
     #[test]
     fn halves_are_read_exactly() {
-        for (bits, value) in [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333251953125), (0x0001, 2f64.powi(-24)), (0x7bff, 65504.0)] {
+        for (bits, value) in
+            [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333251953125), (0x0001, 2f64.powi(-24)), (0x7bff, 65504.0)]
+        {
             assert_eq!(half(bits), value);
         }
     }

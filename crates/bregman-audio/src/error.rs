@@ -33,7 +33,9 @@ pub enum Error {
         index: u64,
     },
     /// Longer than the crate decodes in one piece.
-    #[error("longer than the limit of {limit} s for decoding in one piece; split it, or read it with `Decoder` block by block")]
+    #[error(
+        "longer than the limit of {limit} s for decoding in one piece; split it, or read it with `Decoder` block by block"
+    )]
     TooLong {
         /// The limit in seconds.
         limit: u32,

@@ -42,7 +42,8 @@ fn sums(samples: &[f32]) -> (f64, f64) {
 /// A recording shorter than one cut is one range of its own length, for the caller to pad or drop.
 pub fn cut(samples: usize, rate: u32, seconds: f64) -> impl ExactSizeIterator<Item = Range<usize>> + Clone {
     let length = ((seconds * f64::from(rate)).round() as usize).max(1);
-    let (count, length) = if samples < length { (usize::from(samples > 0), samples) } else { (samples / length, length) };
+    let (count, length) =
+        if samples < length { (usize::from(samples > 0), samples) } else { (samples / length, length) };
     (0..count).map(move |index| index * length..(index + 1) * length)
 }
 

@@ -12,8 +12,8 @@
 //! | features | [`Fbank`] for whole utterances, [`FbankStream`] for sound that is still arriving |
 //! | variety, off by default | [`Augment`] |
 //!
-//! The filterbank equals SpeechBrain's or Kaldi's to single precision ([`FbankConfig`]); its settings are data that travel with a model.
-//! Arbitrary bytes give an error or sound, never a panic; errors name the file.
+//! The filterbank equals SpeechBrain's or Kaldi's to single precision ([`FbankConfig`]); its settings are data that
+//! travel with a model. Arbitrary bytes give an error or sound, never a panic; errors name the file.
 //!
 //! ```
 //! use bregman_audio::{Fbank, FbankConfig, cut, level};
@@ -41,7 +41,9 @@ mod resample;
 mod vad;
 mod wav;
 
-pub use augment::{Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, reverberate};
+pub use augment::{
+    Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, reverberate,
+};
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
 pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FrontEnd, Products, Window};

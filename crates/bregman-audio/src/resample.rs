@@ -21,10 +21,12 @@ pub fn resample(audio: &Audio, rate: u32) -> Result<Audio> {
         return Ok(Audio { samples: audio.samples.clone(), rate });
     }
     let frames = audio.samples.len();
-    // A filter of even length on both sides: otherwise its delay is not a whole number of samples and the output is shifted.
+    // A filter of even length on both sides: otherwise its delay is not a whole number of samples and the output is
+    // shifted.
     let unit = 2 * audio.rate as usize / gcd(audio.rate, rate) as usize;
     let block = BLOCK.next_multiple_of(unit);
-    let mut resampler = Fft::<f32>::new(audio.rate as usize, rate as usize, block, 1, FixedSync::Both).map_err(broken)?;
+    let mut resampler =
+        Fft::<f32>::new(audio.rate as usize, rate as usize, block, 1, FixedSync::Both).map_err(broken)?;
     let mut samples = vec![0.0; resampler.process_all_needed_output_len(frames)];
     let capacity = samples.len();
     let input = InterleavedSlice::new(&audio.samples, 1, frames).map_err(broken)?;
@@ -47,7 +49,9 @@ mod tests {
     use super::*;
 
     fn tone(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
-        (0..(seconds * f64::from(rate)) as usize).map(|i| (std::f64::consts::TAU * hz * i as f64 / f64::from(rate)).sin() as f32).collect()
+        (0..(seconds * f64::from(rate)) as usize)
+            .map(|i| (std::f64::consts::TAU * hz * i as f64 / f64::from(rate)).sin() as f32)
+            .collect()
     }
 
     /// Away from the ends, where the filter sees silence beyond the signal.
@@ -61,7 +65,11 @@ mod tests {
             let resampled = resample(&Audio { samples: tone(1000.0, rate, 1.0), rate }, 16_000).unwrap();
             assert_eq!((resampled.rate, resampled.samples.len()), (16_000, 16_000));
             let expected = tone(1000.0, 16_000, 1.0);
-            let worst = middle(&resampled.samples).iter().zip(middle(&expected)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let worst = middle(&resampled.samples)
+                .iter()
+                .zip(middle(&expected))
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f32::max);
             assert!(worst < 1e-3, "{rate}: {worst}");
         }
     }

@@ -1,8 +1,9 @@
-//! Which parts of a recording are speech, by energy alone. An option for clean recordings with long pauses; off by default.
+//! Which parts of a recording are speech, by energy alone. An option for clean recordings with long pauses; off by
+//! default.
 //!
-//! A frame of 10 ms counts as loud when its level is within `range_db` of the recording's loud parts (the 95th percentile of all frames,
-//! which a click does not move) and above `least_db` of full scale. It is speech when at least half of the frames within
-//! `context` of it are loud, which fills short gaps and drops short noises.
+//! A frame of 10 ms counts as loud when its level is within `range_db` of the recording's loud parts (the 95th
+//! percentile of all frames, which a click does not move) and above `least_db` of full scale. It is speech when at
+//! least half of the frames within `context` of it are loud, which fills short gaps and drops short noises.
 
 use std::ops::Range;
 
@@ -75,7 +76,9 @@ mod tests {
     /// Half a second of quiet noise, a second of tone, a second of quiet noise.
     fn recording(gain: f32) -> Vec<f32> {
         let noise = |i: usize| 1e-4 * (((i * 7919) % 1000) as f32 / 500.0 - 1.0);
-        (0..40_000).map(|i| gain * if (8_000..24_000).contains(&i) { 0.3 * (i as f32 * 0.1).sin() } else { noise(i) }).collect()
+        (0..40_000)
+            .map(|i| gain * if (8_000..24_000).contains(&i) { 0.3 * (i as f32 * 0.1).sin() } else { noise(i) })
+            .collect()
     }
 
     #[test]

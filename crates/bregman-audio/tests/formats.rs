@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{
-    Audio, Decoder, Error, MAX_SECONDS, RATE, decode_bytes, decode_file, decode_range, load_16k, probe, wav_bytes, write_wav,
+    Audio, Decoder, Error, MAX_SECONDS, RATE, decode_bytes, decode_file, decode_range, load_16k, probe, wav_bytes,
+    write_wav,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -68,7 +69,8 @@ fn every_format_resamples_to_the_same_sound_at_16_khz() {
     for (name, rate, channels, priming, error) in FORMATS {
         let samples = load_16k(fixture(name)).expect(name);
         let amplitude = if channels == 2 { 0.375 } else { 0.5 };
-        // Priming of a whole number of samples at 44.1 kHz falls between samples at 16 kHz, so only its nearest sample can be skipped.
+        // Priming of a whole number of samples at 44.1 kHz falls between samples at 16 kHz, so only its nearest sample
+        // can be skipped.
         let skip = (priming as f64 * f64::from(RATE) / f64::from(rate)).round() as usize;
         let distance = distance(&samples, RATE, skip, amplitude);
         assert!(distance < error + if priming > 0 { 0.03 } else { 2e-3 }, "{name}: {distance}");
@@ -86,7 +88,10 @@ fn a_range_equals_the_same_samples_of_the_whole_file() {
             assert_eq!(part.len(), expected.len(), "{name} {range:?}");
             // AAC fills noise bands from a random state that a jump does not restore.
             let worst = part.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(worst <= if name.ends_with("m4a") || name.ends_with("aac") { 1e-4 } else { 0.0 }, "{name} {range:?}: {worst}");
+            assert!(
+                worst <= if name.ends_with("m4a") || name.ends_with("aac") { 1e-4 } else { 0.0 },
+                "{name} {range:?}: {worst}"
+            );
         }
         assert!(matches!(unwrapped(decode_range(fixture(name), length + 5..length + 10)), Error::Empty), "{name}");
     }
@@ -96,7 +101,8 @@ fn a_range_equals_the_same_samples_of_the_whole_file() {
 fn a_range_far_into_a_file_equals_the_whole_file_too() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("long.wav");
-    let samples: Vec<f32> = (0..60_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 17) as f32 / 32768.0 - 0.5).collect();
+    let samples: Vec<f32> =
+        (0..60_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 17) as f32 / 32768.0 - 0.5).collect();
     write_wav(&path, &Audio { samples, rate: RATE }).expect("writable");
     let whole = decode_file(&path).expect("just written").samples;
     let part = decode_range(&path, 41_234..52_345).expect("inside the file").samples;
@@ -119,7 +125,8 @@ fn blocks_add_up_to_the_whole_file() {
 #[test]
 fn wav_of_16_bit_comes_back_to_half_a_step() {
     let samples: Vec<f32> = (0..1000).map(|i| (i as f32 / 500.0 - 1.0) * 0.999).collect();
-    let audio = decode_bytes(&wav_bytes(&Audio { samples: samples.clone(), rate: 22_050 }), "wav").expect("our own file");
+    let audio =
+        decode_bytes(&wav_bytes(&Audio { samples: samples.clone(), rate: 22_050 }), "wav").expect("our own file");
     assert_eq!(audio.rate, 22_050);
     let worst = audio.samples.iter().zip(&samples).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(worst <= 0.5 / 32768.0 + 1e-7, "{worst}");
@@ -172,7 +179,11 @@ fn a_truncated_file_gives_what_is_left_of_it() {
         let extension = name.rsplit('.').next().expect("an extension");
         match decode_bytes(&bytes[..bytes.len() * 9 / 10], extension) {
             Ok(part) => {
-                assert!(part.samples.len() < whole.len() && part.samples.len() >= whole.len() / 8, "{name}: {}", part.samples.len());
+                assert!(
+                    part.samples.len() < whole.len() && part.samples.len() >= whole.len() / 8,
+                    "{name}: {}",
+                    part.samples.len()
+                );
                 // A lossy codec overlaps its blocks, so the last one of a truncated file may differ.
                 let same = part.samples.len().saturating_sub(4096);
                 assert_eq!(part.samples[..same], whole[..same], "{name}");
@@ -235,7 +246,12 @@ fn a_ten_hour_file_is_refused_whole_and_read_in_parts() {
     header[4..8].copy_from_slice(&(36 + length).to_le_bytes());
     header[40..44].copy_from_slice(&length.to_le_bytes());
     std::fs::write(&path, &header).expect("writable");
-    std::fs::OpenOptions::new().write(true).open(&path).expect("just written").set_len(44 + u64::from(length)).expect("a sparse file");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("just written")
+        .set_len(44 + u64::from(length))
+        .expect("a sparse file");
 
     assert_eq!(probe(&path).expect("a header").seconds(), Some(36_000.0));
     assert!(matches!(unwrapped(decode_file(&path)), Error::TooLong { limit: MAX_SECONDS }));
@@ -247,7 +263,8 @@ fn a_ten_hour_file_is_refused_whole_and_read_in_parts() {
 
 #[test]
 fn a_header_that_claims_the_impossible_is_an_error() {
-    // More channels than are plausible (65535 make the parser itself overflow); a rate of zero; a rate no resampler should plan for.
+    // More channels than are plausible (65535 make the parser itself overflow); a rate of zero; a rate no resampler
+    // should plan for.
     for channels in [4000, 65535] {
         assert!(matches!(decode_bytes(&wav(1, channels, 16_000, 16, &[0; 16_000]), "wav"), Err(Error::Decode { .. })));
     }

@@ -22,12 +22,14 @@ impl Golden {
     }
 
     fn number(&self, section: &str, key: &str) -> f32 {
-        self.settings[section][key].as_f64().unwrap_or_else(|| panic!("features.json: {section}.{key} is not a number")) as f32
+        self.settings[section][key].as_f64().unwrap_or_else(|| panic!("features.json: {section}.{key} is not a number"))
+            as f32
     }
 
     /// The stored filterbanks `(utterance, tensor name after the dot)`.
     fn cases(&self) -> BTreeSet<(String, String)> {
-        let split = |name: &String| name.split_once('.').map(|(utterance, kind)| (utterance.to_string(), kind.to_string()));
+        let split =
+            |name: &String| name.split_once('.').map(|(utterance, kind)| (utterance.to_string(), kind.to_string()));
         self.tensors.names().iter().filter_map(split).filter(|(_, kind)| kind != "waveform_i16").collect()
     }
 
@@ -63,10 +65,17 @@ impl Golden {
                 ("use_power", true),
                 ("use_energy", false),
             ] {
-                assert_eq!(self.settings["kaldi"][key], ours, "features.json: kaldi.{key} is not what this crate computes");
+                assert_eq!(
+                    self.settings["kaldi"][key], ours,
+                    "features.json: kaldi.{key} is not what this crate computes"
+                );
             }
             let number = |key| self.number("kaldi", key);
-            assert_eq!(number("input_scale"), 32768.0, "features.json: kaldi.input_scale is not what this crate computes");
+            assert_eq!(
+                number("input_scale"),
+                32768.0,
+                "features.json: kaldi.input_scale is not what this crate computes"
+            );
             let window = if kind.ends_with("povey") { Window::Povey } else { Window::Hamming };
             assert!(kind.ends_with("povey") || kind.ends_with("hamming"), "unknown window in {kind}");
             let front_end = FrontEnd::Kaldi { window, preemphasis: number("preemphasis"), dither: number("dither") };
@@ -104,7 +113,8 @@ fn filterbanks_match_the_references() {
         let expected = golden.expected(&utterance, &kind);
         assert_eq!((ours.frames, ours.bins), (expected.frames, expected.bins), "{utterance}.{kind}");
         let difference: Vec<f32> = ours.data.iter().zip(&expected.data).map(|(a, b)| (a - b).abs()).collect();
-        let (max, mean) = (difference.iter().copied().fold(0.0, f32::max), difference.iter().sum::<f32>() / difference.len() as f32);
+        let (max, mean) =
+            (difference.iter().copied().fold(0.0, f32::max), difference.iter().sum::<f32>() / difference.len() as f32);
         println!("{utterance}.{kind}: max {max:.1e}, mean {mean:.1e}");
         let (max_allowed, mean_allowed) = if kind.starts_with("speechbrain") { SPEECHBRAIN } else { KALDI };
         assert!(max <= max_allowed && mean <= mean_allowed, "{utterance}.{kind}: max {max}, mean {mean}");

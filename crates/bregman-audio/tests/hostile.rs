@@ -40,15 +40,23 @@ const TOO_LONG: Duration = Duration::from_secs(20);
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut files: Vec<_> = std::fs::read_dir(folder).expect("the fixtures").map(|entry| entry.expect("an entry").path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("the fixtures").map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
     files.retain(|path| path.extension().is_some_and(|extension| extension != "sh"));
     let extension = |path: &Path| path.extension().expect("an extension").to_string_lossy().into_owned();
-    files.iter().map(|path| (extension(path), std::fs::read(path).expect("readable"))).chain([("wav".into(), wav())]).collect()
+    files
+        .iter()
+        .map(|path| (extension(path), std::fs::read(path).expect("readable")))
+        .chain([("wav".into(), wav())])
+        .collect()
 }
 
 fn wav() -> Vec<u8> {
-    bregman_audio::wav_bytes(&bregman_audio::Audio { samples: (0..800).map(|i| (i as f32 * 0.1).sin()).collect(), rate: 16_000 })
+    bregman_audio::wav_bytes(&bregman_audio::Audio {
+        samples: (0..800).map(|i| (i as f32 * 0.1).sin()).collect(),
+        rate: 16_000,
+    })
 }
 
 /// Decodes; whatever comes back must be sound, and neither time nor memory may explode.
@@ -103,6 +111,8 @@ proptest! {
 #[test]
 fn every_length_of_a_truncated_file_is_survived() {
     for (extension, bytes) in fixtures() {
-        (0..bytes.len().min(600)).chain((600..bytes.len()).step_by(97)).for_each(|length| survives(&bytes[..length], &extension));
+        (0..bytes.len().min(600))
+            .chain((600..bytes.len()).step_by(97))
+            .for_each(|length| survives(&bytes[..length], &extension));
     }
 }

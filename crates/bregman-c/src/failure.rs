@@ -70,7 +70,8 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> BregmanStatus
     }
 }
 
-/// Why the last call that failed on this thread did: one sentence, empty if none has. Valid until the next failure on this thread.
+/// Why the last call that failed on this thread did: one sentence, empty if none has. Valid until the next failure on
+/// this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn bregman_error_message() -> *const c_char {
     MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -1,9 +1,10 @@
-//! The runtime for programs in C, and in every language that calls C: open a model file, embed audio, score two embeddings.
+//! The runtime for programs in C, and in every language that calls C: open a model file, embed audio, score two
+//! embeddings.
 //!
 //! `include/bregman.h` declares what is here (made by cbindgen, see `cbindgen.toml`); `examples/verify.c` uses it.
 //!
-//! Rules of the border: every pointer is checked for null and alignment, no panic crosses it, and a function that fails leaves its reason for
-//! [`bregman_error_message`] on the same thread.
+//! Rules of the border: every pointer is checked for null and alignment, no panic crosses it, and a function that fails
+//! leaves its reason for [`bregman_error_message`] on the same thread.
 
 mod failure;
 
@@ -36,7 +37,8 @@ pub unsafe extern "C" fn bregman_open(path: *const c_char, threads: usize) -> *m
     })
 }
 
-/// Opens a model from the bytes of its file, which may be freed afterwards. `threads` as for `bregman_open`. NULL on failure.
+/// Opens a model from the bytes of its file, which may be freed afterwards. `threads` as for `bregman_open`. NULL on
+/// failure.
 ///
 /// # Safety
 /// `bytes` is NULL or points to `length` bytes.
@@ -109,10 +111,12 @@ pub unsafe extern "C" fn bregman_threshold(model: *const BregmanModel) -> f64 {
     threshold
 }
 
-/// Computes the embedding of mono samples, nominally from -1 to 1, at the model's rate, into `size` values, which is `bregman_embedding_size`.
+/// Computes the embedding of mono samples, nominally from -1 to 1, at the model's rate, into `size` values, which is
+/// `bregman_embedding_size`.
 ///
 /// # Safety
-/// `model` is NULL or an open model, `samples` NULL or `count` readable values, `embedding` NULL or `size` writable ones.
+/// `model` is NULL or an open model, `samples` NULL or `count` readable values, `embedding` NULL or `size` writable
+/// ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bregman_embed(
     model: *const BregmanModel,
@@ -142,7 +146,12 @@ pub unsafe extern "C" fn bregman_embed(
 /// # Safety
 /// `first` and `second` are NULL or `size` readable values, `score` NULL or a writable one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bregman_score(first: *const f32, second: *const f32, size: usize, score: *mut f64) -> BregmanStatus {
+pub unsafe extern "C" fn bregman_score(
+    first: *const f32,
+    second: *const f32,
+    size: usize,
+    score: *mut f64,
+) -> BregmanStatus {
     guard(|| {
         // SAFETY: the caller's promise.
         let (first, second) = unsafe { (slice(first, size, "first")?, slice(second, size, "second")?) };

@@ -16,5 +16,8 @@ fn the_header_is_that_of_the_code() {
         std::fs::write(&header, &generated).unwrap();
     }
     let committed = std::fs::read_to_string(&header).unwrap();
-    assert!(committed == generated, "include/bregman.h is out of date: BREGMAN_WRITE_HEADER=1 cargo test -p bregman-c --test header");
+    assert!(
+        committed == generated,
+        "include/bregman.h is out of date: BREGMAN_WRITE_HEADER=1 cargo test -p bregman-c --test header"
+    );
 }

@@ -6,8 +6,9 @@ use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 
 use bregman_c::{
-    BregmanModel, BregmanStatus, bregman_close, bregman_embed, bregman_embedding_size, bregman_error_message, bregman_open,
-    bregman_open_bytes, bregman_sample_rate, bregman_score, bregman_shortest, bregman_threshold, bregman_version,
+    BregmanModel, BregmanStatus, bregman_close, bregman_embed, bregman_embedding_size, bregman_error_message,
+    bregman_open, bregman_open_bytes, bregman_sample_rate, bregman_score, bregman_shortest, bregman_threshold,
+    bregman_version,
 };
 
 fn message() -> String {
@@ -68,7 +69,8 @@ fn embeddings_scores_and_properties_are_the_runtimes() {
             assert_eq!(model.embed(samples), (BregmanStatus::Ok, expected.clone()));
         }
         // SAFETY: the model is open.
-        let (rate, shortest, threshold) = unsafe { (bregman_sample_rate(model.0), bregman_shortest(model.0), bregman_threshold(model.0)) };
+        let (rate, shortest, threshold) =
+            unsafe { (bregman_sample_rate(model.0), bregman_shortest(model.0), bregman_threshold(model.0)) };
         assert_eq!((rate, shortest, threshold), (runtime.rate(), runtime.shortest(), 0.25));
     }
     let mut score = f64::NAN;
@@ -87,7 +89,8 @@ fn nonsense_is_an_error_with_a_reason_never_a_crash() {
     let mut embedding = model.embed(&samples).1;
     let size = embedding.len();
     let mut score = 0.0;
-    // SAFETY: every pointer is NULL or valid for the length beside it; misaligned and impossible ones are refused before they are read.
+    // SAFETY: every pointer is NULL or valid for the length beside it; misaligned and impossible ones are refused
+    // before they are read.
     unsafe {
         bregman_close(null_mut());
         assert!(bregman_open(null(), 1).is_null() && message() == "path is NULL");

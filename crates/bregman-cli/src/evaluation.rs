@@ -1,4 +1,5 @@
-//! Evaluations kept in their run, `RUN/evaluations/NAME.json`: what `bregman evaluate` prints, for `bregman report` and `bregman plot`.
+//! Evaluations kept in their run, `RUN/evaluations/NAME.json`: what `bregman evaluate` prints, for `bregman report` and
+//! `bregman plot`.
 
 use std::path::{Path, PathBuf};
 
@@ -59,9 +60,16 @@ const FOLDER: &str = "evaluations";
 
 impl Subject {
     /// A network on a trial list; `name` and `domain` where the user has said them.
-    pub(crate) fn new(network: &Network, list: &Path, root: &Path, name: Option<String>, domain: Option<Domain>) -> Self {
+    pub(crate) fn new(
+        network: &Network,
+        list: &Path,
+        root: &Path,
+        name: Option<String>,
+        domain: Option<Domain>,
+    ) -> Self {
         let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let word = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+        let word =
+            |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
         let named = || format!("{} {}", word(whole(root).file_name()), word(list.file_stem())).trim().to_owned();
         let seen = if whole(root) == whole(&network.corpus) { Domain::In } else { Domain::Out };
         Self {
@@ -79,7 +87,8 @@ impl Evaluated<'_> {
     pub(crate) fn save(&self, run: &Path) {
         let plain = |letter: char| if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
         let checkpoint = self.subject.checkpoint.file_name().unwrap_or_default().to_string_lossy();
-        let name: String = format!("{}.{}.{checkpoint}.json", self.subject.test, self.report.scoring).chars().map(plain).collect();
+        let name: String =
+            format!("{}.{}.{checkpoint}.json", self.subject.test, self.report.scoring).chars().map(plain).collect();
         let (folder, file) = (run.join(FOLDER), run.join(FOLDER).join(name));
         let write = |text| std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, text));
         if let Err(error) = serde_json::to_string(self).map_err(std::io::Error::from).and_then(write) {
@@ -92,7 +101,8 @@ impl Evaluation {
     /// The evaluations of a run in the order of their file names, and the files that could not be read.
     pub(crate) fn of_run(run: &Path) -> (Vec<Self>, Vec<String>) {
         let entries = std::fs::read_dir(run.join(FOLDER)).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
+        let mut files: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
         files.sort();
         let (mut read, mut broken) = (Vec::new(), Vec::new());
         for file in files {

@@ -1,4 +1,5 @@
-//! A trained network as the evaluating commands use it: loaded, checked, and with the embeddings it has computed before.
+//! A trained network as the evaluating commands use it: loaded, checked, and with the embeddings it has computed
+//! before.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Checks that `run` (a run or a checkpoint) can be loaded. The device is opened when the first embedding is asked for.
+    /// Checks that `run` (a run or a checkpoint) can be loaded. The device is opened when the first embedding is asked
+    /// for.
     pub(crate) fn open(run: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
         if max_seconds.is_nan() || max_seconds <= 0.0 {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
@@ -42,7 +44,8 @@ impl Network {
         let trained = Trained::load(run)?;
         let checkpoint = trained.folder().to_owned();
         let weights = checkpoint.join("model.safetensors");
-        let weights = std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
+        let weights =
+            std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
         let experiment = trained.experiment();
         let settings = format!("{:?}, middle {max_seconds} s", experiment.data.features);
         let key = content_hash([&weights, settings.as_bytes()]);
@@ -98,7 +101,10 @@ impl Network {
         let all: Vec<usize> = (0..files.len()).collect();
         let embedded = embed_utterances(&source, &all, self.max_seconds, || self.load(), &self.store(), progress)?;
         match embedded.unreadable.first() {
-            Some(file) => Err(Failure::mistake(format!("{}: {}", file.path, file.problem), "pass a readable audio file with speech in it")),
+            Some(file) => Err(Failure::mistake(
+                format!("{}: {}", file.path, file.problem),
+                "pass a readable audio file with speech in it",
+            )),
             None => Ok(embedded.embeddings.into_iter().flatten().collect()),
         }
     }

@@ -15,7 +15,9 @@ pub(crate) struct Bar(ProgressBar);
 impl Bar {
     pub(crate) fn new(what: &'static str) -> Self {
         let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}");
-        let bar = ProgressBar::no_length().with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = ProgressBar::no_length()
+            .with_message(what)
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.enable_steady_tick(std::time::Duration::from_millis(200)); // something moves while files are still being found
         Self(bar)
     }
@@ -46,20 +48,25 @@ impl Drop for Bar {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!("standard output: {error}"))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("standard output: {error}")))
+        }
         _ => Ok(()),
     }
 }
 
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     print(&(text + "\n"))
 }
 
 /// Rows under a header, columns aligned: the first to the left, the others to the right.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max();
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max()
+    };
     let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let pad = |(column, cell): (usize, &str)| {
@@ -74,8 +81,14 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 
 /// A corpus in a few lines, with a histogram of lengths.
 pub(crate) fn summary(summary: &Summary) -> String {
-    let Summary { speakers, utterances, hours, seconds: [shortest, median, longest], per_speaker: [fewest, middle, most], histogram } =
-        summary;
+    let Summary {
+        speakers,
+        utterances,
+        hours,
+        seconds: [shortest, median, longest],
+        per_speaker: [fewest, middle, most],
+        histogram,
+    } = summary;
     let mut text = format!(
         "speakers    {speakers}\nutterances  {utterances} ({fewest} / {middle} / {most} per speaker: fewest, median, most)\n\
          hours       {hours:.2}\nseconds     {shortest:.2} / {median:.2} / {longest:.2} (shortest, median, longest)\n\nlength\n"

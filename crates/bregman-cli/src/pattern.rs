@@ -1,4 +1,5 @@
-//! Pictures of sparsity: one field per layer, rows are outputs, columns are inputs, the darker the more of the weights there are live.
+//! Pictures of sparsity: one field per layer, rows are outputs, columns are inputs, the darker the more of the weights
+//! there are live.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -46,8 +47,11 @@ impl Pattern {
 
     /// Column, row and shade of every cell that is not white. The root makes a single live weight in a hundred visible.
     fn cells(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
-        let shade = |density: f64| if density > 0.0 { ((density.sqrt() * (SHADES - 1) as f64).round() as usize).max(1) } else { 0 };
-        let cells = self.density.iter().enumerate().map(move |(i, &density)| (i % self.width, i / self.width, shade(density)));
+        let shade = |density: f64| {
+            if density > 0.0 { ((density.sqrt() * (SHADES - 1) as f64).round() as usize).max(1) } else { 0 }
+        };
+        let cells =
+            self.density.iter().enumerate().map(move |(i, &density)| (i % self.width, i / self.width, shade(density)));
         cells.filter(|&(_, _, shade)| shade > 0)
     }
 }
@@ -73,7 +77,12 @@ pub(crate) fn draw(path: &Path, patterns: &[Pattern]) -> Result<(), Failure> {
     let bytes = match ending.as_deref() {
         Some("svg") => svg(patterns).into_bytes(),
         Some("png") => png(patterns).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?,
-        _ => return Err(Failure::mistake(format!("{}: not an .svg or .png file", path.display()), "name the file so: --plot pattern.svg")),
+        _ => {
+            return Err(Failure::mistake(
+                format!("{}: not an .svg or .png file", path.display()),
+                "name the file so: --plot pattern.svg",
+            ));
+        }
     };
     std::fs::write(path, bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
@@ -86,7 +95,10 @@ fn svg(patterns: &[Pattern]) -> String {
     );
     for (field, pattern) in patterns.iter().enumerate() {
         let (x, y) = place(field, TEXT);
-        let _ = writeln!(text, "<g transform=\"translate({x} {y})\"><rect width=\"{SIDE}\" height=\"{SIDE}\" fill=\"#fff\"/>");
+        let _ = writeln!(
+            text,
+            "<g transform=\"translate({x} {y})\"><rect width=\"{SIDE}\" height=\"{SIDE}\" fill=\"#fff\"/>"
+        );
         // one path per shade keeps the file small
         let mut paths = vec![String::new(); SHADES];
         for (column, row, shade) in pattern.cells() {
@@ -119,7 +131,9 @@ fn png(patterns: &[Pattern]) -> Result<Vec<u8>, png::EncodingError> {
     for (field, pattern) in patterns.iter().enumerate() {
         let (x, y) = place(field, 0);
         fill(x, y, SIDE, [255; 3]);
-        pattern.cells().for_each(|(column, row, shade)| fill(x + column * PIXELS, y + row * PIXELS, PIXELS, colour(shade)));
+        pattern
+            .cells()
+            .for_each(|(column, row, shade)| fill(x + column * PIXELS, y + row * PIXELS, PIXELS, colour(shade)));
     }
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
@@ -151,7 +165,12 @@ mod tests {
     fn drawings_are_whole_files_of_their_format() {
         let patterns: Vec<Pattern> = (0..11).map(|_| pattern()).collect();
         let drawn = svg(&patterns);
-        assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n") && drawn.contains("a&lt;b") && drawn.contains("75.0 % zeros"));
+        assert!(
+            drawn.starts_with("<svg")
+                && drawn.ends_with("</svg>\n")
+                && drawn.contains("a&lt;b")
+                && drawn.contains("75.0 % zeros")
+        );
         let bytes = png(&patterns).unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];

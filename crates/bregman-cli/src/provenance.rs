@@ -1,4 +1,5 @@
-//! How a run was started, kept in `RUN/command.json`: with it and `RUN/config.toml` anybody can train the same network again.
+//! How a run was started, kept in `RUN/command.json`: with it and `RUN/config.toml` anybody can train the same network
+//! again.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +69,11 @@ fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
 
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-=,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The score above which two utterances count as one speaker: what `evaluate` found, kept in the run for `verify` and `identify`.
+//! The score above which two utterances count as one speaker: what `evaluate` found, kept in the run for `verify` and
+//! `identify`.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,10 @@ impl Threshold {
     /// Keeps it in the run; one that cannot be kept is told.
     pub(crate) fn save(&self, run: &Path) {
         let file = file(run);
-        if let Err(error) = serde_json::to_string_pretty(self).map_err(std::io::Error::from).and_then(|text| std::fs::write(&file, text)) {
+        if let Err(error) = serde_json::to_string_pretty(self)
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::fs::write(&file, text))
+        {
             eprintln!("note: the threshold is not kept: {}: {error}", file.display());
         }
     }
@@ -41,7 +45,8 @@ impl Threshold {
     /// The user's threshold, or else that of the run.
     pub(crate) fn choose(asked: Option<f64>, run: &Path, network: &str) -> Result<f64, Failure> {
         asked.or_else(|| Self::of(run, network).map(|threshold| threshold.cosine)).ok_or_else(|| {
-            let hint = "pass --threshold, or find one on trials of your own: bregman evaluate RUN --trials T --root DIR";
+            let hint =
+                "pass --threshold, or find one on trials of your own: bregman evaluate RUN --trials T --root DIR";
             Failure::mistake(format!("{}: no threshold is known for this network", run.display()), hint)
         })
     }

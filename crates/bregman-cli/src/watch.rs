@@ -16,7 +16,10 @@ impl Watch {
     pub(crate) fn new(title: &str) -> Self {
         let style = ProgressStyle::with_template("{prefix} {bar:24} {human_pos}/{human_len} eta {eta}  {wide_msg}");
         let bar = ProgressBar::no_length().with_prefix(title.to_owned());
-        Self { bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())), preparing: Bar::new("features") }
+        Self {
+            bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())),
+            preparing: Bar::new("features"),
+        }
     }
 
     fn line(&self, text: &str) {
@@ -41,7 +44,8 @@ impl Observer for Watch {
         let lambda = record.lambda.map_or(String::new(), |lambda| format!("  λ {lambda:.3}"));
         let sparsity = 100.0 * record.sparsity;
         let speed = record.utterances_per_second;
-        self.bar.set_message(format!("sparse {sparsity:.2}{target} %{lambda}  loss {:.3}  {speed:.0} utt/s", record.loss));
+        self.bar
+            .set_message(format!("sparse {sparsity:.2}{target} %{lambda}  loss {:.3}  {speed:.0} utt/s", record.loss));
         self.bar.set_position(record.step);
     }
 

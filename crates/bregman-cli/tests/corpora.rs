@@ -29,14 +29,30 @@ fn failure(output: &Output) -> (Option<i32>, String) {
 fn synth_prepare_and_shard_work_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let (voices, manifest, shards) = (dir.path().join("voices"), dir.path().join("m.csv"), dir.path().join("shards"));
-    let synth =
-        ["synth", "--speakers", "5", "--utterances", "4", "--seconds", "0.3", "0.5", "--seed", "3", "--json", "--out", text(&voices)];
+    let synth = [
+        "synth",
+        "--speakers",
+        "5",
+        "--utterances",
+        "4",
+        "--seconds",
+        "0.3",
+        "0.5",
+        "--seed",
+        "3",
+        "--json",
+        "--out",
+        text(&voices),
+    ];
     let made = json(&bregman(&synth));
     assert_eq!((made["train"]["speakers"].as_u64(), made["test"]["utterances"].as_u64()), (Some(4), Some(4)));
 
     let prepare = ["prepare", "folder", text(&voices), "--out", text(&manifest), "--validation", "0.25", "--json"];
     let prepared = json(&bregman(&prepare));
-    assert_eq!((prepared["summary"]["utterances"].as_u64(), prepared["summary"]["speakers"].as_u64()), (Some(20), Some(5)));
+    assert_eq!(
+        (prepared["summary"]["utterances"].as_u64(), prepared["summary"]["speakers"].as_u64()),
+        (Some(20), Some(5))
+    );
     assert_eq!(prepared["written"].as_array().unwrap().len(), 4);
 
     let packed = json(&bregman(&["shard", text(&manifest), "--out", text(&shards), "--per-shard", "8", "--json"]));
@@ -45,7 +61,10 @@ fn synth_prepare_and_shard_work_one_after_the_other() {
     for args in [&synth[..], &prepare, &["shard", text(&manifest), "--out", text(&shards)]] {
         let (code, error) = failure(&bregman(args));
         assert_eq!((code, error.lines().count()), (Some(2), 2), "{error}");
-        assert!(error.starts_with("error: ") && error.contains("exists already") && error.contains("--force"), "{error}");
+        assert!(
+            error.starts_with("error: ") && error.contains("exists already") && error.contains("--force"),
+            "{error}"
+        );
         assert!(bregman(&[args, &["--force"]].concat()).status.success());
     }
 }
@@ -54,7 +73,8 @@ fn synth_prepare_and_shard_work_one_after_the_other() {
 fn tables_are_for_people() {
     let dir = tempfile::tempdir().unwrap();
     let voices = dir.path().join("voices");
-    let output = bregman(&["synth", "--speakers", "3", "--utterances", "2", "--seconds", "0.3", "0.4", "--out", text(&voices)]);
+    let output =
+        bregman(&["synth", "--speakers", "3", "--utterances", "2", "--seconds", "0.3", "0.4", "--out", text(&voices)]);
     assert!(output.status.success());
     std::fs::write(voices.join("s00000/broken.flac"), b"fLaC").unwrap();
     let output = bregman(&["prepare", "folder", text(&voices), "--out", text(&dir.path().join("m.csv"))]);
@@ -113,7 +133,12 @@ fn a_killed_prepare_continues_where_it_was() {
     let journal = dir.path().join("m.csv.partial");
     // On a busy machine it may be done before this thread is awake to kill it: then again.
     let killed = (0..20).any(|_| {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bregman"))
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let patience = Instant::now();
         while std::fs::metadata(&journal).map_or(0, |file| file.len()) < 4000 && child.try_wait().unwrap().is_none() {
             assert!(patience.elapsed() < Duration::from_secs(60), "no journal appeared");

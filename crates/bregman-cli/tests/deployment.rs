@@ -62,7 +62,8 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let (voices, run) = trained(dir.path());
     let file = |name: &str| text(&dir.path().join(name)).to_owned();
     let (model, trials) = (file("model.breg"), text(&voices.join("trials.txt")).to_owned());
-    let export = ["export", text(&run), "-o", &model, "--values", "f32", "--trials", &trials, "--root", text(&voices), "--json"];
+    let export =
+        ["export", text(&run), "-o", &model, "--values", "f32", "--trials", &trials, "--root", text(&voices), "--json"];
     let exported = json(&export);
     let bytes = std::fs::metadata(&model).unwrap().len();
     assert_eq!(exported["bytes"].as_u64(), Some(bytes));
@@ -87,15 +88,25 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let sum = |key: &str| layers.iter().map(|layer| number(layer, key)).sum::<f64>();
     assert_eq!(sum("live"), number(&inspected, "live"));
     assert!((sum("time_share") - 1.0).abs() < 1e-9 && sum("bytes") < bytes as f64);
-    assert!(layers.iter().all(|layer| number(layer, "sparsity") >= 0.0 && number(layer, "multiply_adds") >= number(layer, "live")));
+    assert!(
+        layers
+            .iter()
+            .all(|layer| number(layer, "sparsity") >= 0.0 && number(layer, "multiply_adds") >= number(layer, "live"))
+    );
     assert!(success(&bregman(&["inspect", &model])).contains("layer2.se_res2block.1.convs.0"));
     success(&bregman(&["inspect", text(&run), "--plot", &png]));
-    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg") && std::fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    assert!(
+        std::fs::read_to_string(&svg).unwrap().starts_with("<svg")
+            && std::fs::read(&png).unwrap().starts_with(b"\x89PNG")
+    );
     assert!(mistake(&["inspect", &model, "--plot", &file("pattern.gif")]).contains(".svg or .png"));
 
     let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--json"]);
     let rows = bench["rows"].as_array().unwrap();
-    assert!(rows[0]["threads"] == 1 && rows.iter().all(|row| number(row, "total_ms") > 0.0 && number(row, "utterances_per_second") > 0.0));
+    assert!(
+        rows[0]["threads"] == 1
+            && rows.iter().all(|row| number(row, "total_ms") > 0.0 && number(row, "utterances_per_second") > 0.0)
+    );
     assert!(success(&bregman(&["bench", &model, "--seconds", "1", "--repeats", "1"])).contains("× real time"));
 }
 
@@ -116,7 +127,8 @@ fn what_is_no_model_or_too_short_is_said_in_one_line() {
     let voice = text(&voices.join("trials.txt")).to_owned();
     assert!(mistake(&["verify", &voice, &voice, "--model", &model]).contains("no threshold"));
     let short = file("short.wav");
-    bregman_audio::write_wav(Path::new(&short), &bregman_audio::Audio { samples: vec![0.1; 300], rate: 16_000 }).unwrap();
+    bregman_audio::write_wav(Path::new(&short), &bregman_audio::Audio { samples: vec![0.1; 300], rate: 16_000 })
+        .unwrap();
     let message = mistake(&["verify", &short, &short, "--model", &model, "--threshold", "0.5"]);
     assert!(message.contains("short.wav") && message.contains("at least 400 (0.025 s) are needed"), "{message}");
 }

@@ -18,7 +18,20 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("evaluation-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir); // what an earlier process of this number left
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
-    let synth = ["synth", "--speakers", "7", "--utterances", "6", "--held-out", "3", "--seconds", "1.0", "1.5", "--out", text(&voices)];
+    let synth = [
+        "synth",
+        "--speakers",
+        "7",
+        "--utterances",
+        "6",
+        "--held-out",
+        "3",
+        "--seconds",
+        "1.0",
+        "1.5",
+        "--out",
+        text(&voices),
+    ];
     success(&bregman(&synth));
     let settings = format!(
         "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
@@ -81,8 +94,15 @@ fn shards_evaluate_as_the_files_they_were_made_of() {
     let shards = world.voices.with_file_name("shards");
     success(&bregman(&["shard", &world.voice("test.csv"), "--out", text(&shards)]));
     let evaluate = |root: &Path| {
-        let report =
-            json(&bregman(&["evaluate", text(&world.run), "--root", text(root), "--trials", &world.voice("trials.txt"), "--json"]));
+        let report = json(&bregman(&[
+            "evaluate",
+            text(&world.run),
+            "--root",
+            text(root),
+            "--trials",
+            &world.voice("trials.txt"),
+            "--json",
+        ]));
         ["eer", "min_dcf", "trials", "speakers"].map(|key| report[key].clone())
     };
     assert_eq!(evaluate(&shards), evaluate(&world.voices));
@@ -97,7 +117,9 @@ fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
     let args = ["--json", "--cohort", &cohort, "--as-norm", "600", "--scores", text(&scores)];
     let report = json(&world.evaluate(&args));
     let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"));
-    assert!((0.0..=1.0).contains(&number("eer")) && (0.0..=1.0).contains(&number("min_dcf")) && number("sparsity") > 0.0);
+    assert!(
+        (0.0..=1.0).contains(&number("eer")) && (0.0..=1.0).contains(&number("min_dcf")) && number("sparsity") > 0.0
+    );
     assert_eq!(
         (report["scoring"].as_str(), report["cohort_speakers"].as_u64(), report["top_n"].as_u64()),
         (Some("as-norm"), Some(4), Some(4))
@@ -155,10 +177,12 @@ fn mistakes_in_an_evaluation_are_named() {
     assert!(mistake(&world.evaluate(&["--cohort", text(&one)])).contains("cohort = 1 speakers: expected 2 or more"));
     assert!(mistake(&world.evaluate(&["--max-seconds", "0"])).contains("--max-seconds 0"));
     let trials = world.voice("trials.txt");
-    let elsewhere = mistake(&bregman(&["evaluate", text(&world.run), "--trials", &trials, "--root", text(&dir.path().join("no"))]));
+    let elsewhere =
+        mistake(&bregman(&["evaluate", text(&world.run), "--trials", &trials, "--root", text(&dir.path().join("no"))]));
     assert!(elsewhere.contains("no such folder"), "{elsewhere}");
     assert!(
-        mistake(&bregman(&["evaluate", text(dir.path()), "--trials", &trials, "--root", root])).contains("neither a run nor a checkpoint")
+        mistake(&bregman(&["evaluate", text(dir.path()), "--trials", &trials, "--root", root]))
+            .contains("neither a run nor a checkpoint")
     );
 }
 
@@ -175,7 +199,8 @@ fn a_checkpoint_of_another_architecture_is_refused() {
     assert!(config.contains("channels = 16"), "{config}");
     std::fs::write(checkpoint.join("config.toml"), config.replace("channels = 16", "channels = 24")).unwrap();
     let trials = world.voice("trials.txt");
-    let message = mistake(&bregman(&["evaluate", text(&checkpoint), "--trials", &trials, "--root", text(&world.voices)]));
+    let message =
+        mistake(&bregman(&["evaluate", text(&checkpoint), "--trials", &trials, "--root", text(&world.voices)]));
     assert!(message.contains("model.safetensors"), "{message}");
 }
 
@@ -229,7 +254,9 @@ fn verify_enroll_and_identify_work_one_after_the_other() {
     // Embeddings with other settings cannot be compared with these.
     let other = bregman(&["identify", &b, "--run", run, "--speakers", known, "--max-seconds", "0.5"]);
     assert!(mistake(&other).contains("another network or other settings"));
-    assert!(mistake(&bregman(&["verify", &a, "missing.wav", "--run", run, "--threshold", "0"])).contains("missing.wav"));
+    assert!(
+        mistake(&bregman(&["verify", &a, "missing.wav", "--run", run, "--threshold", "0"])).contains("missing.wav")
+    );
 }
 
 #[test]
@@ -253,7 +280,16 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     let dir = tempfile::tempdir().unwrap();
     let (out, trials) = (dir.path().join("sweep"), world.voice("trials.txt"));
     let sweep = |settings: &[&str], recipe: &Path| {
-        let lists = ["--trials", &trials, "--root", text(&world.voices), "--other-trials", &trials, "--other-root", text(&world.voices)];
+        let lists = [
+            "--trials",
+            &trials,
+            "--root",
+            text(&world.voices),
+            "--other-trials",
+            &trials,
+            "--other-root",
+            text(&world.voices),
+        ];
         let args = [&["sweep", text(recipe), "--out", text(&out), "--jobs", "2", "--json"], settings, &lists].concat();
         bregman(&args)
     };
@@ -266,7 +302,10 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     let both = ["--set", "method.target=0.4,0.7", "--set", "train.epochs=1"];
     assert!(json(&sweep(&both, &world.recipe)).as_array().unwrap().iter().all(|row| row["status"] == "finished"));
     let again = json(&sweep(&both, &world.recipe));
-    assert!(again.as_array().unwrap().iter().all(|row| row["status"] == "skipped" && row["eer"].is_number()), "{again}");
+    assert!(
+        again.as_array().unwrap().iter().all(|row| row["status"] == "skipped" && row["eer"].is_number()),
+        "{again}"
+    );
     assert!(again[0]["sparsity"] != again[1]["sparsity"]);
 
     // Finished with other settings is not finished.
@@ -280,7 +319,12 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     let seeds = sweep(&["--set", "data.root=/nowhere", "--set", "seed=1,2"], &world.recipe);
     assert_eq!(seeds.status.code(), Some(1));
     let rows: Value = serde_json::from_slice(&seeds.stdout).unwrap();
-    assert!(rows.as_array().unwrap().iter().all(|row| row["status"] == "failed" && row["problem"].as_str().unwrap().contains("/nowhere")));
+    assert!(
+        rows.as_array()
+            .unwrap()
+            .iter()
+            .all(|row| row["status"] == "failed" && row["problem"].as_str().unwrap().contains("/nowhere"))
+    );
 }
 
 #[test]
@@ -294,7 +338,10 @@ fn a_device_that_cannot_be_had_is_named_before_any_work() {
     let away = bregman(&["embed", text(&world.run), &first, "--device", "cuda:99"]);
     let message = String::from_utf8_lossy(&away.stderr);
     assert!(!away.status.success() && away.stdout.is_empty() && message.starts_with("error: "), "{message}");
-    assert!(["built without CUDA", "could not be loaded", "no GPU number 99"].iter().any(|cause| message.contains(cause)), "{message}");
+    assert!(
+        ["built without CUDA", "could not be loaded", "no GPU number 99"].iter().any(|cause| message.contains(cause)),
+        "{message}"
+    );
 }
 
 #[cfg(feature = "cuda")]
@@ -310,13 +357,15 @@ fn embeddings_and_error_rates_on_a_gpu_are_those_of_the_cpu() {
         let _ = std::fs::remove_dir_all(world.run.join("embeddings")); // or the second finds those of the first
         let rates = json(&world.evaluate(&["--json", "--device", device]));
         assert!(rates["computed"].as_u64().unwrap() > 0, "{rates}");
-        let embedded = json(&bregman(&["embed", text(&world.run), "--manifest", &manifest, "--json", "--device", device]));
+        let embedded =
+            json(&bregman(&["embed", text(&world.run), "--manifest", &manifest, "--json", "--device", device]));
         (rates["eer"].as_f64().unwrap(), embedded.as_array().unwrap().clone())
     });
     assert!((ours.0 - theirs.0).abs() < 0.02, "EER {} and {}", ours.0, theirs.0); // 18 utterances: one trial may swap its rank
     assert_eq!(ours.1.len(), theirs.1.len());
     for (ours, theirs) in ours.1.iter().zip(&theirs.1) {
-        let numbers = |row: &Value| row["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+        let numbers =
+            |row: &Value| row["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
         let length = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
         let (a, b) = (numbers(ours), numbers(theirs));
         let apart = length(&a.iter().zip(&b).map(|(a, b)| a - b).collect::<Vec<_>>()) / length(&a);

@@ -47,7 +47,10 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&path).unwrap().len()));
     let count = |key: &str| report[key].as_f64().unwrap();
-    assert!(report["threshold"].is_null() && count("live") > 0.99 * count("weights"), "dense, and nothing to calibrate on: {report}");
+    assert!(
+        report["threshold"].is_null() && count("live") > 0.99 * count("weights"),
+        "dense, and nothing to calibrate on: {report}"
+    );
     let model = bregman_runtime::Model::open(&path).unwrap();
     let front_end = &model.front_end().settings()["front_end"];
     assert_eq!((front_end["kind"].as_str(), front_end["window"].as_str()), (Some("kaldi"), Some("hamming")));
@@ -62,7 +65,10 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     let mut verify = Command::new(env!("CARGO_BIN_EXE_bregman"));
     verify.arg("verify").args(&sounds).arg("--model").arg(&path).args(["--threshold", "0.5", "--json"]);
     let verdict: serde_json::Value = serde_json::from_slice(&verify.output().unwrap().stdout).unwrap();
-    assert!((verdict["score"].as_f64().unwrap() - score).abs() <= 1e-6 && verdict["same"] == (score > 0.5), "{verdict} against {score}");
+    assert!(
+        (verdict["score"].as_f64().unwrap() - score).abs() <= 1e-6 && verdict["same"] == (score > 0.5),
+        "{verdict} against {score}"
+    );
 }
 
 #[test]
@@ -76,6 +82,9 @@ fn what_cannot_be_exported_is_said_in_one_line() {
     assert!(message(&export(&path("notes.pt"), &target), 2).contains("notes.pt"));
     assert!(message(&export(folder.path(), &target), 2).contains("neither a run nor a checkpoint"));
     let nowhere = path("absent/model.onnx");
-    assert!(message(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1).contains("absent"));
+    assert!(
+        message(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1)
+            .contains("absent")
+    );
     assert!(!path("model.onnx").exists());
 }

@@ -49,27 +49,37 @@ fn timeless(run: &Path) -> Vec<Value> {
 fn a_report_holds_the_numbers_of_a_trained_and_evaluated_run() {
     let world = &*WORLD;
     let report = world.dir.join("one.html");
-    let printed: Value = serde_json::from_str(&success(&bregman(&["report", text(&world.run), "-o", text(&report), "--json"]))).unwrap();
-    assert_eq!((printed["runs"][0]["status"].as_str(), printed["runs"][0]["evaluations"].as_u64()), (Some("finished"), Some(1)));
+    let printed: Value =
+        serde_json::from_str(&success(&bregman(&["report", text(&world.run), "-o", text(&report), "--json"]))).unwrap();
+    assert_eq!(
+        (printed["runs"][0]["status"].as_str(), printed["runs"][0]["evaluations"].as_u64()),
+        (Some("finished"), Some(1))
+    );
     let data = data(&report);
     let run = &data["runs"][0];
     let logged = timeless(&world.run);
-    let losses: Vec<f64> = logged.iter().filter(|line| line["kind"] == "step").map(|line| line["loss"].as_f64().unwrap()).collect();
+    let losses: Vec<f64> =
+        logged.iter().filter(|line| line["kind"] == "step").map(|line| line["loss"].as_f64().unwrap()).collect();
     let shown = run["curves"]["metrics"]["loss"]["mean"].as_array().unwrap();
     assert_eq!(shown.len(), losses.len());
-    assert!(shown.iter().zip(&losses).all(|(shown, loss)| (shown.as_f64().unwrap() - loss).abs() <= 1e-5 * loss), "six digits");
+    assert!(
+        shown.iter().zip(&losses).all(|(shown, loss)| (shown.as_f64().unwrap() - loss).abs() <= 1e-5 * loss),
+        "six digits"
+    );
     assert_eq!(
         (run["name"].as_str(), run["target"].as_f64(), run["title"].as_str()),
         (Some("a <b> run"), Some(0.6), Some("LinBreg → 60 %"))
     );
     let last = logged.iter().rfind(|line| line["kind"] == "epoch").unwrap();
-    let names = |layers: &Value| layers.as_array().unwrap().iter().map(|layer| layer["name"].clone()).collect::<Vec<_>>();
+    let names =
+        |layers: &Value| layers.as_array().unwrap().iter().map(|layer| layer["name"].clone()).collect::<Vec<_>>();
     assert_eq!(names(&run["layers"]["layers"]), names(&last["layers"]));
     let evaluation = &run["evaluations"][0];
     assert_eq!((evaluation["domain"].as_str(), evaluation["test"].as_str()), (Some("in"), Some("voices trials")));
     assert!(evaluation["intervals"]["eer"][1].as_f64() >= evaluation["eer"].as_f64());
     let histogram = &evaluation["histogram"];
-    let sum = |class: &str| histogram[class].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    let sum =
+        |class: &str| histogram[class].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum::<u64>();
     assert_eq!(Some(sum("targets") + sum("others")), evaluation["trials"].as_u64());
     assert!(run["recipe"].as_str().unwrap().contains("target = 0.6") && data["live"].is_null());
     assert!(run["started"].as_str().unwrap().contains("--set method.target=0.6"));
@@ -104,7 +114,8 @@ fn damaged_runs_show_what_there_is_and_say_what_is_missing() {
     std::fs::write(broken.join("config.toml"), "method = [").unwrap();
     std::fs::write(broken.join("evaluations/here.json"), "{\"test\":").unwrap();
     let diverged = write_run(&at("diverged"), 1, 0.9, "adabreg");
-    std::fs::write(diverged.join("metrics.jsonl"), "{\"kind\":\"step\",\"step\":1,\"loss\":null,\"sparsity\":0.9}\n").unwrap();
+    std::fs::write(diverged.join("metrics.jsonl"), "{\"kind\":\"step\",\"step\":1,\"loss\":null,\"sparsity\":0.9}\n")
+        .unwrap();
 
     let report = at("report.html");
     let runs: Vec<PathBuf> = ["cut", "empty", "bare", "broken", "diverged"].map(at).to_vec();
@@ -140,7 +151,9 @@ fn mistakes_end_with_code_2_and_leave_other_files_alone() {
     assert!(mistake(&bregman(&["report", text(&run), "-o", text(&precious)])).contains("not a report"));
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "my thesis");
     let report = dir.path().join("report.html");
-    assert!(mistake(&bregman(&["report", "/nowhere/run", "-o", text(&report)])).contains("/nowhere/run: no such folder"));
+    assert!(
+        mistake(&bregman(&["report", "/nowhere/run", "-o", text(&report)])).contains("/nowhere/run: no such folder")
+    );
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -155,7 +168,8 @@ fn mistakes_end_with_code_2_and_leave_other_files_alone() {
     let bare = dir.path().join("bare");
     std::fs::create_dir(&bare).unwrap();
     assert!(
-        mistake(&bregman(&["plot", text(&bare), "--what", "det", "-o", text(&dir.path().join("det.svg"))])).contains("bregman evaluate")
+        mistake(&bregman(&["plot", text(&bare), "--what", "det", "-o", text(&dir.path().join("det.svg"))]))
+            .contains("bregman evaluate")
     );
 }
 
@@ -164,7 +178,12 @@ fn the_watch_follows_a_run_from_before_its_beginning_to_its_end() {
     let world = &*WORLD;
     let (run, report) = (world.dir.join("watched"), world.dir.join("watched.html"));
     let args = ["report", text(&run), "-o", text(&report), "--watch", "--every", "1"];
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman"))
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let until = |what: &str, done: &mut dyn FnMut() -> bool| {
         let began = Instant::now();
         while !done() {
@@ -189,8 +208,10 @@ fn a_run_of_many_steps_is_thinned_and_keeps_its_extremes() {
     let run = dir.path().join("long");
     std::fs::create_dir(&run).unwrap();
     let line = |step: u64| {
-        step_line(step, 0.9)
-            .replace(&format!("\"loss\":{}", 3.0 / step as f64), &format!("\"loss\":{}", if step == 7_777 { 99.0 } else { 1.0 }))
+        step_line(step, 0.9).replace(
+            &format!("\"loss\":{}", 3.0 / step as f64),
+            &format!("\"loss\":{}", if step == 7_777 { 99.0 } else { 1.0 }),
+        )
     };
     let log: String = (1..=20_000).map(line).chain([epoch_line(1, 0.9)]).collect();
     std::fs::write(run.join("metrics.jsonl"), log).unwrap();
@@ -199,7 +220,10 @@ fn a_run_of_many_steps_is_thinned_and_keeps_its_extremes() {
     let curves = &data(&report)["runs"][0]["curves"];
     let loss = &curves["metrics"]["loss"];
     assert_eq!((curves["logged"].as_u64(), loss["mean"].as_array().map(Vec::len)), (Some(20_000), Some(4000)));
-    assert!(loss["high"].as_array().unwrap().contains(&99.0.into()) && !loss["mean"].as_array().unwrap().contains(&99.0.into()));
+    assert!(
+        loss["high"].as_array().unwrap().contains(&99.0.into())
+            && !loss["mean"].as_array().unwrap().contains(&99.0.into())
+    );
 }
 
 #[test]
@@ -232,10 +256,15 @@ fn figures_are_written_in_every_format_and_of_every_kind() {
     let text = String::from_utf8_lossy(&pdf);
     let table: usize = text.rsplit("startxref\n").next().unwrap().lines().next().unwrap().parse().unwrap();
     let entries = String::from_utf8_lossy(&pdf[table..]).into_owned();
-    let places: Vec<usize> = entries.lines().filter(|line| line.ends_with(" n ")).map(|line| line[..10].parse().unwrap()).collect();
+    let places: Vec<usize> =
+        entries.lines().filter(|line| line.ends_with(" n ")).map(|line| line[..10].parse().unwrap()).collect();
     assert_eq!(places.len(), 9);
     for (at, &place) in places.iter().enumerate() {
-        assert!(pdf[place..].starts_with(format!("{} 0 obj", at + 1).as_bytes()), "object {} is where the table says", at + 1);
+        assert!(
+            pdf[place..].starts_with(format!("{} 0 obj", at + 1).as_bytes()),
+            "object {} is where the table says",
+            at + 1
+        );
     }
     assert!(text.contains("/FontFile2") && text.contains("/ToUnicode"));
 }

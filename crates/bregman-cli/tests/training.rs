@@ -76,7 +76,9 @@ fn a_run_killed_at_random_moments_and_resumed_equals_an_unbroken_one() {
     for _ in 0..5 {
         let mut child = bregman(&["train", recipe, "--out", broken.to_str().unwrap(), "--resume"]).spawn().unwrap();
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        std::thread::sleep(takes.mul_f64(0.05 + 0.3 * f64::from(random >> 8) / f64::from(1u32 << 24)) + Duration::from_millis(20));
+        std::thread::sleep(
+            takes.mul_f64(0.05 + 0.3 * f64::from(random >> 8) / f64::from(1u32 << 24)) + Duration::from_millis(20),
+        );
         let running = child.try_wait().unwrap().is_none();
         child.kill().unwrap(); // SIGKILL
         child.wait().unwrap();
@@ -87,7 +89,11 @@ fn a_run_killed_at_random_moments_and_resumed_equals_an_unbroken_one() {
     assert!(last.status.success(), "{}", text(&last.stderr));
     assert_eq!(metrics(&broken), metrics(&whole), "after {kills} kills");
     for file in ["last/model.safetensors", "last/optimizer.safetensors"] {
-        assert_eq!(std::fs::read(broken.join(file)).unwrap(), std::fs::read(whole.join(file)).unwrap(), "{file} after {kills} kills");
+        assert_eq!(
+            std::fs::read(broken.join(file)).unwrap(),
+            std::fs::read(whole.join(file)).unwrap(),
+            "{file} after {kills} kills"
+        );
     }
     let summary: Value = serde_json::from_slice(&last.stdout).unwrap();
     assert_eq!(summary["ending"], "finished");
@@ -157,11 +163,15 @@ fn killed_run(recipe: &str, run: &Path) {
     child.wait().unwrap();
 }
 
-/// `failed` resumed `run` on a full disk: it must say so, keep the checkpoint it had, and continue as if nothing had been, once there is room.
+/// `failed` resumed `run` on a full disk: it must say so, keep the checkpoint it had, and continue as if nothing had
+/// been, once there is room.
 fn assert_nothing_was_lost(failed: &Output, before: &[u8], run: &Path, recipe: &str, make_room: impl FnOnce()) {
     let message = text(&failed.stderr);
     assert_eq!(failed.status.code(), Some(1), "{message}");
-    assert!(message.contains("last.new") && message.contains("free some space, then continue with --resume"), "{message}");
+    assert!(
+        message.contains("last.new") && message.contains("free some space, then continue with --resume"),
+        "{message}"
+    );
     assert_eq!(std::fs::read(run.join("last/model.safetensors")).unwrap(), before, "the last checkpoint is whole");
     make_room();
     let resumed = output(&["train", recipe, "--out", run.to_str().unwrap(), "--resume"]);
@@ -178,7 +188,8 @@ fn a_save_that_is_cut_short_loses_nothing() {
     let (recipe, run) = (recipe.to_str().unwrap(), dir.path().join("run"));
     killed_run(recipe, &run);
     let before = std::fs::read(run.join("last/model.safetensors")).unwrap();
-    // No file may grow beyond half a checkpoint; without the trap the system would end the process instead of failing the write.
+    // No file may grow beyond half a checkpoint; without the trap the system would end the process instead of failing
+    // the write.
     let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", before.len() / 2 / 512);
     let program = env!("CARGO_BIN_EXE_bregman");
     let args = ["-c", &limit, "sh", program, "train", recipe, "--out", run.to_str().unwrap(), "--resume"];
@@ -196,7 +207,8 @@ impl SmallDisk {
     fn mount(path: PathBuf, bytes: usize) -> Option<Self> {
         std::fs::create_dir_all(&path).unwrap();
         let size = format!("size={bytes}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", path.to_str().unwrap()]).output();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", path.to_str().unwrap()]).output();
         mounted.is_ok_and(|output| output.status.success()).then_some(Self(path))
     }
 }

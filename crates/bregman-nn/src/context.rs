@@ -34,8 +34,9 @@ impl<B: Backend> Context<B> {
     /// A scratch tensor with unspecified values: the smallest spare one that is large enough, else the largest, grown.
     pub fn take(&mut self, shape: Shape) -> Result<Tensor<B>> {
         let bytes = Tensor::bytes(&self.backend, shape);
-        let fits =
-            |tensor: &Tensor<B>| if tensor.capacity() >= bytes { (0, tensor.capacity()) } else { (1, usize::MAX - tensor.capacity()) };
+        let fits = |tensor: &Tensor<B>| {
+            if tensor.capacity() >= bytes { (0, tensor.capacity()) } else { (1, usize::MAX - tensor.capacity()) }
+        };
         let best = (0..self.spare.len()).min_by_key(|&i| fits(&self.spare[i]));
         let mut tensor = match best {
             Some(i) => self.spare.swap_remove(i),

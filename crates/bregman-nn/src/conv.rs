@@ -10,8 +10,8 @@ use crate::{Builder, Context, Result, Role};
 /// # Shapes
 /// x `[inputs, batch, height, width]`, W `[outputs, inputs, taps…]`, y `[outputs, batch, height′, width′]`.
 ///
-/// W may be cut into column blocks, one per input tensor: `y = W₀ ∗ x₀ + W₁ ∗ x₁ + … + b` is the layer over the concatenated inputs,
-/// without concatenating them.
+/// W may be cut into column blocks, one per input tensor: `y = W₀ ∗ x₀ + W₁ ∗ x₁ + … + b` is the layer over the
+/// concatenated inputs, without concatenating them.
 pub struct ConvLayer {
     weight: ParamId,
     bias: Option<ParamId>,
@@ -102,7 +102,13 @@ impl ConvLayer {
     }
 
     /// `y = Wᵢ ∗ x`: one block without bias, for an input that lies outside of the others' positions.
-    pub fn forward_only<B: Backend>(&self, ctx: &Context<B>, block: usize, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+    pub fn forward_only<B: Backend>(
+        &self,
+        ctx: &Context<B>,
+        block: usize,
+        x: View<B>,
+        y: &mut Tensor<B>,
+    ) -> Result<()> {
         y.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
         let weight = ctx.params.get(self.weight).weight(block);
         Ok(ctx.backend.conv_forward(&self.geometry, x, weight, Start::Zero, y.view_mut())?)
@@ -115,7 +121,13 @@ impl ConvLayer {
     }
 
     /// As [`ConvLayer::backward`] but for the bias, whose gradient a norm behind the layer finds on its way.
-    pub fn backward_products<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: InputGradient<B>) -> Result<()> {
+    pub fn backward_products<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        dy: View<B>,
+        dx: InputGradient<B>,
+    ) -> Result<()> {
         self.backward_weight(ctx, 0, x, dy)?;
         match dx {
             InputGradient::Unused => Ok(()),
@@ -136,14 +148,27 @@ impl ConvLayer {
     }
 
     /// `dWᵢ = dy ∗ xᵢ`
-    pub fn backward_weight<B: Backend>(&self, ctx: &mut Context<B>, block: usize, x: View<B>, dy: View<B>) -> Result<()> {
+    pub fn backward_weight<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        block: usize,
+        x: View<B>,
+        dy: View<B>,
+    ) -> Result<()> {
         let weight = ctx.params.get_mut(self.weight);
         let block = weight.block(block);
         Ok(ctx.backend.conv_backward_weight(&self.geometry, x, dy, block, &mut weight.grad)?)
     }
 
     /// `dxᵢ = Wᵢᵀ ∗ dy`, or adds that.
-    pub fn backward_input<B: Backend>(&self, ctx: &Context<B>, block: usize, dy: View<B>, add: bool, dx: ViewMut<B>) -> Result<()> {
+    pub fn backward_input<B: Backend>(
+        &self,
+        ctx: &Context<B>,
+        block: usize,
+        dy: View<B>,
+        add: bool,
+        dx: ViewMut<B>,
+    ) -> Result<()> {
         let weight = ctx.params.get(self.weight).weight(block);
         Ok(ctx.backend.conv_backward_input(&self.geometry, weight, dy, add, dx)?)
     }

@@ -1,4 +1,5 @@
-//! ECAPA-TDNN (Desplanques, Thienpondt and Demuynck, Interspeech 2020), layer for layer and name for name as WeSpeaker's `ECAPA_TDNN`.
+//! ECAPA-TDNN (Desplanques, Thienpondt and Demuynck, Interspeech 2020), layer for layer and name for name as
+//! WeSpeaker's `ECAPA_TDNN`.
 
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View};
 
@@ -51,7 +52,9 @@ impl<B: Backend> Ecapa<B> {
     /// A freshly initialised network.
     pub fn new(builder: &mut Builder<B>, config: EcapaConfig) -> Result<Self> {
         let EcapaConfig { channels, features, embedding, global_context } = config;
-        let must = |fine: bool, field, value, expected| if fine { Ok(()) } else { Err(Error::Config { field, value, expected }) };
+        let must = |fine: bool, field, value, expected| {
+            if fine { Ok(()) } else { Err(Error::Config { field, value, expected }) }
+        };
         must(channels >= 8 && channels.is_multiple_of(8), "channels", channels, "a positive multiple of 8")?;
         must(features > 0, "features", features, "at least 1")?;
         must(embedding > 0, "embedding", embedding, "at least 1")?;
@@ -93,7 +96,11 @@ impl<B: Backend> Network<B> for Ecapa<B> {
         b2.forward(ctx, self.layer1.output().view())?;
         b3.forward(ctx, b2.output().view())?;
         b4.forward(ctx, b3.output().view())?;
-        self.aggregate.forward_all(ctx, &[b2.output().view(), b3.output().view(), b4.output().view()], &mut self.frames)?;
+        self.aggregate.forward_all(
+            ctx,
+            &[b2.output().view(), b3.output().view(), b4.output().view()],
+            &mut self.frames,
+        )?;
         ctx.backend.activate(Activation::Relu, self.frames.view_mut())?;
         self.pool.forward(ctx, self.frames.view())?;
         self.normed.resize(&ctx.backend, self.pool.output().shape())?;

@@ -45,8 +45,8 @@ impl<B: Backend> Ledger<B> {
     }
 }
 
-/// AAM-softmax (Deng et al., "ArcFace", CVPR 2019): logits s·cos θ between embedding and class weight, with the angle of the true class
-/// enlarged by m, then cross-entropy.
+/// AAM-softmax (Deng et al., "ArcFace", CVPR 2019): logits s·cos θ between embedding and class weight, with the angle
+/// of the true class enlarged by m, then cross-entropy.
 ///
 /// # Shapes
 /// embedding `[dim, batch]`, weight `[classes, dim]`, neither normalised.
@@ -65,7 +65,8 @@ impl<B: Backend> MarginClassifier<B> {
     /// `projection.weight`, Xavier uniform as WeSpeaker's.
     pub fn new(builder: &mut Builder<B>, dim: usize, classes: usize) -> Result<Self> {
         let bound = (6.0 / (dim + classes) as f32).sqrt();
-        let weight = builder.weight("projection.weight".to_owned(), Role::Classifier, &[classes, dim], &[dim], bound)?;
+        let weight =
+            builder.weight("projection.weight".to_owned(), Role::Classifier, &[classes, dim], &[dim], bound)?;
         let exact = |len| builder.backend.alloc(len, Storage::Exact);
         Ok(Self {
             weight,

@@ -1,6 +1,8 @@
-//! Networks with explicit forward and backward passes: ECAPA-TDNN, ResNet34 and a perceptron, their losses and their checkpoints.
+//! Networks with explicit forward and backward passes: ECAPA-TDNN, ResNet34 and a perceptron, their losses and their
+//! checkpoints.
 //!
-//! Everything is written once, generic over a [`bregman_tensor::Backend`]. Parameters carry the names of WeSpeaker's `state_dict`.
+//! Everything is written once, generic over a [`bregman_tensor::Backend`]. Parameters carry the names of WeSpeaker's
+//! `state_dict`.
 #![forbid(unsafe_code)]
 
 mod checkpoint;

@@ -20,12 +20,19 @@ impl<B: Backend> Mlp<B> {
     /// Layers `layers.0`, `layers.1` …
     pub fn new(builder: &mut Builder<B>, sizes: &[usize]) -> Result<Self> {
         if sizes.len() < 2 {
-            return Err(Error::Config { field: "sizes", value: sizes.len(), expected: "at least an input and an output size" });
+            return Err(Error::Config {
+                field: "sizes",
+                value: sizes.len(),
+                expected: "at least an input and an output size",
+            });
         }
         if sizes.contains(&0) {
             return Err(Error::Config { field: "sizes", value: 0, expected: "every size at least 1" });
         }
-        let layers = sizes.windows(2).enumerate().map(|(i, pair)| ConvLayer::linear(builder, &format!("layers.{i}"), pair[0], pair[1]));
+        let layers = sizes
+            .windows(2)
+            .enumerate()
+            .map(|(i, pair)| ConvLayer::linear(builder, &format!("layers.{i}"), pair[0], pair[1]));
         let layers = layers.collect::<Result<Vec<_>>>()?;
         let outputs = layers.iter().map(|_| Tensor::empty(builder.backend)).collect::<bregman_tensor::Result<_>>()?;
         Ok(Self { layers, outputs, sizes: sizes.to_vec() })

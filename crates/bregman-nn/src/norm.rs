@@ -24,7 +24,13 @@ impl NormLayer {
     }
 
     /// Normalises with the statistics of the batch when training, with the running ones otherwise.
-    pub fn forward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, residual: Option<View<B>>, y: ViewMut<B>) -> Result<()> {
+    pub fn forward<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        residual: Option<View<B>>,
+        y: ViewMut<B>,
+    ) -> Result<()> {
         let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
         let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
         if ctx.training {
@@ -41,7 +47,8 @@ impl NormLayer {
         Ok(())
     }
 
-    /// Gradient of a training pass: `d` holds dy and becomes dx. `bias` is that of a convolution right before, whose gradient Σ dx falls out.
+    /// Gradient of a training pass: `d` holds dy and becomes dx. `bias` is that of a convolution right before, whose
+    /// gradient Σ dx falls out.
     pub(crate) fn backward<B: Backend>(
         &self,
         ctx: &mut Context<B>,
@@ -53,7 +60,8 @@ impl NormLayer {
     ) -> Result<()> {
         let (scale, shift, bias, state) = ctx.params.norm_after(self.scale, self.shift, bias, self.state);
         let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
-        let gradients = NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias: bias.map(|bias| &mut bias.grad) };
+        let gradients =
+            NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias: bias.map(|bias| &mut bias.grad) };
         Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, gradients)?)
     }
 }

@@ -140,12 +140,19 @@ impl<B: Backend> Params<B> {
         shift: ParamId,
         norm: NormId,
     ) -> (&mut Parameter<B>, &mut Parameter<B>, &mut NormState<B>) {
-        let [scale, shift] = self.list.get_disjoint_mut([scale.0, shift.0]).expect("scale and shift are two parameters");
+        let [scale, shift] =
+            self.list.get_disjoint_mut([scale.0, shift.0]).expect("scale and shift are two parameters");
         (scale, shift, &mut self.norms[norm.0])
     }
 
     /// As [`Params::norm`], with the bias of the layer before.
-    pub(crate) fn norm_after(&mut self, scale: ParamId, shift: ParamId, bias: Option<ParamId>, norm: NormId) -> NormParts<'_, B> {
+    pub(crate) fn norm_after(
+        &mut self,
+        scale: ParamId,
+        shift: ParamId,
+        bias: Option<ParamId>,
+        norm: NormId,
+    ) -> NormParts<'_, B> {
         let Some(bias) = bias else {
             let (scale, shift, state) = self.norm(scale, shift, norm);
             return (scale, shift, None, state);
@@ -155,7 +162,8 @@ impl<B: Backend> Params<B> {
     }
 }
 
-type NormParts<'a, B> = (&'a mut Parameter<B>, &'a mut Parameter<B>, Option<&'a mut Parameter<B>>, &'a mut NormState<B>);
+type NormParts<'a, B> =
+    (&'a mut Parameter<B>, &'a mut Parameter<B>, Option<&'a mut Parameter<B>>, &'a mut NormState<B>);
 
 /// Collects the parameters while a network is built, drawing their initial values.
 pub struct Builder<'a, B: Backend> {
@@ -178,7 +186,14 @@ impl<'a, B: Backend> Builder<'a, B> {
     }
 
     /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks.
-    pub(crate) fn weight(&mut self, name: String, role: Role, shape: &[usize], inputs: &[usize], bound: f32) -> Result<ParamId> {
+    pub(crate) fn weight(
+        &mut self,
+        name: String,
+        role: Role,
+        shape: &[usize],
+        inputs: &[usize],
+        bound: f32,
+    ) -> Result<ParamId> {
         let (rows, stride, taps) = (shape[0], shape[1..].iter().product(), shape[2..].iter().product());
         let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
         let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };

@@ -7,8 +7,8 @@ use crate::{Builder, Context, ConvLayer, Result};
 /// Attentive statistics pooling (Okabe, Koshinaka and Shinoda, Interspeech 2018): one attention per channel and frame,
 /// α = softmaxₜ(W₂ tanh(W₁ x + b₁) + b₂), then mean and standard deviation under α.
 ///
-/// With global context, the attention also sees mean and standard deviation of the utterance: W₁ [x; μ; σ]. Since these are constant over
-/// time, their columns of W₁ are multiplied once per utterance, not once per frame.
+/// With global context, the attention also sees mean and standard deviation of the utterance: W₁ [x; μ; σ]. Since these
+/// are constant over time, their columns of W₁ are multiplied once per utterance, not once per frame.
 ///
 /// # Shapes
 /// x `[channels, batch, 1, time]` → `[2 · channels, batch]`.
@@ -29,7 +29,13 @@ struct Global<B: Backend> {
 
 impl<B: Backend> AttentiveStatistics<B> {
     /// `name.linear1` and `name.linear2`.
-    pub fn new(builder: &mut Builder<B>, name: &str, channels: usize, bottleneck: usize, global_context: bool) -> Result<Self> {
+    pub fn new(
+        builder: &mut Builder<B>,
+        name: &str,
+        channels: usize,
+        bottleneck: usize,
+        global_context: bool,
+    ) -> Result<Self> {
         let inputs = if global_context { vec![channels, 2 * channels] } else { vec![channels] };
         let context = if global_context {
             Some(Global { moments: Tensor::empty(builder.backend)?, share: Tensor::empty(builder.backend)? })

@@ -16,7 +16,10 @@ impl Architecture {
             return resnet(checkpoint);
         }
         let some: Vec<&str> = tensors.keys().take(3).map(String::as_str).collect();
-        unknown(format!("its tensors ({} …) are neither those of WeSpeaker's ECAPA_TDNN nor of its ResNet", some.join(", ")))
+        unknown(format!(
+            "its tensors ({} …) are neither those of WeSpeaker's ECAPA_TDNN nor of its ResNet",
+            some.join(", ")
+        ))
     }
 }
 
@@ -40,14 +43,18 @@ fn ecapa(checkpoint: &Checkpoint) -> Result<Architecture> {
 fn resnet(checkpoint: &Checkpoint) -> Result<Architecture> {
     let tensors = &checkpoint.tensors;
     if tensors.contains_key("layer1.0.conv3.weight") {
-        return unknown("a ResNet of bottleneck blocks (ResNet50 and deeper); only basic blocks (ResNet18, ResNet34) are known".to_owned());
+        return unknown(
+            "a ResNet of bottleneck blocks (ResNet50 and deeper); only basic blocks (ResNet18, ResNet34) are known"
+                .to_owned(),
+        );
     }
     if tensors.contains_key("seg_2.weight") {
         return unknown("a ResNet with two embedding layers (two_emb_layer: true); only one is known".to_owned());
     }
     let [channels, _, _, _] = shape(checkpoint, "conv1.weight")?;
     let [embedding, statistics] = shape(checkpoint, "seg_1.weight")?;
-    let blocks = [1, 2, 3, 4].map(|stage| (0..).take_while(|i| tensors.contains_key(&format!("layer{stage}.{i}.conv1.weight"))).count());
+    let blocks = [1, 2, 3, 4]
+        .map(|stage| (0..).take_while(|i| tensors.contains_key(&format!("layer{stage}.{i}.conv1.weight"))).count());
     // two statistics of 8 × channels, over an eighth of the frequencies
     let features = statistics / (2 * channels.max(1));
     Ok(Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding }))
@@ -55,7 +62,11 @@ fn resnet(checkpoint: &Checkpoint) -> Result<Architecture> {
 
 fn shape<const N: usize>(checkpoint: &Checkpoint, tensor: &str) -> Result<[usize; N]> {
     let array = checkpoint.tensors.get(tensor).ok_or_else(|| Error::Missing { tensor: tensor.to_owned() })?;
-    array.shape.as_slice().try_into().or_else(|_| unknown(format!("{tensor} has shape {:?}, expected {N} dimensions", array.shape)))
+    array
+        .shape
+        .as_slice()
+        .try_into()
+        .or_else(|_| unknown(format!("{tensor} has shape {:?}, expected {N} dimensions", array.shape)))
 }
 
 fn unknown<T>(problem: String) -> Result<T> {
@@ -77,10 +88,15 @@ mod tests {
         let ecapa = |channels, features, embedding, global_context| {
             Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context })
         };
-        let resnet = |blocks, channels, features, embedding| Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding });
-        for architecture in
-            [ecapa(16, 80, 192, true), ecapa(8, 40, 64, false), resnet([3, 4, 6, 3], 4, 80, 256), resnet([2, 2, 2, 2], 2, 40, 32)]
-        {
+        let resnet = |blocks, channels, features, embedding| {
+            Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding })
+        };
+        for architecture in [
+            ecapa(16, 80, 192, true),
+            ecapa(8, 40, 64, false),
+            resnet([3, 4, 6, 3], 4, 80, 256),
+            resnet([2, 2, 2, 2], 2, 40, 32),
+        ] {
             assert_eq!(Architecture::of(&state(&architecture)).unwrap(), architecture);
         }
     }
@@ -88,19 +104,22 @@ mod tests {
     #[test]
     fn other_networks_are_refused_by_what_they_are() {
         let fail = |checkpoint: &Checkpoint| Architecture::of(checkpoint).unwrap_err().to_string();
-        let array = |shape: &[usize]| Array { shape: shape.to_vec(), values: Values::F32(vec![0.0; shape.iter().product()]) };
+        let array =
+            |shape: &[usize]| Array { shape: shape.to_vec(), values: Values::F32(vec![0.0; shape.iter().product()]) };
         let mut other = Checkpoint::default();
         assert!(fail(&other).contains("neither"));
         other.tensors.insert("encoder.block.0".to_owned(), array(&[1]));
         assert!(fail(&other).contains("encoder.block.0"));
 
-        let resnet = state(&Architecture::ResNet(ResNetConfig { blocks: [1; 4], channels: 1, features: 8, embedding: 2 }));
+        let resnet =
+            state(&Architecture::ResNet(ResNetConfig { blocks: [1; 4], channels: 1, features: 8, embedding: 2 }));
         for (tensor, named) in [("layer1.0.conv3.weight", "bottleneck"), ("seg_2.weight", "two_emb_layer")] {
             let mut variant = resnet.clone();
             variant.tensors.insert(tensor.to_owned(), array(&[1]));
             assert!(fail(&variant).contains(named));
         }
-        let ecapa = state(&Architecture::Ecapa(EcapaConfig { channels: 8, features: 8, embedding: 2, global_context: false }));
+        let ecapa =
+            state(&Architecture::Ecapa(EcapaConfig { channels: 8, features: 8, embedding: 2, global_context: false }));
         let mut flat = ecapa.clone();
         flat.tensors.insert("linear.weight".to_owned(), array(&[6144]));
         assert!(fail(&flat).contains("linear.weight has shape [6144]"));

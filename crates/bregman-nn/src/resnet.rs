@@ -1,4 +1,5 @@
-//! ResNet of basic blocks (ResNet34) for speaker embeddings, layer for layer and name for name as WeSpeaker's with TSTP pooling.
+//! ResNet of basic blocks (ResNet34) for speaker embeddings, layer for layer and name for name as WeSpeaker's with TSTP
+//! pooling.
 
 use bregman_tensor::{Backend, Relu, Shape, Tensor, View};
 
@@ -33,7 +34,14 @@ struct ConvNorm<B: Backend> {
 }
 
 impl<B: Backend> ConvNorm<B> {
-    fn new(builder: &mut Builder<B>, names: [&str; 2], channels: [usize; 2], kernel: usize, stride: usize, relu: Relu) -> Result<Self> {
+    fn new(
+        builder: &mut Builder<B>,
+        names: [&str; 2],
+        channels: [usize; 2],
+        kernel: usize,
+        stride: usize,
+        relu: Relu,
+    ) -> Result<Self> {
         Ok(Self {
             conv: ConvLayer::conv2d(builder, names[0], channels[0], channels[1], kernel, stride)?,
             norm: NormLayer::new(builder, names[1], channels[1], relu)?,
@@ -63,7 +71,8 @@ impl<B: Backend> ConvNorm<B> {
     }
 }
 
-/// `y = relu(bn₂(conv₂(relu(bn₁(conv₁(x))))) + shortcut(x))`; the shortcut is a strided 1×1 convolution with BN where the shape changes.
+/// `y = relu(bn₂(conv₂(relu(bn₁(conv₁(x))))) + shortcut(x))`; the shortcut is a strided 1×1 convolution with BN where
+/// the shape changes.
 ///
 /// # Shapes
 /// x `[inputs, batch, height, time]` → y `[outputs, batch, height / stride, time / stride]`, rounded up.
@@ -76,7 +85,8 @@ struct BasicBlock<B: Backend> {
 impl<B: Backend> BasicBlock<B> {
     fn new(builder: &mut Builder<B>, name: &str, inputs: usize, outputs: usize, stride: usize) -> Result<Self> {
         let named = |part: &str| format!("{name}.{part}");
-        let first = ConvNorm::new(builder, [&named("conv1"), &named("bn1")], [inputs, outputs], 3, stride, Relu::After)?;
+        let first =
+            ConvNorm::new(builder, [&named("conv1"), &named("bn1")], [inputs, outputs], 3, stride, Relu::After)?;
         let second = ConvNorm::new(builder, [&named("conv2"), &named("bn2")], [outputs, outputs], 3, 1, Relu::After)?;
         let shortcut = if stride != 1 || inputs != outputs {
             let names = [&*named("shortcut.0"), &*named("shortcut.1")];
@@ -139,10 +149,17 @@ impl<B: Backend> ResNet<B> {
     /// A freshly initialised network.
     pub fn new(builder: &mut Builder<B>, config: ResNetConfig) -> Result<Self> {
         let ResNetConfig { blocks: stages, channels, features, embedding } = config;
-        let must = |fine: bool, field, value, expected| if fine { Ok(()) } else { Err(Error::Config { field, value, expected }) };
+        let must = |fine: bool, field, value, expected| {
+            if fine { Ok(()) } else { Err(Error::Config { field, value, expected }) }
+        };
         must(!stages.contains(&0), "blocks", 0, "at least 1 in every stage")?;
         must(channels > 0, "channels", channels, "at least 1")?;
-        must(features >= 8 && features.is_multiple_of(8), "features", features, "a positive multiple of 8 (three strides of two)")?;
+        must(
+            features >= 8 && features.is_multiple_of(8),
+            "features",
+            features,
+            "a positive multiple of 8 (three strides of two)",
+        )?;
         must(embedding > 0, "embedding", embedding, "at least 1")?;
         let stem = ConvNorm::new(builder, ["conv1", "bn1"], [1, channels], 3, 1, Relu::After)?;
         let mut blocks = Vec::new();

@@ -31,7 +31,8 @@ mod tests {
 
     #[test]
     fn a_seed_determines_the_stream_and_the_stream_fills_its_range() {
-        let draw = |seed| (0..10_000).map(|_| 0).scan(Rng::new(seed), |rng, _| Some(rng.uniform(2.0))).collect::<Vec<f32>>();
+        let draw =
+            |seed| (0..10_000).map(|_| 0).scan(Rng::new(seed), |rng, _| Some(rng.uniform(2.0))).collect::<Vec<f32>>();
         let values = draw(7);
         assert_eq!(values, draw(7));
         assert_ne!(values, draw(8));

@@ -36,8 +36,14 @@ impl<B: Backend> Model<B> {
                 }
                 return Err(Error::Missing { tensor: name.clone() });
             };
-            if found.shape != array.shape || std::mem::discriminant(&found.values) != std::mem::discriminant(&array.values) {
-                return Err(Error::Shape { tensor: name.clone(), expected: array.shape.clone(), got: found.shape.clone() });
+            if found.shape != array.shape
+                || std::mem::discriminant(&found.values) != std::mem::discriminant(&array.values)
+            {
+                return Err(Error::Shape {
+                    tensor: name.clone(),
+                    expected: array.shape.clone(),
+                    got: found.shape.clone(),
+                });
             }
         }
         if let Some(name) = checkpoint.tensors.keys().find(|name| !own.tensors.contains_key(*name)) {
@@ -58,7 +64,9 @@ impl<B: Backend> Model<B> {
         for norm in params.norms_mut() {
             backend.upload(floats(&format!("{}.running_mean", norm.name)), &mut norm.running_mean)?;
             backend.upload(floats(&format!("{}.running_var", norm.name)), &mut norm.running_variance)?;
-            if let Some(Array { values: Values::I64(count), .. }) = checkpoint.tensors.get(&format!("{}.num_batches_tracked", norm.name)) {
+            if let Some(Array { values: Values::I64(count), .. }) =
+                checkpoint.tensors.get(&format!("{}.num_batches_tracked", norm.name))
+            {
                 norm.batches = count[0].max(0) as u64;
             }
         }

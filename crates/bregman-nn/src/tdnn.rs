@@ -1,4 +1,5 @@
-//! The blocks of ECAPA-TDNN (Desplanques, Thienpondt and Demuynck, "ECAPA-TDNN", Interspeech 2020), in WeSpeaker's order: conv, ReLU, BN.
+//! The blocks of ECAPA-TDNN (Desplanques, Thienpondt and Demuynck, "ECAPA-TDNN", Interspeech 2020), in WeSpeaker's
+//! order: conv, ReLU, BN.
 
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View, ViewMut};
 
@@ -39,7 +40,13 @@ impl<B: Backend> ConvReluNorm<B> {
     }
 
     /// `d` holds dy; it is used up.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: InputGradient<B>) -> Result<()> {
+    pub fn backward(
+        &mut self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        d: &mut Tensor<B>,
+        dx: InputGradient<B>,
+    ) -> Result<()> {
         self.norm.backward(ctx, self.before.view(), self.output.view(), d.view_mut(), None, self.conv.bias())?;
         self.conv.backward_products(ctx, x, d.view(), dx)
     }
@@ -62,11 +69,21 @@ pub struct Res2<B: Backend> {
 
 impl<B: Backend> Res2<B> {
     /// `name.convs.i` and `name.bns.i`.
-    pub fn new(builder: &mut Builder<B>, name: &str, channels: usize, scale: usize, kernel: usize, dilation: usize) -> Result<Self> {
+    pub fn new(
+        builder: &mut Builder<B>,
+        name: &str,
+        channels: usize,
+        scale: usize,
+        kernel: usize,
+        dilation: usize,
+    ) -> Result<Self> {
         let (width, parts) = (channels / scale, scale - 1);
-        let convs = (0..parts).map(|i| ConvLayer::conv1d(builder, &format!("{name}.convs.{i}"), &[width], width, kernel, dilation));
+        let convs = (0..parts)
+            .map(|i| ConvLayer::conv1d(builder, &format!("{name}.convs.{i}"), &[width], width, kernel, dilation));
         let convs = convs.collect::<Result<_>>()?;
-        let norms = (0..parts).map(|i| NormLayer::new(builder, &format!("{name}.bns.{i}"), width, Relu::Before)).collect::<Result<_>>()?;
+        let norms = (0..parts)
+            .map(|i| NormLayer::new(builder, &format!("{name}.bns.{i}"), width, Relu::Before))
+            .collect::<Result<_>>()?;
         let empty = || (0..parts).map(|_| Tensor::empty(builder.backend)).collect::<bregman_tensor::Result<_>>();
         Ok(Self { convs, norms, sums: empty()?, before: empty()?, output: Tensor::empty(builder.backend)?, width })
     }
@@ -96,8 +113,8 @@ impl<B: Backend> Res2<B> {
         &self.output
     }
 
-    /// Gradient to x from dy. From the last part to the first: what flows into yᵢ₋₁ is its own gradient and that of xᵢ + yᵢ₋₁. Each
-    /// part's lies in a tensor of its own, which convolutions read faster than a range of channels.
+    /// Gradient to x from dy. From the last part to the first: what flows into yᵢ₋₁ is its own gradient and that of xᵢ
+    /// + yᵢ₋₁. Each part's lies in a tensor of its own, which convolutions read faster than a range of channels.
     pub fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, dy: &Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
         let parts = self.convs.len();
         let part = |i: usize| i * self.width..(i + 1) * self.width;

@@ -14,43 +14,56 @@ fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
     assert_eq!(recorded.len(), weights.tensors.len());
     for (name, record) in recorded {
         let array = &weights.tensors[name];
-        let shape: Vec<usize> = record["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+        let shape: Vec<usize> =
+            record["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
         assert_eq!(array.shape, shape, "{name}");
         let values: Vec<f64> = match &array.values {
             Values::F32(values) => values.iter().map(|&v| f64::from(v)).collect(),
             Values::I64(values) => values.iter().map(|&v| v as f64).collect(),
         };
         let (sum, l2) = (values.iter().sum::<f64>(), values.iter().map(|v| v * v).sum::<f64>().sqrt());
-        let close = |got: f64, key: &str| (got - record[key].as_f64().unwrap()).abs() <= 1e-12 * l2.max(1.0) * values.len() as f64;
+        let close = |got: f64, key: &str| {
+            (got - record[key].as_f64().unwrap()).abs() <= 1e-12 * l2.max(1.0) * values.len() as f64
+        };
         assert!(close(sum, "sum") && close(l2, "l2"), "{name}: sum {sum}, l2 {l2}, recorded {record}");
     }
     let mut model = load(Cpu::new(), &case, &weights);
     assert_eq!(model.state().unwrap(), weights, "what was loaded is what is there");
     let x = Features::read();
     let expected = tensors("model_pt_expected");
-    let error = furthest(&model.embed(x.input()).unwrap(), expected.floats("eval_embedding")) / largest(expected.floats("eval_embedding"));
+    let error = furthest(&model.embed(x.input()).unwrap(), expected.floats("eval_embedding"))
+        / largest(expected.floats("eval_embedding"));
     assert!(error <= 2e-5, "relative error {error:e}");
 }
 
 #[test]
 fn full_size_networks_have_the_published_parameters() {
     let recorded = json("fullsize_parameter_counts");
-    for (prefix, architecture) in
-        [("ECAPA", Architecture::Ecapa(EcapaConfig::default())), ("ResNet34", Architecture::ResNet(ResNetConfig::default()))]
-    {
+    for (prefix, architecture) in [
+        ("ECAPA", Architecture::Ecapa(EcapaConfig::default())),
+        ("ResNet34", Architecture::ResNet(ResNetConfig::default())),
+    ] {
         let (name, record) = recorded.as_object().unwrap().iter().find(|(name, _)| name.starts_with(prefix)).unwrap();
         let model = Model::new(Cpu::new(), &architecture, Some(5994), 1).unwrap();
         let parameters = model.params().all();
         let total: usize = parameters.iter().map(|parameter| parameter.count()).sum();
         assert_eq!(total as u64, record["with_5994_class_classifier"].as_u64().unwrap(), "{name}");
         let (classifier, rest) = parameters.split_last().unwrap();
-        assert_eq!(rest.iter().map(|p| p.count()).sum::<usize>() as u64, record["total_parameters"].as_u64().unwrap(), "{name}");
+        assert_eq!(
+            rest.iter().map(|p| p.count()).sum::<usize>() as u64,
+            record["total_parameters"].as_u64().unwrap(),
+            "{name}"
+        );
         assert_eq!((&*classifier.name, classifier.shape[0]), ("projection.weight", 5994));
         let listed = record["parameters"].as_object().unwrap();
         assert_eq!(listed.len(), rest.len());
         for parameter in rest {
-            let shape: Vec<usize> =
-                listed[&parameter.name]["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+            let shape: Vec<usize> = listed[&parameter.name]["shape"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|n| n.as_u64().unwrap() as usize)
+                .collect();
             assert_eq!(parameter.shape, shape, "{}", parameter.name);
         }
     }
@@ -63,13 +76,18 @@ fn initial_weights_are_pytorchs_default_and_depend_on_the_seed_only() {
     let first = state(3);
     assert_eq!(first, state(3));
     assert_ne!(first, state(4));
-    for (name, fan_in) in [("layer1.conv.weight", 400), ("layer1.conv.bias", 400), ("conv.weight", 192), ("linear.bias", 3072)] {
+    for (name, fan_in) in
+        [("layer1.conv.weight", 400), ("layer1.conv.bias", 400), ("conv.weight", 192), ("linear.bias", 3072)]
+    {
         let values = first.floats(name);
         let bound = 1.0 / (fan_in as f32).sqrt();
         let spread = largest(values);
         assert!(spread <= bound && spread > 0.9 * bound, "{name}: {spread} in ±{bound}");
     }
-    assert!(first.floats("layer1.bn.weight").iter().all(|&v| v == 1.0) && first.floats("layer1.bn.bias").iter().all(|&v| v == 0.0));
+    assert!(
+        first.floats("layer1.bn.weight").iter().all(|&v| v == 1.0)
+            && first.floats("layer1.bn.bias").iter().all(|&v| v == 0.0)
+    );
     assert!(first.floats("bn.running_var").iter().all(|&v| v == 1.0));
 }
 

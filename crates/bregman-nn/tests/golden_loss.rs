@@ -32,7 +32,11 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
 
     let mut compared = 0;
     for (name, case) in settings["cases"].as_object().unwrap() {
-        let margin = Margin { scale, margin: case["margin"].as_f64().unwrap() as f32, easy: case["easy_margin"].as_bool().unwrap() };
+        let margin = Margin {
+            scale,
+            margin: case["margin"].as_f64().unwrap() as f32,
+            easy: case["easy_margin"].as_bool().unwrap(),
+        };
         let backend = backend();
         let mut builder = Builder::new(&backend, 0);
         let mut head = MarginClassifier::new(&mut builder, dim, classes).unwrap();

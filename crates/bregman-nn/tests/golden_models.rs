@@ -37,7 +37,12 @@ fn check_eval_embeddings<B: Backend>(backend: impl Fn() -> B, slack: f32) {
         let tolerance = slack * if case["kind"] == "resnet" { 5e-5 } else { 2e-5 };
         assert_embedding(name, &model.embed(x.input()).unwrap(), expected.floats("eval_embedding"), tolerance);
         let short = x.piece(1, 0, x.frames / 2);
-        assert_embedding(name, &model.embed(short.input()).unwrap(), expected.floats("eval_embedding_short"), tolerance);
+        assert_embedding(
+            name,
+            &model.embed(short.input()).unwrap(),
+            expected.floats("eval_embedding_short"),
+            tolerance,
+        );
     });
 }
 
@@ -50,7 +55,12 @@ fn check_train_embeddings<B: Backend>(backend: impl Fn() -> B, slack: f32) {
     let x = Features::read();
     each_model(backend, |name, mut model, expected, _| {
         let before = model.params().norms()[0].batches;
-        assert_embedding(name, &model.forward_training(x.input()).unwrap(), expected.floats("train_embedding"), slack * 2e-5);
+        assert_embedding(
+            name,
+            &model.forward_training(x.input()).unwrap(),
+            expected.floats("train_embedding"),
+            slack * 2e-5,
+        );
         let state = model.state().unwrap();
         let mut compared = 0;
         for (key, _) in expected.tensors.iter().filter(|(key, _)| key.starts_with("after_train.")) {
@@ -66,7 +76,12 @@ fn check_train_embeddings<B: Backend>(backend: impl Fn() -> B, slack: f32) {
 }
 
 /// Gradients of Σ embedding² that a golden file holds in full or in samples, beside ours.
-fn gradients<B: Backend>(model: &Model<B>, expected: &Checkpoint, case: &Value, prefix: &str) -> Vec<(String, Vec<f32>, Vec<f32>)> {
+fn gradients<B: Backend>(
+    model: &Model<B>,
+    expected: &Checkpoint,
+    case: &Value,
+    prefix: &str,
+) -> Vec<(String, Vec<f32>, Vec<f32>)> {
     let pairs = model.params().all().iter().map(|parameter| {
         let name = &parameter.name;
         let key = format!("{prefix}grad.{name}");
@@ -75,7 +90,11 @@ fn gradients<B: Backend>(model: &Model<B>, expected: &Checkpoint, case: &Value, 
         }
         let stride = case["grad"][name]["sample_stride"].as_u64().unwrap() as usize;
         let sample = expected.floats(&format!("{prefix}grad_sample.{name}"));
-        (name.clone(), gradient(model, parameter).into_iter().step_by(stride).take(sample.len()).collect(), sample.to_vec())
+        (
+            name.clone(),
+            gradient(model, parameter).into_iter().step_by(stride).take(sample.len()).collect(),
+            sample.to_vec(),
+        )
     });
     pairs.collect()
 }
@@ -98,7 +117,8 @@ fn check_gradients<B: Backend>(backend: impl Fn() -> B, slack: f32) {
         assert_embedding(name, &embedding, expected.floats("short.train_embedding"), slack * 2e-5);
         model.backward(&embedding.iter().map(|e| 2.0 * e).collect::<Vec<_>>()).unwrap();
         let gradients = gradients(&model, expected, case, "short.");
-        let vanishing_scale = gradients.iter().find(|(name, ..)| name == "pool.linear2.weight").map_or(0.0, |(_, _, g)| largest(g));
+        let vanishing_scale =
+            gradients.iter().find(|(name, ..)| name == "pool.linear2.weight").map_or(0.0, |(_, _, g)| largest(g));
         for (parameter, got, expected) in gradients {
             let scale = if parameter == VANISHING { vanishing_scale } else { largest(&expected) };
             let error = furthest(&got, &expected) / scale;
@@ -122,7 +142,8 @@ fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, t
             if parameter == VANISHING {
                 continue;
             }
-            let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
+            let norm =
+                |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
             let error = norm(&mut got.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
             assert!(error <= each, "{name} {parameter}: relative l2 error {error:e}");
             errors.push(error);
@@ -130,7 +151,10 @@ fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, t
             let whole = model.params().all().iter().find(|p| p.name == parameter).unwrap();
             let length = norm(&mut gradient(&model, whole).into_iter());
             let recorded = case["grad"][&parameter]["l2"].as_f64().unwrap();
-            assert!((length - recorded).abs() <= each * recorded, "{name} {parameter}: length {length}, not {recorded}");
+            assert!(
+                (length - recorded).abs() <= each * recorded,
+                "{name} {parameter}: length {length}, not {recorded}"
+            );
         }
         errors.sort_by(f64::total_cmp);
         let median = errors[errors.len() / 2];
@@ -168,9 +192,11 @@ mod cuda {
     fn gradients_match_the_reference() {
         on_gpu(Precision::F32, |backend| super::check_gradients(backend, 1.0));
         on_gpu(Precision::F32, |backend| super::check_gradients_up_to_flips(backend, 3e-2, |_| 1e-2));
-        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs. The typical one: the
-        // median error of PyTorch 2.11 with bf16 autocast is 0.19 on ecapa_c32_noglob, 0.18 on ecapa_c64_glob and 0.61 on resnet34_m8
-        let typical = |architecture: &Architecture| if matches!(architecture, Architecture::Ecapa(_)) { 0.2 } else { 0.62 };
+        // where a layer has four channels, the gradient of a bias may drown in rounding errors and flipped ReLUs. The
+        // typical one: the median error of PyTorch 2.11 with bf16 autocast is 0.19 on ecapa_c32_noglob, 0.18 on
+        // ecapa_c64_glob and 0.61 on resnet34_m8
+        let typical =
+            |architecture: &Architecture| if matches!(architecture, Architecture::Ecapa(_)) { 0.2 } else { 0.62 };
         on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, typical));
     }
 }

@@ -1,5 +1,5 @@
-//! The ONNX export: what is in the file, read back by an independent decoder, and what ONNX Runtime computes from it, where that is installed
-//! (`BREGMAN_PYTHON`, or `python3`, with `onnxruntime`).
+//! The ONNX export: what is in the file, read back by an independent decoder, and what ONNX Runtime computes from it,
+//! where that is installed (`BREGMAN_PYTHON`, or `python3`, with `onnxruntime`).
 
 mod common;
 
@@ -66,7 +66,9 @@ impl<'a> Message<'a> {
     }
 
     fn ints(&self, number: u64) -> Vec<i64> {
-        let of = |field: &Field| if let Field::Int(value) = field { *value as i64 } else { panic!("field {number} is not an integer") };
+        let of = |field: &Field| {
+            if let Field::Int(value) = field { *value as i64 } else { panic!("field {number} is not an integer") }
+        };
         self.0.iter().filter(|(n, _)| *n == number).map(|(_, field)| of(field)).collect()
     }
 }
@@ -97,7 +99,8 @@ fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
         assert_eq!(dimensions(&outputs[0]), ["B", &model.outputs().to_string()]);
 
         // each value is made once, before it is used, and each constant is used
-        let constants: BTreeMap<&str, Message> = graph.messages(5).into_iter().map(|tensor| (tensor.text(8), tensor)).collect();
+        let constants: BTreeMap<&str, Message> =
+            graph.messages(5).into_iter().map(|tensor| (tensor.text(8), tensor)).collect();
         assert_eq!(constants.len(), graph.all(5).count(), "{name}: constants have names of their own");
         let mut known: BTreeSet<&str> = constants.keys().copied().chain(["feats"]).collect();
         let mut unused: BTreeSet<&str> = constants.keys().copied().collect();
@@ -116,7 +119,8 @@ fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
                     [7] => 8,
                     ref other => panic!("attribute type {other:?}"),
                 };
-                let mut values = attribute.0.iter().filter(|(number, _)| *number == field).map(|(_, value)| value).peekable();
+                let mut values =
+                    attribute.0.iter().filter(|(number, _)| *number == field).map(|(_, value)| value).peekable();
                 assert!(values.peek().is_some(), "{name}: attribute {} has no value", attribute.text(1));
                 // the only numbers with a fraction are batch norms' ε
                 assert!(values.all(|value| match value {
@@ -138,14 +142,22 @@ fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
             let bytes: Vec<u8> = state.floats(tensor).iter().flat_map(|value| value.to_le_bytes()).collect();
             assert!(stored.all(9).next() == Some(&bytes[..]), "{tensor}");
         }
-        assert!(constants.len() - weights.len() < 10, "{name}: {} constants for {} weights", constants.len(), weights.len());
+        assert!(
+            constants.len() - weights.len() < 10,
+            "{name}: {} constants for {} weights",
+            constants.len(),
+            weights.len()
+        );
     }
 }
 
 /// A Python that can run ONNX Runtime.
 fn python() -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("BREGMAN_PYTHON").unwrap_or_else(|| "python3".into()));
-    let works = Command::new(&python).args(["-c", "import numpy, onnxruntime"]).output().is_ok_and(|output| output.status.success());
+    let works = Command::new(&python)
+        .args(["-c", "import numpy, onnxruntime"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     works.then_some(python)
 }
 
@@ -167,10 +179,12 @@ fn run(python: &PathBuf, model: &Model<Cpu>, input: Input) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("model.onnx"), model.to_onnx(&[]).unwrap()).unwrap();
-    std::fs::write(path("feats"), input.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    std::fs::write(path("feats"), input.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
+        .unwrap();
     let mut command = Command::new(python);
     command.args(["-c", SCRIPT]).args([path("model.onnx"), path("feats"), path("embs")]);
-    let output = command.args([input.batch, input.frames, model.features()].map(|size| size.to_string())).output().unwrap();
+    let output =
+        command.args([input.batch, input.frames, model.features()].map(|size| size.to_string())).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(path("embs")).unwrap();
     bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()

@@ -1,4 +1,5 @@
-//! Once warm, a training step takes no memory of its own: buffers are reused, and only `gemm` packs its operands on the way.
+//! Once warm, a training step takes no memory of its own: buffers are reused, and only `gemm` packs its operands on the
+//! way.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -47,7 +48,12 @@ fn a_warm_training_step_reuses_its_buffers() {
         for (precision, zeros) in [(Precision::F32, 0), (Precision::F32, 19), (Precision::Bf16, 0)] {
             let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(2000), 0).unwrap();
             for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
-                parameter.value.iter_mut().enumerate().filter(|(i, _)| i % 20 < zeros).for_each(|(_, weight)| *weight = 0.0);
+                parameter
+                    .value
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(i, _)| i % 20 < zeros)
+                    .for_each(|(_, weight)| *weight = 0.0);
             }
             let mut step = || {
                 model.refresh().unwrap();

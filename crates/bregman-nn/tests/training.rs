@@ -32,7 +32,14 @@ struct Trainer {
 }
 
 impl Trainer {
-    fn new(backend: Cpu, architecture: &Architecture, rule: Rule, lambda: f64, learning_rate: f64, frames: usize) -> Self {
+    fn new(
+        backend: Cpu,
+        architecture: &Architecture,
+        rule: Rule,
+        lambda: f64,
+        learning_rate: f64,
+        frames: usize,
+    ) -> Self {
         let mut model = Model::new(backend, architecture, Some(BATCH), 3).unwrap();
         let role = |role| match role {
             Role::ConvWeight => bregman::Role::ConvWeight,
@@ -41,7 +48,8 @@ impl Trainer {
             Role::Bias => bregman::Role::Bias,
             Role::Norm => bregman::Role::Norm,
         };
-        let params = model.params().all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
+        let params =
+            model.params().all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
         let groups = Groups::resolve(params, vec![]).unwrap();
         let (values, _) = model.params_mut().values_and_gradients();
         let optimizer = Optimizer::new(rule, groups, lambda, &values).unwrap();
@@ -75,7 +83,8 @@ fn tiny_networks_overfit_eight_utterances_with_every_optimizer() {
             let last = (0..200).map(|_| trainer.step()).find(|outcome| outcome.loss < 0.01);
             let name = rule.name();
             assert!(first.loss > 1.0, "{network}, {name}: starts at {first:?}");
-            let last = last.unwrap_or_else(|| panic!("{network}, {name}: still at {:?} after 200 steps", trainer.step()));
+            let last =
+                last.unwrap_or_else(|| panic!("{network}, {name}: still at {:?} after 200 steps", trainer.step()));
             assert_eq!(last.correct, BATCH, "{network}, {name}");
         }
     }
@@ -102,8 +111,14 @@ fn a_sparse_network_learns_through_its_compressed_weights_as_through_dense_ones(
 fn training_in_bf16_follows_the_f32_loss_curve() {
     for (architecture, learning_rate) in [(ecapa(), 3e-5), (resnet(), 3e-4)] {
         let losses = |precision| {
-            let mut trainer =
-                Trainer::new(Cpu::with_precision(precision), &architecture, Rule::AdaBreg(AdaBreg::default()), 1e-2, learning_rate, 16);
+            let mut trainer = Trainer::new(
+                Cpu::with_precision(precision),
+                &architecture,
+                Rule::AdaBreg(AdaBreg::default()),
+                1e-2,
+                learning_rate,
+                16,
+            );
             (0..20).map(|_| trainer.step().loss).collect::<Vec<f32>>()
         };
         let (single, half) = (losses(Precision::F32), losses(Precision::Bf16));
@@ -119,8 +134,14 @@ fn a_step_is_repeatable_to_the_last_bit() {
     for precision in [Precision::F32, Precision::Bf16] {
         for architecture in [ecapa(), resnet()] {
             let run = || {
-                let mut trainer =
-                    Trainer::new(Cpu::with_precision(precision), &architecture, Rule::AdaBreg(AdaBreg::default()), 0.01, 0.01, 23);
+                let mut trainer = Trainer::new(
+                    Cpu::with_precision(precision),
+                    &architecture,
+                    Rule::AdaBreg(AdaBreg::default()),
+                    0.01,
+                    0.01,
+                    23,
+                );
                 for _ in 0..3 {
                     trainer.step();
                 }
@@ -140,14 +161,20 @@ fn a_perceptron_learns_with_plain_cross_entropy() {
     for _ in 0..300 {
         model.gradients(input, &labels, PLAIN).unwrap();
         for parameter in model.params_mut().all_mut() {
-            parameter.value.iter_mut().zip(parameter.grad.iter()).for_each(|(value, gradient)| *value -= 0.5 * gradient);
+            parameter
+                .value
+                .iter_mut()
+                .zip(parameter.grad.iter())
+                .for_each(|(value, gradient)| *value -= 0.5 * gradient);
         }
         model.refresh().unwrap();
     }
     let outcome = model.gradients(input, &labels, PLAIN).unwrap();
     assert!(outcome.loss < 0.01 && outcome.correct == BATCH, "{outcome:?}");
     let scores = model.embed(input).unwrap();
-    let best = |item: usize| (0..BATCH).max_by(|&a, &b| scores[item * BATCH + a].total_cmp(&scores[item * BATCH + b])).unwrap();
+    let best = |item: usize| {
+        (0..BATCH).max_by(|&a, &b| scores[item * BATCH + a].total_cmp(&scores[item * BATCH + b])).unwrap()
+    };
     assert!((0..BATCH).all(|item| best(item) == item));
 }
 
@@ -196,12 +223,14 @@ fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
     model.check_finite(true);
     let labels: Vec<usize> = (0..BATCH).collect();
     assert!(model.gradients(Input { values: &values, batch: BATCH, frames: 10 }, &labels, PLAIN).is_ok());
-    let victim = model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap();
+    let victim =
+        model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap();
     let healthy = std::mem::replace(&mut victim.value[5], f32::NAN);
     model.refresh().unwrap();
     let error = model.gradients(Input { values: &values, batch: BATCH, frames: 10 }, &labels, PLAIN).unwrap_err();
     assert!(matches!(&error, Error::NotFinite { tensor } if tensor.contains("layer3.se_res2block.0.conv")), "{error}");
-    model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap().value[5] = healthy;
+    model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap().value[5] =
+        healthy;
     model.refresh().unwrap();
     values[7] = f32::INFINITY;
     let error = model.embed(Input { values: &values, batch: BATCH, frames: 10 }).unwrap_err();
@@ -217,7 +246,13 @@ fn a_class_without_live_weights_gets_a_gradient_of_usual_size() {
     classifier.value[..dim].fill(0.0);
     model.refresh().unwrap();
     let (values, frames) = (vec![0.3; 2 * 12 * model.features()], 12);
-    model.gradients(Input { values: &values, batch: 2, frames }, &[0, 1], Margin { scale: 32.0, margin: 0.2, easy: false }).unwrap();
+    model
+        .gradients(
+            Input { values: &values, batch: 2, frames },
+            &[0, 1],
+            Margin { scale: 32.0, margin: 0.2, easy: false },
+        )
+        .unwrap();
     let gradient = &model.params().all().last().unwrap().grad;
     let length = |row: usize| gradient[row * dim..][..dim].iter().map(|g| g * g).sum::<f32>().sqrt();
     assert!(length(0) > 0.0 && length(0) < 100.0 * length(1), "{} against {}", length(0), length(1));

@@ -1,8 +1,9 @@
 //! Which network, and which layers it is made of.
 //!
-//! A model file stores the layers of [`Architecture::layers`] in their order; names are WeSpeaker's. Where a batch norm follows its
-//! convolution directly (ResNet) or stands before a linear layer (the end of ECAPA) it is folded into the weights. In ECAPA's frame layers a
-//! ReLU stands between, and the next convolution pads with zeros *after* the norm: there it stays, as a scale and a shift in the store.
+//! A model file stores the layers of [`Architecture::layers`] in their order; names are WeSpeaker's. Where a batch norm
+//! follows its convolution directly (ResNet) or stands before a linear layer (the end of ECAPA) it is folded into the
+//! weights. In ECAPA's frame layers a ReLU stands between, and the next convolution pads with zeros *after* the norm:
+//! there it stays, as a scale and a shift in the store.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,8 @@ use crate::{Error, Result};
 pub(crate) const FRAME_CHANNELS: usize = 1536;
 /// Hidden units of ECAPA's attention and of its squeeze-excitations.
 pub(crate) const BOTTLENECK: usize = 128;
-/// Weights of the largest network that is read or written: twenty times those of the usual ones, a gigabyte in single precision.
+/// Weights of the largest network that is read or written: twenty times those of the usual ones, a gigabyte in single
+/// precision.
 const MOST_WEIGHTS: u64 = 1 << 28;
 /// Parts of a Res2 convolution.
 pub(crate) const SCALE: usize = 8;
@@ -104,7 +106,8 @@ impl Architecture {
                 within("features", features, 1024, 8, "a multiple of 8, at most 1024")?;
             }
         }
-        let weights: u64 = self.layers().iter().map(|layer| layer.shape.iter().map(|&size| size as u64).product::<u64>()).sum();
+        let weights: u64 =
+            self.layers().iter().map(|layer| layer.shape.iter().map(|&size| size as u64).product::<u64>()).sum();
         if weights <= MOST_WEIGHTS {
             Ok(())
         } else {
@@ -115,7 +118,9 @@ impl Architecture {
     /// Every layer with weights, in the order of the file.
     pub fn layers(&self) -> Vec<LayerSpec> {
         match *self {
-            Self::Ecapa { channels, features, embedding, global_context } => ecapa(channels, features, embedding, global_context),
+            Self::Ecapa { channels, features, embedding, global_context } => {
+                ecapa(channels, features, embedding, global_context)
+            }
             Self::ResNet { blocks, channels, features, embedding } => resnet(blocks, channels, features, embedding),
         }
     }

@@ -18,7 +18,9 @@ pub enum Error {
     #[error("not a usable model file: {0}")]
     Format(String),
     /// A model file of a later program.
-    #[error("model file of version {found}, this program reads version {known}: export the model again, or update the program")]
+    #[error(
+        "model file of version {found}, this program reads version {known}: export the model again, or update the program"
+    )]
     Version {
         /// What the file says.
         found: u32,

@@ -1,7 +1,8 @@
-//! From a training state to a model: the classifier is dropped, batch norms are folded into weights where that is exact.
+//! From a training state to a model: the classifier is dropped, batch norms are folded into weights where that is
+//! exact.
 //!
-//! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything between,
-//! W ← diag(s)·W and b ← s·b + t; before one, b ← b + W·t, then W ← W·diag(s). Zeros stay zeros.
+//! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything
+//! between, W ← diag(s)·W and b ← s·b + t; before one, b ← b + W·t, then W ← W·diag(s). Zeros stay zeros.
 
 use crate::architecture::{LayerSpec, Norm};
 use crate::file::{Layer, ModelFile};
@@ -11,8 +12,8 @@ use crate::{Architecture, Error, FrontEnd, Result};
 const NORM_EPSILON: f32 = 1e-5;
 
 impl ModelFile {
-    /// Builds a model from named tensors, as WeSpeaker's `state_dict` or a checkpoint of `bregman train` has them: `tensor` gives shape and
-    /// values. Tensors that are not asked for, such as the classifier, are left out.
+    /// Builds a model from named tensors, as WeSpeaker's `state_dict` or a checkpoint of `bregman train` has them:
+    /// `tensor` gives shape and values. Tensors that are not asked for, such as the classifier, are left out.
     ///
     /// # Errors
     /// An impossible architecture; a tensor that is missing, has another shape or a value that is not finite.
@@ -23,7 +24,8 @@ impl ModelFile {
     ) -> Result<Self> {
         architecture.check()?;
         let find = |name: &str, shape: &[usize]| -> Result<&'a [f32]> {
-            let (found, values) = tensor(name).ok_or_else(|| Error::tensor(name, "is missing: is it of another network or size?"))?;
+            let (found, values) =
+                tensor(name).ok_or_else(|| Error::tensor(name, "is missing: is it of another network or size?"))?;
             if found != shape || values.len() != shape.iter().product::<usize>() {
                 return Err(Error::tensor(name, format!("has shape {found:?}, the network {shape:?}")));
             }
@@ -43,9 +45,12 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
     let mut bias = if spec.bias { find(&format!("{}.bias", spec.name), &[rows])?.to_vec() } else { vec![0.0; rows] };
     let affine = |norm: &str, channels: usize| -> Result<[Vec<f32>; 2]> {
         let part = |part: &str| find(&format!("{norm}.{part}"), &[channels]);
-        let (gamma, beta, mean, variance) = (part("weight")?, part("bias")?, part("running_mean")?, part("running_var")?);
-        let scale: Vec<f32> = gamma.iter().zip(variance).map(|(gamma, variance)| gamma / (variance + NORM_EPSILON).sqrt()).collect();
-        let shift = scale.iter().zip(mean).zip(beta).map(|((&scale, &mean), &beta)| (-scale).mul_add(mean, beta)).collect();
+        let (gamma, beta, mean, variance) =
+            (part("weight")?, part("bias")?, part("running_mean")?, part("running_var")?);
+        let scale: Vec<f32> =
+            gamma.iter().zip(variance).map(|(gamma, variance)| gamma / (variance + NORM_EPSILON).sqrt()).collect();
+        let shift =
+            scale.iter().zip(mean).zip(beta).map(|((&scale, &mean), &beta)| (-scale).mul_add(mean, beta)).collect();
         Ok([scale, shift])
     };
     let (mut after_relu, mut input_mean) = (None, None);
@@ -63,7 +68,8 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
             let [scale, shift] = affine(norm, columns)?;
             input_mean = Some(find(&format!("{norm}.running_mean"), &[columns])?.to_vec());
             for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {
-                let sum: f64 = weights.iter().zip(&shift).map(|(&weight, &shift)| f64::from(weight) * f64::from(shift)).sum();
+                let sum: f64 =
+                    weights.iter().zip(&shift).map(|(&weight, &shift)| f64::from(weight) * f64::from(shift)).sum();
                 bias[row] = (f64::from(bias[row]) + sum) as f32;
                 weights.iter_mut().zip(&scale).for_each(|(weight, scale)| *weight *= scale);
             }

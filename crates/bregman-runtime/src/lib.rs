@@ -1,12 +1,14 @@
-//! The deployable side of `bregman`: one small model file, and embeddings from it on a CPU, fast because the weights are sparse.
+//! The deployable side of `bregman`: one small model file, and embeddings from it on a CPU, fast because the weights
+//! are sparse.
 //!
 //! ```text
 //! training state ─▶ ModelFile::from_state (norms folded, classifier dropped) ─▶ model.breg
 //! model.breg ─▶ Model::open ─▶ embed(samples) ─▶ embedding ─▶ cosine, threshold
 //! ```
 //!
-//! Without training code: nothing here depends on the training crates. Builds for x86-64, ARM64 and wasm32; on x86-64 AVX-512 or AVX2 are chosen
-//! at run time. The feature `audio` (on by default) brings the filterbank; without it a model embeds features computed elsewhere.
+//! Without training code: nothing here depends on the training crates. Builds for x86-64, ARM64 and wasm32; on x86-64
+//! AVX-512 or AVX2 are chosen at run time. The feature `audio` (on by default) brings the filterbank; without it a
+//! model embeds features computed elsewhere.
 #![deny(unsafe_code)]
 
 mod architecture;

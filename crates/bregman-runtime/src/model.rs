@@ -79,8 +79,8 @@ impl LayerInfo {
     }
 }
 
-/// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that grows to the number of
-/// calls at a time, and after that allocates nothing but its result.
+/// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that
+/// grows to the number of calls at a time, and after that allocates nothing but its result.
 ///
 /// ```no_run
 /// let model = bregman_runtime::Model::open("model.breg")?;
@@ -150,7 +150,12 @@ impl Model {
         let Options { threads, instructions } = *options;
         let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
-        let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| Error::Threads(error.to_string()));
+        let pool = || {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .map_err(|error| Error::Threads(error.to_string()))
+        };
         let pool = if threads > 1 { Some(pool()?) } else { None };
         let Contents { architecture, front_end, threshold, .. } = contents;
         let mut model = Self {
@@ -197,7 +202,8 @@ impl Model {
     pub fn embed_into(&self, samples: &[f32], embedding: &mut [f32]) -> Result<()> {
         let mut session = self.take()?;
         let Session { workspace, extractor } = &mut session;
-        let done = extractor.features(samples).and_then(|features| self.forward(self.threads, workspace, features, embedding));
+        let done =
+            extractor.features(samples).and_then(|features| self.forward(self.threads, workspace, features, embedding));
         self.give(session);
         done
     }
@@ -226,7 +232,8 @@ impl Model {
         done
     }
 
-    /// The embeddings of many utterances, as many at a time as there are threads, each on one: the fastest way through a list.
+    /// The embeddings of many utterances, as many at a time as there are threads, each on one: the fastest way through
+    /// a list.
     #[cfg(feature = "audio")]
     pub fn embed_batch(&self, utterances: &[&[f32]]) -> Vec<Result<Vec<f32>>> {
         use rayon::prelude::*;
@@ -234,7 +241,8 @@ impl Model {
             let mut session = self.take()?;
             let mut embedding = vec![0.0; self.embedding_size()];
             let Session { workspace, extractor } = &mut session;
-            let done = extractor.features(samples).and_then(|features| self.forward(1, workspace, features, &mut embedding));
+            let done =
+                extractor.features(samples).and_then(|features| self.forward(1, workspace, features, &mut embedding));
             self.give(session);
             done.map(|()| embedding)
         };
@@ -321,7 +329,13 @@ impl Model {
         if features.iter().any(|value| !value.is_finite()) { Err(Error::NotFinite) } else { Ok(()) }
     }
 
-    fn forward(&self, threads: usize, workspace: &mut Workspace, features: &[f32], embedding: &mut [f32]) -> Result<()> {
+    fn forward(
+        &self,
+        threads: usize,
+        workspace: &mut Workspace,
+        features: &[f32],
+        embedding: &mut [f32],
+    ) -> Result<()> {
         assert_eq!(embedding.len(), self.embedding_size(), "length of the embedding");
         self.check(features)?;
         let mut run = Run { arch: self.arch, threads, times: None };
@@ -355,7 +369,10 @@ fn describe(contents: &Contents, network: &Network) -> Vec<LayerInfo> {
     let height = |name: &str| match contents.architecture {
         Architecture::Ecapa { .. } => (1, 1),
         Architecture::ResNet { features, .. } => {
-            let stage = name.strip_prefix("layer").and_then(|rest| rest.get(..1)?.parse::<usize>().ok()).map_or(0, |stage| stage - 1);
+            let stage = name
+                .strip_prefix("layer")
+                .and_then(|rest| rest.get(..1)?.parse::<usize>().ok())
+                .map_or(0, |stage| stage - 1);
             (features >> stage, 1 << stage)
         }
     };

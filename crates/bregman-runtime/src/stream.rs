@@ -2,8 +2,8 @@
 
 use crate::{Model, Result};
 
-/// The last seconds of a recording. An embedding describes a whole utterance (levels, feature means and attention are over all of it), so it is
-/// computed when asked for, from exactly what [`Model::embed`] would get.
+/// The last seconds of a recording. An embedding describes a whole utterance (levels, feature means and attention are
+/// over all of it), so it is computed when asked for, from exactly what [`Model::embed`] would get.
 ///
 /// ```no_run
 /// # let model = bregman_runtime::Model::open("model.breg")?;

@@ -9,12 +9,15 @@ use common::{distance, ecapa, random, resnet};
 
 fn voice(samples: usize) -> Vec<f32> {
     (0..samples)
-        .map(|i| (0.3 + 0.2 * (i as f32 * 0.0007).sin()) * (i as f32 * 0.06).sin() + 0.02 * ((i * 7919) % 101) as f32 / 101.0)
+        .map(|i| {
+            (0.3 + 0.2 * (i as f32 * 0.0007).sin()) * (i as f32 * 0.06).sin() + 0.02 * ((i * 7919) % 101) as f32 / 101.0
+        })
         .collect()
 }
 
 fn model(file: &ModelFile, threads: usize) -> Model {
-    Model::from_bytes_with(&file.to_bytes(ValueFormat::F32).unwrap(), &Options { threads, ..Options::default() }).unwrap()
+    Model::from_bytes_with(&file.to_bytes(ValueFormat::F32).unwrap(), &Options { threads, ..Options::default() })
+        .unwrap()
 }
 
 fn kaldi() -> FbankConfig {
@@ -105,7 +108,9 @@ fn one_model_serves_many_threads() {
     std::thread::scope(|scope| {
         for (i, expected) in expected.iter().enumerate() {
             let model = &model;
-            scope.spawn(move || (0..20).for_each(|_| assert_eq!(model.embed(&voice(4_000 + 1_000 * i)).unwrap(), *expected)));
+            scope.spawn(move || {
+                (0..20).for_each(|_| assert_eq!(model.embed(&voice(4_000 + 1_000 * i)).unwrap(), *expected))
+            });
         }
     });
 }

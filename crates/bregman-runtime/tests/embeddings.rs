@@ -1,4 +1,5 @@
-//! Embeddings equal the training engine's, whatever the sparsity, length, number format, instructions and number of threads.
+//! Embeddings equal the training engine's, whatever the sparsity, length, number format, instructions and number of
+//! threads.
 
 mod common;
 
@@ -31,8 +32,10 @@ fn golden_models_give_the_training_engines_and_the_references_embeddings() {
     let (x, shape) = (input.f32("x"), input.shape("x"));
     for (mut pair, _) in golden() {
         let expected = bregman_golden::Tensors::load(&format!("{}_expected", pair.name)).f32("eval_embedding");
-        let (exact, half) = (model(&pair, ValueFormat::F32, &Options::default()), model(&pair, ValueFormat::F16, &Options::default()));
-        for (item, reference) in x.chunks_exact(shape[1] * shape[2]).zip(expected.chunks_exact(exact.embedding_size())) {
+        let (exact, half) =
+            (model(&pair, ValueFormat::F32, &Options::default()), model(&pair, ValueFormat::F16, &Options::default()));
+        for (item, reference) in x.chunks_exact(shape[1] * shape[2]).zip(expected.chunks_exact(exact.embedding_size()))
+        {
             let engine = pair.expected(item);
             for (model, limit) in [(&exact, 1e-6), (&half, 1e-5)] {
                 let ours = model.embed_features(item).unwrap();
@@ -70,9 +73,17 @@ fn every_instruction_set_and_number_of_threads_computes_the_same() {
         for instructions in Instructions::available() {
             let embeddings: Vec<Vec<f32>> = [1, 2, 3]
                 .iter()
-                .map(|&threads| model(&pair, ValueFormat::F32, &Options { threads, instructions }).embed_features(&features).unwrap())
+                .map(|&threads| {
+                    model(&pair, ValueFormat::F32, &Options { threads, instructions })
+                        .embed_features(&features)
+                        .unwrap()
+                })
                 .collect();
-            assert!(embeddings.iter().all(|embedding| *embedding == embeddings[0]), "{}: threads with {instructions:?}", pair.name);
+            assert!(
+                embeddings.iter().all(|embedding| *embedding == embeddings[0]),
+                "{}: threads with {instructions:?}",
+                pair.name
+            );
             let distance = distance(&embeddings[0], &reference);
             assert!(distance < 1e-5, "{} with {instructions:?}: {distance:e}", pair.name);
         }

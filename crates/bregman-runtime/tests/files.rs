@@ -26,17 +26,27 @@ fn f32_files_read_back_exactly_and_others_within_their_precision() {
     for sparsity in [0.0, 0.6, 0.97] {
         for pair in small(sparsity) {
             let mut exact = ModelFile::from_bytes(&pair.file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
-            exact.layers.iter_mut().zip(&pair.file.layers).for_each(|(read, written)| read.input_mean = written.input_mean.clone());
+            exact
+                .layers
+                .iter_mut()
+                .zip(&pair.file.layers)
+                .for_each(|(read, written)| read.input_mean = written.input_mean.clone());
             assert_eq!(exact, pair.file, "{}", pair.name);
             for (format, error) in [(ValueFormat::F16, 5e-4), (ValueFormat::Int8, 0.5 / 127.0)] {
                 let read = ModelFile::from_bytes(&pair.file.to_bytes(format).unwrap()).unwrap();
                 for (before, after) in pair.file.layers.iter().zip(&read.layers) {
                     let rows = before.bias.len();
-                    let each = before.weight.chunks(before.weight.len() / rows).zip(after.weight.chunks(after.weight.len() / rows));
+                    let each = before
+                        .weight
+                        .chunks(before.weight.len() / rows)
+                        .zip(after.weight.chunks(after.weight.len() / rows));
                     for (before, after) in each {
                         let largest = before.iter().fold(0f32, |largest, weight| largest.max(weight.abs()));
                         for (before, after) in before.iter().zip(after) {
-                            assert!((before - after).abs() <= error * largest.max(1e-3) * 1.001, "{before} became {after} in {format:?}");
+                            assert!(
+                                (before - after).abs() <= error * largest.max(1e-3) * 1.001,
+                                "{before} became {after} in {format:?}"
+                            );
                             assert!(*before != 0.0 || *after == 0.0, "a zero became {after}");
                         }
                     }
@@ -62,15 +72,23 @@ fn rounded_files_give_nearly_the_same_embeddings() {
     }
 }
 
-/// W·mean + b is what a layer makes of a mean input, before and after rounding: the bias makes up for the rounded weights.
+/// W·mean + b is what a layer makes of a mean input, before and after rounding: the bias makes up for the rounded
+/// weights.
 #[test]
 fn rounding_leaves_the_output_of_the_mean_input_where_a_norm_was_folded() {
     let file = &random(ecapa(8, 8, 4, true), 0.5, 9).file;
     let last = file.layers.last().unwrap();
     let mean = last.input_mean.as_ref().unwrap();
     let of_mean = |layer: &Layer| -> Vec<f64> {
-        let product = |weights: &[f32]| weights.iter().zip(mean).map(|(&weight, &mean)| f64::from(weight) * f64::from(mean)).sum::<f64>();
-        layer.weight.chunks_exact(mean.len()).zip(&layer.bias).map(|(weights, &bias)| product(weights) + f64::from(bias)).collect()
+        let product = |weights: &[f32]| {
+            weights.iter().zip(mean).map(|(&weight, &mean)| f64::from(weight) * f64::from(mean)).sum::<f64>()
+        };
+        layer
+            .weight
+            .chunks_exact(mean.len())
+            .zip(&layer.bias)
+            .map(|(weights, &bias)| product(weights) + f64::from(bias))
+            .collect()
     };
     for format in [ValueFormat::F16, ValueFormat::Int8] {
         let read = ModelFile::from_bytes(&file.to_bytes(format).unwrap()).unwrap();
@@ -84,13 +102,16 @@ fn rounding_leaves_the_output_of_the_mean_input_where_a_norm_was_folded() {
 
 #[test]
 fn each_layer_takes_its_smallest_encoding_and_a_sparse_file_is_small() {
-    let size = |sparsity, format| random(ecapa(128, 80, 64, true), sparsity, 7).file.to_bytes(format).unwrap().len() as f64;
+    let size =
+        |sparsity, format| random(ecapa(128, 80, 64, true), sparsity, 7).file.to_bytes(format).unwrap().len() as f64;
     let dense = size(0.0, ValueFormat::F32);
     // f16 values; a layer as small as these has many biases beside its weights
     assert!(size(0.95, ValueFormat::F16) < 0.06 * dense, "{} of {dense}", size(0.95, ValueFormat::F16));
     assert!(size(0.99, ValueFormat::F16) < 0.025 * dense, "{} of {dense}", size(0.99, ValueFormat::F16));
     let kinds = |sparsity| {
-        let model = Model::from_bytes(&random(ecapa(64, 80, 64, true), sparsity, 7).file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
+        let model =
+            Model::from_bytes(&random(ecapa(64, 80, 64, true), sparsity, 7).file.to_bytes(ValueFormat::F32).unwrap())
+                .unwrap();
         model.layers().iter().map(|layer| layer.positions).collect::<Vec<_>>()
     };
     assert!(kinds(0.0).iter().all(|kind| *kind == Positions::Dense));

@@ -1,5 +1,5 @@
-//! Model files that somebody altered and gave the checksum that they then need: an error, or a model that works, never a panic and never all of
-//! the memory. (`files.rs` has those whose checksum tells.)
+//! Model files that somebody altered and gave the checksum that they then need: an error, or a model that works, never
+//! a panic and never all of the memory. (`files.rs` has those whose checksum tells.)
 
 mod common;
 
@@ -48,7 +48,9 @@ fn read(bytes: &[u8]) -> Result<(), Error> {
     let whole = ModelFile::from_bytes(bytes).map(|_| ());
     let model = Model::from_bytes(bytes)?;
     whole.expect("one reader takes what the other refuses");
-    let embedding = model.embed_features(&vec![0.5; 3 * model.architecture().features()]).expect("three finite frames have an embedding");
+    let embedding = model
+        .embed_features(&vec![0.5; 3 * model.architecture().features()])
+        .expect("three finite frames have an embedding");
     assert_eq!(embedding.len(), model.embedding_size());
     Ok(())
 }

@@ -96,11 +96,15 @@ impl Error {
         match self {
             Self::Exists(_) => Some("choose another name, or pass --force to replace it"),
             Self::OneClass(_) => Some("check the labels of the trial list: 1 or target, 0 or nontarget"),
-            Self::NotFinite(_) => Some("the network has diverged: evaluate an earlier checkpoint, or train with a lower learning rate"),
-            Self::Empty { .. } => Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts"),
-            Self::UnknownNames { .. } => {
-                Some("a name is a file under the root, or an utterance or path of the manifest (audio extensions do not matter)")
+            Self::NotFinite(_) => {
+                Some("the network has diverged: evaluate an earlier checkpoint, or train with a lower learning rate")
             }
+            Self::Empty { .. } => {
+                Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts")
+            }
+            Self::UnknownNames { .. } => Some(
+                "a name is a file under the root, or an utterance or path of the manifest (audio extensions do not matter)",
+            ),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Some("free some space; what was finished is kept")
@@ -127,7 +131,9 @@ impl Error {
     pub(crate) fn front_end(error: bregman_audio::Error) -> Self {
         match error {
             bregman_audio::Error::Config { field, value, expected } => Self::Setting { field, value, expected },
-            other => Self::Setting { field: "augment", value: other.to_string(), expected: "readable folders of audio" },
+            other => {
+                Self::Setting { field: "augment", value: other.to_string(), expected: "readable folders of audio" }
+            }
         }
     }
 

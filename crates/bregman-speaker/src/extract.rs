@@ -1,4 +1,5 @@
-//! The one way from samples to what a network sees, for training and evaluation alike: level, filterbank, mean subtraction.
+//! The one way from samples to what a network sees, for training and evaluation alike: level, filterbank, mean
+//! subtraction.
 
 use bregman_audio::{Fbank, FbankConfig, Features, RATE, level};
 
@@ -53,7 +54,8 @@ mod tests {
     use std::sync::Arc;
 
     fn corpus(seconds: f64) -> MemoryCorpus {
-        let config = SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [seconds; 2], ..SynthConfig::default() };
+        let config =
+            SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [seconds; 2], ..SynthConfig::default() };
         SynthCorpus::new(config).unwrap().in_memory().0
     }
 
@@ -71,15 +73,20 @@ mod tests {
     #[test]
     fn waveforms_are_what_the_features_of_a_cut_are_computed_from() {
         let source = Arc::new(corpus(3.0));
-        let cuts =
-            |augment| Cuts::new(source.clone(), &source.manifest().speakers(), CutConfig { augment, ..CutConfig::default() }).unwrap();
+        let cuts = |augment| {
+            Cuts::new(source.clone(), &source.manifest().speakers(), CutConfig { augment, ..CutConfig::default() })
+                .unwrap()
+        };
         let plain = cuts(AugmentConfig::default());
         let mut features = vec![0.0; plain.shape().iter().product()];
         let label = plain.reader().read(1, 7, &mut features).unwrap();
         let waveforms = Waveforms::new(cuts(AugmentConfig::default())).unwrap();
         let mut samples = vec![0.0; waveforms.shape().iter().product()];
         assert_eq!(waveforms.reader().read(1, 7, &mut samples).unwrap(), label);
-        assert_eq!((waveforms.labels(), waveforms.classes(), waveforms.name(1)), (plain.labels(), plain.classes(), plain.name(1)));
+        assert_eq!(
+            (waveforms.labels(), waveforms.classes(), waveforms.name(1)),
+            (plain.labels(), plain.classes(), plain.name(1))
+        );
         let mut computed = Fbank::new(FbankConfig::speechbrain()).unwrap().compute(&samples);
         computed.subtract_mean();
         assert_eq!(computed.data, features);

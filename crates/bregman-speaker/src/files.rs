@@ -29,7 +29,11 @@ pub(crate) fn create_parent(path: &Path) -> Result<()> {
 }
 
 /// Writes `path` through `fill`; nobody ever sees half a file, and an error leaves what was there before.
-pub(crate) fn write_whole(path: &Path, force: bool, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+pub(crate) fn write_whole(
+    path: &Path,
+    force: bool,
+    fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>,
+) -> Result<()> {
     check_free(path, force)?;
     create_parent(path)?;
     let temporary = beside(path, "tmp");
@@ -46,7 +50,8 @@ pub(crate) fn write_whole(path: &Path, force: bool, fill: impl FnOnce(&mut BufWr
     written
 }
 
-/// Writes one of many files: renamed into place like [`write_whole`], replacing what was there, but without waiting for the disk.
+/// Writes one of many files: renamed into place like [`write_whole`], replacing what was there, but without waiting for
+/// the disk.
 pub(crate) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = beside(path, "tmp");
     fs::write(&temporary, bytes).map_err(Error::io(&temporary))?;

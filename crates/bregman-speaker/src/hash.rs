@@ -1,4 +1,5 @@
-//! FNV-1a: a fixed number for a text (64 bits) or for the content of a file (128 bits), on every machine and in every version.
+//! FNV-1a: a fixed number for a text (64 bits) or for the content of a file (128 bits), on every machine and in every
+//! version.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ pub(crate) fn hash(text: &str) -> u64 {
     fnv.finish()
 }
 
-/// The 128-bit hash of some content: what an embedding is remembered by. Among a billion files no two are expected to share one.
+/// The 128-bit hash of some content: what an embedding is remembered by. Among a billion files no two are expected to
+/// share one.
 ///
 /// ```
 /// # use bregman_speaker::content_hash;
@@ -51,7 +53,10 @@ mod tests {
 
     #[test]
     fn known_values_never_change() {
-        assert_eq!((hash(""), hash("a"), hash("foobar")), (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8));
+        assert_eq!(
+            (hash(""), hash("a"), hash("foobar")),
+            (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8)
+        );
         let wide = [&b""[..], b"a", b"foobar"].map(|text| content_hash([text]));
         assert_eq!(wide[0], 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(wide[1], 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);

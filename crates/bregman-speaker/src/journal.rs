@@ -92,7 +92,10 @@ mod tests {
         for cut in 0..bytes.len() {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let (journal, known) = Journal::open(&path, "run 1").unwrap();
-            assert!(!known.contains_key("c") && known.get("a").is_none_or(|a| *a == Ok(1.5)), "cut at {cut}: {known:?}");
+            assert!(
+                !known.contains_key("c") && known.get("a").is_none_or(|a| *a == Ok(1.5)),
+                "cut at {cut}: {known:?}"
+            );
             journal.note("d", &Ok(4.0)).unwrap();
             let (_, again) = Journal::open(&path, "run 1").unwrap();
             assert_eq!(again.len(), known.len() + 1, "cut at {cut}: {again:?}");

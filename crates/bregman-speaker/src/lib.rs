@@ -52,7 +52,8 @@ pub use error::{Error, Result};
 pub use extract::Extractor;
 pub use hash::content_hash;
 pub use loader::{
-    Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position, Skipped, Waveforms,
+    Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position,
+    Skipped, Waveforms,
 };
 pub use manifest::{Manifest, Speakers, Utterance};
 pub use names::{AUDIO_EXTENSIONS, NameIndex};

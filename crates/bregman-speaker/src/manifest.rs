@@ -9,7 +9,8 @@
 //! | `session` | recording session (VoxCeleb: the video) |
 //! | `genre` | CN-Celeb genre; clips are joined within one |
 //!
-//! Other columns are ignored. Names repeat a lot (1.1 M utterances, 6 k speakers), so speaker, session and genre share their text.
+//! Other columns are ignored. Names repeat a lot (1.1 M utterances, 6 k speakers), so speaker, session and genre share
+//! their text.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -77,12 +78,17 @@ impl Manifest {
         let mut csv = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
         let wrong = |error: csv::Error| csv_error(name, error);
         let header = csv.headers().map_err(wrong)?.clone();
-        let column = |wanted: &str| header.iter().position(|field| field.trim_start_matches('\u{feff}').eq_ignore_ascii_case(wanted));
+        let column = |wanted: &str| {
+            header.iter().position(|field| field.trim_start_matches('\u{feff}').eq_ignore_ascii_case(wanted))
+        };
         let [utterance, speaker, path, seconds, session, genre] = COLUMNS.map(column);
         let required = |at: Option<usize>, what: &str| {
             at.ok_or_else(|| {
                 let found = header.iter().collect::<Vec<_>>().join(",");
-                Error::format(name, format!("the header has no column '{what}' (found '{found}'; needed: speaker,path)"))
+                Error::format(
+                    name,
+                    format!("the header has no column '{what}' (found '{found}'; needed: speaker,path)"),
+                )
             })
         };
         let (speaker, path) = (required(speaker, "speaker")?, required(path, "path")?);
@@ -92,7 +98,8 @@ impl Manifest {
         while csv.read_record(&mut record).map_err(wrong)? {
             let line = record.position().map_or(0, csv::Position::line);
             let text = |at: Option<usize>| at.and_then(|at| record.get(at)).filter(|text| !text.is_empty());
-            let needed = |at, what: &str| text(Some(at)).ok_or_else(|| Error::line(name, line, format!("empty '{what}'")));
+            let needed =
+                |at, what: &str| text(Some(at)).ok_or_else(|| Error::line(name, line, format!("empty '{what}'")));
             let (file, speaker) = (needed(path, "path")?, interner.get(needed(speaker, "speaker")?));
             let id = text(utterance).unwrap_or(file).to_owned();
             if let Some(before) = lines.insert(id.clone(), line) {
@@ -102,7 +109,9 @@ impl Manifest {
                 id,
                 speaker,
                 path: root.join(file),
-                seconds: text(seconds).map(|text| parse_seconds(text).map_err(|problem| Error::line(name, line, problem))).transpose()?,
+                seconds: text(seconds)
+                    .map(|text| parse_seconds(text).map_err(|problem| Error::line(name, line, problem)))
+                    .transpose()?,
                 session: text(session).map(|text| interner.get(text)),
                 genre: text(genre).map(|text| interner.get(text)),
             });
@@ -110,7 +119,8 @@ impl Manifest {
         Ok(Self { utterances })
     }
 
-    /// Writes the manifest whole or not at all. Paths below the manifest's folder become relative to it, so the folder can move.
+    /// Writes the manifest whole or not at all. Paths below the manifest's folder become relative to it, so the folder
+    /// can move.
     pub fn write(&self, path: &Path, force: bool) -> Result<()> {
         let base = absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
         write_whole(path, force, |writer| {
@@ -119,7 +129,9 @@ impl Manifest {
             for utterance in &self.utterances {
                 let file = absolute(&utterance.path)?;
                 let file = file.strip_prefix(&base).unwrap_or(&file);
-                let file = file.to_str().ok_or_else(|| Error::format(file, "the file name is not UTF-8, which a manifest cannot hold"))?;
+                let file = file
+                    .to_str()
+                    .ok_or_else(|| Error::format(file, "the file name is not UTF-8, which a manifest cannot hold"))?;
                 let seconds = utterance.seconds.map(|seconds| format!("{seconds:.4}")).unwrap_or_default();
                 let optional = |text: &Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();
                 let (session, genre) = (optional(&utterance.session), optional(&utterance.genre));
@@ -136,20 +148,33 @@ impl Manifest {
         Speakers { names: names.into_iter().cloned().collect() }
     }
 
-    /// A manifest of files named by lists, such as the names of a trial list: those that exist under `root`, by the given name or with
-    /// another audio extension. The first folder of a name is taken for the speaker; lengths are unknown.
+    /// A manifest of files named by lists, such as the names of a trial list: those that exist under `root`, by the
+    /// given name or with another audio extension. The first folder of a name is taken for the speaker; lengths are
+    /// unknown.
     pub fn of_files<'a>(root: &Path, names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut interner = Interner::default();
         let mut seen = HashSet::new();
         let mut utterances = Vec::new();
         for name in names {
             let exact = root.join(name);
-            let other =
-                || AUDIO_EXTENSIONS.iter().map(|extension| root.join(format!("{}.{extension}", stem(name)))).find(|path| path.is_file());
+            let other = || {
+                AUDIO_EXTENSIONS
+                    .iter()
+                    .map(|extension| root.join(format!("{}.{extension}", stem(name))))
+                    .find(|path| path.is_file())
+            };
             let Some(path) = (if exact.is_file() { Some(exact) } else { other() }) else { continue };
             if seen.insert(stem(name).to_owned()) {
-                let speaker = interner.get(name.split('/').find(|part| !part.is_empty() && *part != ".").unwrap_or(name));
-                utterances.push(Utterance { id: name.to_owned(), speaker, path, seconds: None, session: None, genre: None });
+                let speaker =
+                    interner.get(name.split('/').find(|part| !part.is_empty() && *part != ".").unwrap_or(name));
+                utterances.push(Utterance {
+                    id: name.to_owned(),
+                    speaker,
+                    path,
+                    seconds: None,
+                    session: None,
+                    genre: None,
+                });
             }
         }
         Self { utterances }
@@ -260,10 +285,16 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_file_line_and_column() {
         let message = |text: &str| parse(text).unwrap_err().to_string();
-        assert_eq!(message("path,name\na,b\n"), "m.csv: the header has no column 'speaker' (found 'path,name'; needed: speaker,path)");
+        assert_eq!(
+            message("path,name\na,b\n"),
+            "m.csv: the header has no column 'speaker' (found 'path,name'; needed: speaker,path)"
+        );
         assert_eq!(message("path,speaker\na,\n"), "m.csv, line 2: empty 'speaker'");
         assert_eq!(message("path,speaker\na,x\nb\n"), "m.csv, line 3: 1 fields where the header has 2");
-        assert_eq!(message("path,speaker,seconds\na,x,nan\n"), "m.csv, line 2: seconds = 'nan': expected a number of seconds, 0 or more");
+        assert_eq!(
+            message("path,speaker,seconds\na,x,nan\n"),
+            "m.csv, line 2: seconds = 'nan': expected a number of seconds, 0 or more"
+        );
         assert_eq!(message("path,speaker\na,x\na,y\n"), "m.csv, line 3: utterance 'a' stands in line 2 already");
     }
 
@@ -281,7 +312,14 @@ mod tests {
                     session: Some("s1".into()),
                     genre: Some("drama".into()),
                 },
-                Utterance { id: "2".into(), speaker: "bob".into(), path: "/x/y.wav".into(), seconds: None, session: None, genre: None },
+                Utterance {
+                    id: "2".into(),
+                    speaker: "bob".into(),
+                    path: "/x/y.wav".into(),
+                    seconds: None,
+                    session: None,
+                    genre: None,
+                },
             ],
         };
         manifest.write(&old.join("m.csv"), false).unwrap();
@@ -297,15 +335,24 @@ mod tests {
         std::fs::create_dir(dir.path().join("ann")).unwrap();
         ["ann/1.flac", "ann/2.wav"].iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
         let manifest = Manifest::of_files(dir.path(), ["ann/1.wav", "ann/2.wav", "ann/1.wav", "ann/3.wav"]);
-        let found: Vec<_> =
-            manifest.utterances.iter().map(|u| (u.id.as_str(), &*u.speaker, u.path.strip_prefix(dir.path()).unwrap())).collect();
-        assert_eq!(found, [("ann/1.wav", "ann", Path::new("ann/1.flac")), ("ann/2.wav", "ann", Path::new("ann/2.wav"))]);
+        let found: Vec<_> = manifest
+            .utterances
+            .iter()
+            .map(|u| (u.id.as_str(), &*u.speaker, u.path.strip_prefix(dir.path()).unwrap()))
+            .collect();
+        assert_eq!(
+            found,
+            [("ann/1.wav", "ann", Path::new("ann/1.flac")), ("ann/2.wav", "ann", Path::new("ann/2.wav"))]
+        );
     }
 
     #[test]
     fn labels_follow_sorted_names() {
         let speakers = parse("path,speaker\n1,zoe\n2,ann\n3,zoe\n").unwrap().speakers();
-        assert_eq!((speakers.len(), speakers.label("ann"), speakers.label("zoe"), speakers.label("bob")), (2, Some(0), Some(1), None));
+        assert_eq!(
+            (speakers.len(), speakers.label("ann"), speakers.label("zoe"), speakers.label("bob")),
+            (2, Some(0), Some(1), None)
+        );
         assert_eq!(serde_json::to_string(&speakers).unwrap(), r#"["ann","zoe"]"#);
         assert_eq!(serde_json::from_str::<Speakers>(r#"["zoe","ann","zoe"]"#).unwrap(), speakers);
     }

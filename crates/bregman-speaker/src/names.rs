@@ -1,7 +1,7 @@
 //! Finding utterances by the names that lists use.
 //!
-//! A list made for `.wav` files must work on a corpus kept as `.flac` or `.m4a`, so a name is compared without its audio extension:
-//! first against the utterance ids, then against the ends of the paths.
+//! A list made for `.wav` files must work on a corpus kept as `.flac` or `.m4a`, so a name is compared without its
+//! audio extension: first against the utterance ids, then against the ends of the paths.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -79,6 +79,9 @@ mod tests {
     fn path_ends_answer_only_when_they_are_unique() {
         let text = "utterance,speaker,path\nu1,s,x/a/1.wav\nu2,s,y/a/1.wav\nu3,s,z/b/2.wav\n";
         let index = NameIndex::new(&Manifest::parse(text.as_bytes(), Path::new("m"), Path::new("/")).unwrap());
-        assert_eq!([index.get("u1"), index.get("b/2.flac"), index.get("a/1.wav"), index.get("y/a/1")], [Some(0), Some(2), None, Some(1)]);
+        assert_eq!(
+            [index.get("u1"), index.get("b/2.flac"), index.get("a/1.wav"), index.get("y/a/1")],
+            [Some(0), Some(2), None, Some(1)]
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! From a tree on disk to a manifest: find, measure in parallel, write.
 //!
-//! Durations come from headers where the container states them. Every measured file goes into a journal beside the output
-//! (`OUT.partial`) at once, so a killed run continues where it was; the journal disappears when the manifest is complete.
+//! Durations come from headers where the container states them. Every measured file goes into a journal beside the
+//! output (`OUT.partial`) at once, so a killed run continues where it was; the journal disappears when the manifest is
+//! complete.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,8 @@ pub struct Unreadable {
 /// Finds, measures and writes; see [`PrepareConfig`].
 pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepared> {
     let companion = |suffix: &str| config.out.with_extension(suffix);
-    let (summary_path, train_path, valid_path) = (companion("summary.json"), companion("train.csv"), companion("valid.csv"));
+    let (summary_path, train_path, valid_path) =
+        (companion("summary.json"), companion("train.csv"), companion("valid.csv"));
     let with_split = config.validation != 0.0;
     let mut written = vec![config.out.clone(), summary_path.clone()];
     if with_split {
@@ -84,7 +86,10 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     let mut manifest = config.corpus.find(&config.root, config.part)?;
     exclude_speakers(&mut manifest, &config.exclude)?;
     if manifest.utterances.is_empty() {
-        return Err(Error::Empty { path: config.root.clone(), expected: "speakers that are not in the excluded trial lists".to_owned() });
+        return Err(Error::Empty {
+            path: config.root.clone(),
+            expected: "speakers that are not in the excluded trial lists".to_owned(),
+        });
     }
     let journal_path = beside(&config.out, "partial");
     let title = format!("{:?} {:?} verify {} {}", config.corpus, config.part, config.verify, config.root.display());
@@ -107,7 +112,9 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             };
             progress.step();
             match measured {
-                Err(problem) if config.strict => Err(Error::Unreadable { utterance: utterance.path.display().to_string(), problem }),
+                Err(problem) if config.strict => {
+                    Err(Error::Unreadable { utterance: utterance.path.display().to_string(), problem })
+                }
                 measured => Ok(measured),
             }
         })
@@ -128,7 +135,8 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     let prepared = Prepared { written, resumed, summary: Summary::of(&manifest), unreadable: broken };
     if manifest.utterances.is_empty() {
         let first = &prepared.unreadable[0];
-        let problem = format!("none of {} files is readable audio; first: {}", prepared.unreadable.len(), first.problem);
+        let problem =
+            format!("none of {} files is readable audio; first: {}", prepared.unreadable.len(), first.problem);
         return Err(Error::format(Path::new(&first.path), problem));
     }
     if with_split {
@@ -173,7 +181,8 @@ fn seconds(path: &Path, verify: bool) -> Measured {
     })
 }
 
-/// Drops every speaker that a trial list names, by utterance or, for files that are not here, by the first part of the name.
+/// Drops every speaker that a trial list names, by utterance or, for files that are not here, by the first part of the
+/// name.
 fn exclude_speakers(manifest: &mut Manifest, lists: &[PathBuf]) -> Result<()> {
     if lists.is_empty() {
         return Ok(());
@@ -183,7 +192,9 @@ fn exclude_speakers(manifest: &mut Manifest, lists: &[PathBuf]) -> Result<()> {
     for list in lists {
         for name in Trials::read(list)?.names {
             let known = index.enrollment(&name).map(|number| manifest.utterances[number].speaker.to_string());
-            let guess = || name.split(['/', '-']).find(|part| !["test", "enroll"].contains(part)).unwrap_or_default().to_owned();
+            let guess = || {
+                name.split(['/', '-']).find(|part| !["test", "enroll"].contains(part)).unwrap_or_default().to_owned()
+            };
             speakers.insert(known.unwrap_or_else(guess));
         }
     }

@@ -1,7 +1,8 @@
 //! Counter-based randomness: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), keyed by what is drawn.
 //!
-//! A stream is named by numbers (`Rng::keyed(&[seed, epoch, position])`), so the value drawn for cut 17 of epoch 3 does not depend on
-//! which thread asks first. Written here, not taken from a crate, because a corpus or an epoch order must never change with a version.
+//! A stream is named by numbers (`Rng::keyed(&[seed, epoch, position])`), so the value drawn for cut 17 of epoch 3 does
+//! not depend on which thread asks first. Written here, not taken from a crate, because a corpus or an epoch order must
+//! never change with a version.
 
 /// One stream of random numbers.
 #[derive(Debug, Clone)]

@@ -34,7 +34,11 @@ pub trait AudioSource: Send + Sync {
 
 /// Opens a corpus: a folder of shards, or a manifest, whose relative paths count from `root` if given.
 pub fn open_corpus(path: &Path, root: Option<&Path>) -> Result<Arc<dyn AudioSource>> {
-    Ok(if path.is_dir() { Arc::new(ShardCorpus::open(path)?) } else { Arc::new(FileCorpus(Manifest::read(path, root)?)) })
+    Ok(if path.is_dir() {
+        Arc::new(ShardCorpus::open(path)?)
+    } else {
+        Arc::new(FileCorpus(Manifest::read(path, root)?))
+    })
 }
 
 /// Utterances in their own files.
@@ -56,7 +60,8 @@ impl AudioSource for FileCorpus {
     fn fingerprint(&self, utterance: usize) -> Result<u128> {
         let path = &self.0.utterances[utterance].path;
         let bytes = std::fs::read(path);
-        let bytes = bytes.map_err(|error| Error::Unreadable { utterance: path.display().to_string(), problem: error.to_string() })?;
+        let bytes = bytes
+            .map_err(|error| Error::Unreadable { utterance: path.display().to_string(), problem: error.to_string() })?;
         Ok(content_hash([&bytes[..]]))
     }
 }
@@ -73,7 +78,11 @@ impl MemoryCorpus {
     pub fn new(manifest: Manifest, samples: Vec<Vec<i16>>) -> Result<Self> {
         if manifest.utterances.len() != samples.len() {
             let value = samples.len().to_string();
-            return Err(Error::Setting { field: "samples", value, expected: "one entry per utterance of the manifest" });
+            return Err(Error::Setting {
+                field: "samples",
+                value,
+                expected: "one entry per utterance of the manifest",
+            });
         }
         Ok(Self { manifest, samples })
     }
@@ -111,7 +120,8 @@ pub(crate) fn decode_range(decoder: Decoder<'_>, range: Range<usize>, out: &mut 
         }
         return Ok(());
     }
-    // Convert from a whole second well before, where both rates have a sample, to a little after: the resampler looks past both ends.
+    // Convert from a whole second well before, where both rates have a sample, to a little after: the resampler looks
+    // past both ends.
     let second = (start / target).saturating_sub(1);
     let after = if range.end == usize::MAX { u64::MAX } else { end * rate / target + rate / 5 };
     let samples = match decoder.range(second * rate..after) {
@@ -134,7 +144,8 @@ mod tests {
     #[test]
     fn a_range_of_a_file_equals_the_same_range_of_the_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let config = SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [1.0, 1.2], ..SynthConfig::default() };
+        let config =
+            SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [1.0, 1.2], ..SynthConfig::default() };
         let synth = SynthCorpus::new(config).unwrap();
         let (train, _) = synth.write(dir.path(), false, &()).unwrap();
         let memory = MemoryCorpus::new(synth.manifest(), synth.render_all()).unwrap();

@@ -1,7 +1,7 @@
 //! Validation split by utterance, stratified by speaker: every speaker gives close to the same share.
 //!
-//! A speaker with n utterances gives ⌊f·n + u⌋ of them, u ∈ [0, 1) drawn from the seed: f·n on average, never all of them.
-//! Which ones depends only on the seed and the names, not on the order: a manifest and its shards split alike.
+//! A speaker with n utterances gives ⌊f·n + u⌋ of them, u ∈ [0, 1) drawn from the seed: f·n on average, never all of
+//! them. Which ones depends only on the seed and the names, not on the order: a manifest and its shards split alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,11 @@ pub fn split(manifest: &Manifest, fraction: f64, seed: u64) -> Result<(Manifest,
 /// True for the utterances that go to validation.
 pub(crate) fn validation_mask(manifest: &Manifest, fraction: f64, seed: u64) -> Result<Vec<bool>> {
     if !(0.0..1.0).contains(&fraction) {
-        return Err(Error::Setting { field: "validation", value: fraction.to_string(), expected: "a fraction in [0, 1)" });
+        return Err(Error::Setting {
+            field: "validation",
+            value: fraction.to_string(),
+            expected: "a fraction in [0, 1)",
+        });
     }
     let mut by_speaker: BTreeMap<&Arc<str>, Vec<usize>> = BTreeMap::new();
     for (number, utterance) in manifest.utterances.iter().enumerate() {

@@ -27,7 +27,10 @@ impl Subset {
     /// (training, validation) of any corpus; the same utterances as [`crate::split`] chooses from its manifest.
     pub fn split(source: &Arc<dyn AudioSource>, fraction: f64, seed: u64) -> Result<(Self, Self)> {
         let validation = validation_mask(source.manifest(), fraction, seed)?;
-        Ok((Self::new(source.clone(), |number| !validation[number]), Self::new(source.clone(), |number| validation[number])))
+        Ok((
+            Self::new(source.clone(), |number| !validation[number]),
+            Self::new(source.clone(), |number| validation[number]),
+        ))
     }
 }
 
@@ -48,7 +51,8 @@ mod tests {
 
     #[test]
     fn halves_of_a_corpus_equal_the_halves_of_its_manifest_and_keep_their_audio() {
-        let config = SynthConfig { speakers: 3, utterances: 6, held_out: 0, seconds: [0.2, 0.3], ..SynthConfig::default() };
+        let config =
+            SynthConfig { speakers: 3, utterances: 6, held_out: 0, seconds: [0.2, 0.3], ..SynthConfig::default() };
         let whole: Arc<dyn AudioSource> = Arc::new(SynthCorpus::new(config).unwrap().in_memory().0);
         let (train, valid) = Subset::split(&whole, 0.3, 5).unwrap();
         assert_eq!(split(whole.manifest(), 0.3, 5).unwrap(), (train.manifest().clone(), valid.manifest().clone()));

@@ -38,7 +38,8 @@ pub struct LengthClass {
 impl Summary {
     /// Counts `manifest`; utterances of unknown length count as 0 s.
     pub fn of(manifest: &Manifest) -> Self {
-        let mut lengths: Vec<f64> = manifest.utterances.iter().map(|utterance| utterance.seconds.unwrap_or(0.0)).collect();
+        let mut lengths: Vec<f64> =
+            manifest.utterances.iter().map(|utterance| utterance.seconds.unwrap_or(0.0)).collect();
         lengths.sort_by(f64::total_cmp);
         let speakers = manifest.speakers();
         let mut counts = vec![0usize; speakers.len()];
@@ -48,7 +49,8 @@ impl Summary {
         counts.sort_unstable();
         let mut from = 0.0;
         let class = |below: f64| {
-            let inside = lengths.partition_point(|&length| length < below) - lengths.partition_point(|&length| length < from);
+            let inside =
+                lengths.partition_point(|&length| length < below) - lengths.partition_point(|&length| length < from);
             let class = LengthClass { from, below: below.is_finite().then_some(below), utterances: inside };
             from = below;
             class

@@ -6,7 +6,8 @@
 //! | CN-Celeb, Kaldi | `enroll_id test_path 1`, or `target` / `nontarget` |
 //! | enrollment map | `enroll_id path1 path2 …` (multi-session) |
 //!
-//! The form is found from the first line. CN-Celeb-E has 3.48 M trials over 18 k names, so a trial holds two name numbers.
+//! The form is found from the first line. CN-Celeb-E has 3.48 M trials over 18 k names, so a trial holds two name
+//! numbers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -103,8 +104,9 @@ impl Trials {
             };
             let first = *label_first.get_or_insert(label(a).is_some());
             let (truth, enroll, test) = if first { (a, b, c) } else { (c, a, b) };
-            let target =
-                label(truth).ok_or_else(|| Error::line(name, line, format!("label '{truth}'; expected 1 or target, 0 or nontarget")))?;
+            let target = label(truth).ok_or_else(|| {
+                Error::line(name, line, format!("label '{truth}'; expected 1 or target, 0 or nontarget"))
+            })?;
             let mut number = |text: &str| match numbers.get(text) {
                 Some(&known) => known,
                 None => {
@@ -124,7 +126,8 @@ impl Trials {
         Ok(list)
     }
 
-    /// Replaces names by numbers of `manifest`'s utterances. Enrollment names are looked up in `enrollments` first, if given.
+    /// Replaces names by numbers of `manifest`'s utterances. Enrollment names are looked up in `enrollments` first, if
+    /// given.
     pub fn resolve(&self, manifest: &Manifest, enrollments: Option<&Enrollments>) -> Result<ResolvedTrials> {
         let index = NameIndex::new(manifest);
         let mut by_model: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -143,7 +146,8 @@ impl Trials {
             let (enroll, test) = (trial.enroll as usize, trial.test as usize);
             if model_of[enroll].is_none() {
                 let name = &self.names[enroll];
-                let utterances = by_model.get(name.as_str()).cloned().or_else(|| index.enrollment(name).map(|number| vec![number]));
+                let utterances =
+                    by_model.get(name.as_str()).cloned().or_else(|| index.enrollment(name).map(|number| vec![number]));
                 model_of[enroll] = unknown.note(utterances, name, at + 1).map(|utterances| {
                     models.push(utterances);
                     models.len() as u32 - 1
@@ -195,7 +199,11 @@ impl Enrollments {
         for_lines(reader, name, |line, fields| {
             let (model, utterances) = (fields[0], &fields[1..]);
             if utterances.is_empty() {
-                return Err(Error::line(name, line, format!("model '{model}' has no utterances; expected 'model path1 path2 …'")));
+                return Err(Error::line(
+                    name,
+                    line,
+                    format!("model '{model}' has no utterances; expected 'model path1 path2 …'"),
+                ));
             }
             if let Some(before) = lines.insert(model.to_owned(), line) {
                 return Err(Error::line(name, line, format!("model '{model}' stands in line {before} already")));
@@ -258,7 +266,8 @@ mod tests {
 
     #[test]
     fn unknown_names_are_counted_and_the_first_is_named() {
-        let error = trials("1 a/1 a/9\n1 a/1 a/9\n0 c/1 a/1\n").unwrap().resolve(&manifest(&["a/1.wav"]), None).unwrap_err();
+        let error =
+            trials("1 a/1 a/9\n1 a/1 a/9\n0 c/1 a/1\n").unwrap().resolve(&manifest(&["a/1.wav"]), None).unwrap_err();
         assert_eq!(error.to_string(), "t.txt: 2 names have no audio, the first is 'a/9' (entry 1)");
         assert!(error.is_user_mistake() && error.hint().is_some());
     }

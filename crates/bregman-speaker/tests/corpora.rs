@@ -7,7 +7,8 @@ use bregman_speaker::*;
 
 /// A fifth of a second of a synthetic voice.
 fn voice(path: &Path, seed: u64) {
-    let config = SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [0.2, 0.2], seed, ..SynthConfig::default() };
+    let config =
+        SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [0.2, 0.2], seed, ..SynthConfig::default() };
     let samples = SynthCorpus::new(config).unwrap().render(0, 0).into_iter().map(|x| f32::from(x) / 32768.0).collect();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     write_wav(path, &Audio { samples, rate: 16_000 }).unwrap();
@@ -41,7 +42,9 @@ fn config(corpus: Corpus, root: &Path, out: PathBuf) -> PrepareConfig {
 /// `(id, speaker, session, genre)` of every utterance.
 fn facts(manifest: &Manifest) -> Vec<(&str, &str, &str, &str)> {
     let utterances = manifest.utterances.iter();
-    utterances.map(|u| (u.id.as_str(), &*u.speaker, u.session.as_deref().unwrap_or("-"), u.genre.as_deref().unwrap_or("-"))).collect()
+    utterances
+        .map(|u| (u.id.as_str(), &*u.speaker, u.session.as_deref().unwrap_or("-"), u.genre.as_deref().unwrap_or("-")))
+        .collect()
 }
 
 const VOXCELEB: [&str; 5] = [
@@ -83,8 +86,18 @@ fn voxceleb_trees_are_found_with_their_sessions_and_test_speakers() {
 fn cnceleb_trees_give_training_and_multi_session_enrollment() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("CN-Celeb_flac"), dir.path().join("CN-Celeb2_flac"));
-    tree(&one, &["data/id00000/singing-01-001.wav", "data/id00800/movie-02-003.wav", "data/id00800/singing-01-001.wav"]);
-    tree(&one, &["eval/enroll/id00800-enroll.wav", "eval/test/id00800-singing-03-001.wav", "eval/test/id00801-drama-01-002.wav"]);
+    tree(
+        &one,
+        &["data/id00000/singing-01-001.wav", "data/id00800/movie-02-003.wav", "data/id00800/singing-01-001.wav"],
+    );
+    tree(
+        &one,
+        &[
+            "eval/enroll/id00800-enroll.wav",
+            "eval/test/id00800-singing-03-001.wav",
+            "eval/test/id00801-drama-01-002.wav",
+        ],
+    );
     tree(&two, &["data/id10000/vlog-01-001.wav"]);
     text(one.join("dev/dev.lst"), "id00000\n");
     text(two.join("spk.lst"), "id10000\n");
@@ -95,7 +108,10 @@ fn cnceleb_trees_give_training_and_multi_session_enrollment() {
     let train = Corpus::CnCeleb.find(dir.path(), Part::Train).unwrap();
     assert_eq!(
         facts(&train),
-        [("id00000/singing-01-001", "id00000", "singing-01", "singing"), ("id10000/vlog-01-001", "id10000", "vlog-01", "vlog")]
+        [
+            ("id00000/singing-01-001", "id00000", "singing-01", "singing"),
+            ("id10000/vlog-01-001", "id10000", "vlog-01", "vlog")
+        ]
     );
     let test = Corpus::CnCeleb.find(&one, Part::Test).unwrap();
     assert_eq!(
@@ -146,7 +162,10 @@ fn folders_of_speakers_are_found_at_any_depth() {
     tree(dir.path(), &["ann/1.wav", "ann/monday/2.wav", "bob/1.wav", "loose.wav", ".hidden/x.wav"]);
     text(dir.path().join("ann/notes.txt"), "x");
     let found = Corpus::Folder.find(dir.path(), Part::All).unwrap();
-    assert_eq!(facts(&found), [("ann/1.wav", "ann", "-", "-"), ("ann/monday/2.wav", "ann", "monday", "-"), ("bob/1.wav", "bob", "-", "-")]);
+    assert_eq!(
+        facts(&found),
+        [("ann/1.wav", "ann", "-", "-"), ("ann/monday/2.wav", "ann", "monday", "-"), ("bob/1.wav", "bob", "-", "-")]
+    );
     let message = Corpus::Folder.find(dir.path(), Part::Test).unwrap_err().to_string();
     assert_eq!(message, "part = test: expected all: only VoxCeleb and CN-Celeb have a fixed test set");
     let empty = tempfile::tempdir().unwrap();
@@ -195,7 +214,8 @@ fn verify_finds_damage_behind_an_intact_header() {
 fn prepare_splits_and_excludes_test_speakers() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("data");
-    let files: Vec<String> = ["ann", "bob", "eve"].iter().flat_map(|name| (0..10).map(move |n| format!("{name}/{n}.wav"))).collect();
+    let files: Vec<String> =
+        ["ann", "bob", "eve"].iter().flat_map(|name| (0..10).map(move |n| format!("{name}/{n}.wav"))).collect();
     tree(&root, &files.iter().map(String::as_str).collect::<Vec<_>>());
     let trials = dir.path().join("t.txt");
     text(trials.clone(), "1 eve/1.wav eve/2.wav\n0 eve/1.wav zoe/1.wav\n");
@@ -236,11 +256,18 @@ fn real_csv_corpora_and_their_trials_resolve() {
         let config = LoaderConfig { batch: 32, drop_last: false, workers: 2, ..LoaderConfig::default() };
         let loader = Loader::new(std::sync::Arc::new(cuts), config).unwrap();
         let read: usize = loader.epoch(0).unwrap().map(|batch| batch.unwrap().labels.len()).sum();
-        assert!(read >= test.utterances.len() && loader.skipped().is_empty(), "{read} cuts, skipped {:?}", loader.skipped());
+        assert!(
+            read >= test.utterances.len() && loader.skipped().is_empty(),
+            "{read} cuts, skipped {:?}",
+            loader.skipped()
+        );
 
         let dir = tempfile::tempdir().unwrap();
         let folder = prepare(&self::config(Corpus::Folder, &root, dir.path().join("m.csv")), &()).unwrap();
-        assert_eq!((folder.summary.speakers, folder.summary.utterances, folder.unreadable.len()), (speakers, utterances, 0));
+        assert_eq!(
+            (folder.summary.speakers, folder.summary.utterances, folder.unreadable.len()),
+            (speakers, utterances, 0)
+        );
         let csv = dir.path().join("t.csv");
         prepare(&self::config(Corpus::Csv, &root.join("test.csv"), csv.clone()), &()).unwrap();
         let measured = Manifest::read(&csv, None).unwrap();

@@ -8,7 +8,14 @@ use std::time::Duration;
 use bregman_speaker::*;
 
 fn synth() -> SynthCorpus {
-    SynthCorpus::new(SynthConfig { speakers: 5, utterances: 4, held_out: 0, seconds: [0.5, 1.4], ..SynthConfig::default() }).unwrap()
+    SynthCorpus::new(SynthConfig {
+        speakers: 5,
+        utterances: 4,
+        held_out: 0,
+        seconds: [0.5, 1.4],
+        ..SynthConfig::default()
+    })
+    .unwrap()
 }
 
 fn memory() -> MemoryCorpus {
@@ -40,7 +47,11 @@ fn batches_do_not_depend_on_the_number_of_workers() {
     for workers in [2, 3, 8] {
         for ahead in [1, 20] {
             let config = LoaderConfig { ahead: Some(ahead), ..config(workers) };
-            assert_eq!(take(&loader(cuts(memory()), config), Position::default(), 20), expected, "{workers} workers, {ahead} ahead");
+            assert_eq!(
+                take(&loader(cuts(memory()), config), Position::default(), 20),
+                expected,
+                "{workers} workers, {ahead} ahead"
+            );
         }
     }
 }
@@ -94,7 +105,8 @@ fn files_shards_memory_and_cache_give_the_same_batches() {
     assert_eq!(take(&loader(cuts(FileCorpus(files.clone())), config(2)), Position::default(), 8), expected);
 
     let out = dir.path().join("shards");
-    let shards = ShardConfig { out: out.clone(), per_shard: 6, format: ShardFormat::Pcm, seed: 1, strict: false, force: false };
+    let shards =
+        ShardConfig { out: out.clone(), per_shard: 6, format: ShardFormat::Pcm, seed: 1, strict: false, force: false };
     shard(&FileCorpus(files), &shards, &()).unwrap();
     // Shards have an order of their own: compare cut by cut, through names.
     let by_cut = |source: Cuts| {
@@ -154,7 +166,11 @@ fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
     bregman_audio::write_wav(dir.path().join("n.wav"), &noise).unwrap();
     let augment = bregman_audio::AugmentConfig {
         speeds: vec![0.9, 1.1],
-        noise: Some(bregman_audio::NoiseConfig { folder: dir.path().to_owned(), snr_db: [5.0, 15.0], probability: 0.6 }),
+        noise: Some(bregman_audio::NoiseConfig {
+            folder: dir.path().to_owned(),
+            snr_db: [5.0, 15.0],
+            probability: 0.6,
+        }),
         mask: Some(bregman_audio::MaskConfig::default()),
         ..Default::default()
     };
@@ -164,7 +180,8 @@ fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
     };
     assert_eq!(cuts_with(augment.clone()).classes(), 15);
     let (one, four) = (loader(cuts_with(augment.clone()), config(1)), loader(cuts_with(augment.clone()), config(4)));
-    let (batches, plain) = (take(&one, Position::default(), 12), take(&loader(cuts(memory()), config(1)), Position::default(), 12));
+    let (batches, plain) =
+        (take(&one, Position::default(), 12), take(&loader(cuts(memory()), config(1)), Position::default(), 12));
     assert_eq!(take(&four, Position::default(), 12), batches);
     assert_eq!(take(&four, batches[6].next, 1)[0], batches[7]);
     let mut faster = 0;
@@ -194,7 +211,8 @@ fn damaged(folder: &Path) -> (Manifest, Vec<String>) {
 fn broken_files_are_replaced_counted_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let (manifest, broken) = damaged(dir.path());
-    let loader_of = |workers| loader(cuts(FileCorpus(manifest.clone())), LoaderConfig { drop_last: false, ..config(workers) });
+    let loader_of =
+        |workers| loader(cuts(FileCorpus(manifest.clone())), LoaderConfig { drop_last: false, ..config(workers) });
     let (one, three) = (loader_of(1), loader_of(3));
     let expected: Vec<Batch> = one.epoch(0).unwrap().map(Result::unwrap).collect();
     assert_eq!(three.epoch(0).unwrap().map(Result::unwrap).collect::<Vec<_>>(), expected);

@@ -1,4 +1,5 @@
-//! The synthetic corpus is neither trivial nor hopeless: means of features do not tell its speakers apart, learning does.
+//! The synthetic corpus is neither trivial nor hopeless: means of features do not tell its speakers apart, learning
+//! does.
 
 use bregman_audio::{Fbank, FbankConfig, level};
 use bregman_speaker::*;
@@ -53,7 +54,11 @@ fn statistics(rows: &[[f64; BINS]]) -> Vec<f64> {
         .iter()
         .map(|row| {
             std::array::from_fn(|k| {
-                (0..BINS).map(|n| (row[n] - mean[n]) * (std::f64::consts::PI * k as f64 * (n as f64 + 0.5) / BINS as f64).cos()).sum()
+                (0..BINS)
+                    .map(|n| {
+                        (row[n] - mean[n]) * (std::f64::consts::PI * k as f64 * (n as f64 + 0.5) / BINS as f64).cos()
+                    })
+                    .sum()
             })
         })
         .collect();
@@ -68,7 +73,8 @@ fn statistics(rows: &[[f64; BINS]]) -> Vec<f64> {
 fn train(inputs: &[Vec<f64>], labels: &[usize], classes: usize) -> impl Fn(&[f64], usize) -> f64 + use<> {
     let (n, size) = (inputs.len() as f64, inputs[0].len());
     let center: Vec<f64> = (0..size).map(|d| inputs.iter().map(|x| x[d]).sum::<f64>() / n).collect();
-    let scale: Vec<f64> = (0..size).map(|d| (inputs.iter().map(|x| (x[d] - center[d]).powi(2)).sum::<f64>() / n).sqrt() + 1e-9).collect();
+    let scale: Vec<f64> =
+        (0..size).map(|d| (inputs.iter().map(|x| (x[d] - center[d]).powi(2)).sum::<f64>() / n).sqrt() + 1e-9).collect();
     let standard = move |x: &[f64]| -> Vec<f64> { (0..size).map(|d| (x[d] - center[d]) / scale[d]).collect() };
     let inputs: Vec<Vec<f64>> = inputs.iter().map(|x| standard(x)).collect();
     let mut weights = vec![vec![0.0; size]; classes];
@@ -98,14 +104,24 @@ fn train(inputs: &[Vec<f64>], labels: &[usize], classes: usize) -> impl Fn(&[f64
 #[test]
 fn feature_means_fail_where_a_trained_classifier_succeeds() {
     let (speakers, utterances, per_session) = (24, 16, 2);
-    let config = SynthConfig { speakers, utterances, per_session, held_out: 0, seconds: [3.2, 3.6], seed: 21, ..SynthConfig::default() };
+    let config = SynthConfig {
+        speakers,
+        utterances,
+        per_session,
+        held_out: 0,
+        seconds: [3.2, 3.6],
+        seed: 21,
+        ..SynthConfig::default()
+    };
     let features = features(&SynthCorpus::new(config).unwrap());
     let speaker = |at: usize| at / utterances;
     let session = |at: usize| at % utterances / per_session;
 
     let means: Vec<Vec<f64>> = features.iter().map(|rows| mean(rows)).collect();
-    let global: Vec<f64> = (0..BINS).map(|bin| means.iter().map(|mean| mean[bin]).sum::<f64>() / means.len() as f64).collect();
-    let centred: Vec<Vec<f64>> = means.iter().map(|mean| mean.iter().zip(&global).map(|(m, g)| m - g).collect()).collect();
+    let global: Vec<f64> =
+        (0..BINS).map(|bin| means.iter().map(|mean| mean[bin]).sum::<f64>() / means.len() as f64).collect();
+    let centred: Vec<Vec<f64>> =
+        means.iter().map(|mean| mean.iter().zip(&global).map(|(m, g)| m - g).collect()).collect();
     for (what, vectors) in [("means", &means), ("centred means", &centred)] {
         let mut scores = Vec::new();
         for a in 0..vectors.len() {

@@ -1,8 +1,8 @@
 //! What a device must be able to do to train our networks: one trait, kernels as coarse as the fusion we want.
 //!
-//! Layers hold opaque buffers and call these methods; none of them sees a host slice, a memory layout or a thread. Every gradient
-//! method *overwrites* its output unless it says "adds". A backend may run asynchronously: only [`Backend::download`], [`Backend::read`],
-//! [`Backend::clip`] and [`Backend::all_finite`] wait.
+//! Layers hold opaque buffers and call these methods; none of them sees a host slice, a memory layout or a thread.
+//! Every gradient method *overwrites* its output unless it says "adds". A backend may run asynchronously: only
+//! [`Backend::download`], [`Backend::read`], [`Backend::clip`] and [`Backend::all_finite`] wait.
 
 use crate::{Block, Conv, FilterbankTables, Result, Shape, View, ViewMut};
 
@@ -13,7 +13,8 @@ pub enum Storage {
     Exact,
     /// Activations with one position, such as embeddings and gates, and their gradients.
     Vector,
-    /// Activations with many positions and their gradients: f32, or narrower where the backend computes in mixed precision.
+    /// Activations with many positions and their gradients: f32, or narrower where the backend computes in mixed
+    /// precision.
     Map,
 }
 
@@ -100,7 +101,8 @@ pub struct NormGradients<'a, B: Backend> {
     pub scale: &'a mut B::Buffer,
     /// dβ
     pub shift: &'a mut B::Buffer,
-    /// Σ dx per channel: the gradient of a bias right before the norm, which costs nothing here and a pass over memory elsewhere.
+    /// Σ dx per channel: the gradient of a bias right before the norm, which costs nothing here and a pass over memory
+    /// elsewhere.
     pub bias: Option<&'a mut B::Buffer>,
 }
 
@@ -111,7 +113,8 @@ pub struct Margin {
     pub scale: f32,
     /// m, added to the angle of the target class.
     pub margin: f32,
-    /// Apply the margin only where the target's cosine is positive, instead of continuing it linearly beyond cos(π − m).
+    /// Apply the margin only where the target's cosine is positive, instead of continuing it linearly beyond cos(π −
+    /// m).
     pub easy: bool,
 }
 
@@ -146,16 +149,18 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn download(&self, from: &Self::Buffer, to: &mut [f32]) -> Result<()>;
     /// Fills an activation from values in `[batch, channels, height, width]` order.
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
-    /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a signal or a height of
-    /// a one-channel map.
+    /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a
+    /// signal or a height of a one-channel map.
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
-    /// As [`Backend::write_frames`], but beside the work handed over so far, which must not use `to`; work handed over later waits for it.
+    /// As [`Backend::write_frames`], but beside the work handed over so far, which must not use `to`; work handed over
+    /// later waits for it.
     fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
         self.write_frames(from, to)
     }
     /// Prepares features from samples.
     fn filterbank(&self, tables: FilterbankTables) -> Result<Self::Filterbank>;
-    /// As [`Backend::write_frames`] with the features of utterances of equal length: samples in `[batch, samples]` order.
+    /// As [`Backend::write_frames`] with the features of utterances of equal length: samples in `[batch, samples]`
+    /// order.
     fn write_samples(&self, filterbank: &Self::Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()>;
     /// [`Backend::write_samples`] as [`Backend::write_frames_ahead`].
     fn write_samples_ahead(&self, filterbank: &Self::Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
@@ -166,22 +171,45 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Brings the copies of a weight up to date; to be called after every change of its values.
     fn refresh(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()>;
 
-    /// Repeats what was recorded under this key: then `true`. Otherwise the caller does the work and tells [`Backend::recorded`]. All that
-    /// the work depends on is in the key or in buffers, which are the same every time; it reads nothing back.
+    /// Repeats what was recorded under this key: then `true`. Otherwise the caller does the work and tells
+    /// [`Backend::recorded`]. All that the work depends on is in the key or in buffers, which are the same every
+    /// time; it reads nothing back.
     fn replay(&self, _recording: &mut Self::Recording, _key: &[u64]) -> Result<bool> {
         Ok(false)
     }
-    /// Ends what began with [`Backend::replay`]: whether the work was done. `false`: it must be done once more, whatever came of it.
+    /// Ends what began with [`Backend::replay`]: whether the work was done. `false`: it must be done once more,
+    /// whatever came of it.
     fn recorded(&self, _recording: &mut Self::Recording, _done: bool) -> Result<bool> {
         Ok(true)
     }
 
     /// `y = start + w ∗ x`
-    fn conv_forward(&self, conv: &Conv, x: View<Self>, w: Weight<Self>, start: Start<Self>, y: ViewMut<Self>) -> Result<()>;
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()>;
     /// `dx = wᵀ ∗ dy`, or adds that.
-    fn conv_backward_input(&self, conv: &Conv, w: Weight<Self>, dy: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()>;
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()>;
     /// `dw = dy ∗ x` in the columns of `block`; dense, because the optimizer's dual variable needs it everywhere.
-    fn conv_backward_weight(&self, conv: &Conv, x: View<Self>, dy: View<Self>, block: Block, dw: &mut Self::Buffer) -> Result<()>;
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Self::Buffer,
+    ) -> Result<()>;
     /// `db[c] = Σ dy[c, …]`
     fn conv_backward_bias(&self, dy: View<Self>, db: &mut Self::Buffer) -> Result<()>;
 
@@ -204,8 +232,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()>;
-    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share, and is there if and
-    /// only if there was a residual.
+    /// Gradient of [`Backend::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share, and
+    /// is there if and only if there was a residual.
     #[allow(clippy::too_many_arguments)]
     fn norm_backward(
         &self,
@@ -236,20 +264,30 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn gate_forward(&self, x: View<Self>, gate: View<Self>, residual: View<Self>, y: ViewMut<Self>) -> Result<()>;
     /// `dgate[c, b] = Σ x · dy`
     fn gate_backward_gate(&self, x: View<Self>, dy: View<Self>, dgate: ViewMut<Self>) -> Result<()>;
-    /// `dx = gate · dy + dmean[c, b] / positions`: through the gate, and through the mean that the gate was computed from.
-    fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>) -> Result<()>;
+    /// `dx = gate · dy + dmean[c, b] / positions`: through the gate, and through the mean that the gate was computed
+    /// from.
+    fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>)
+    -> Result<()>;
 
-    /// Mean and standard deviation `√(unbiased variance + ε)` over the width: `stats` has `2 · channels · height` channels and one
-    /// position, all means first, channel-major.
+    /// Mean and standard deviation `√(unbiased variance + ε)` over the width: `stats` has `2 · channels · height`
+    /// channels and one position, all means first, channel-major.
     fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()>;
     /// Gradient of [`Backend::moments_forward`], overwriting `dx` or adding to it.
-    fn moments_backward(&self, x: View<Self>, stats: View<Self>, dstats: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()>;
+    fn moments_backward(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()>;
 
     /// `h = tanh(h + context[c, b])`
     fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()>;
     /// Gradient of [`Backend::context_tanh`] from its result `a`: `d` holds da and becomes dh; `dcontext = Σ dh`.
     fn context_tanh_backward(&self, a: View<Self>, d: ViewMut<Self>, dcontext: Option<ViewMut<Self>>) -> Result<()>;
-    /// Softmax of `attention` over the width, in place, and the statistics of `x` under it: `stats` is `[mean; std]`, 2 · channels.
+    /// Softmax of `attention` over the width, in place, and the statistics of `x` under it: `stats` is `[mean; std]`, 2
+    /// · channels.
     fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()>;
     /// Gradient of [`Backend::attentive_forward`] to the logits and to `x`.
     fn attentive_backward(
@@ -268,9 +306,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn unit_backward(&self, unit: View<Self>, lengths: &Self::Buffer, d: ViewMut<Self>) -> Result<()>;
     /// `lengths[r] = ‖w[r, :]‖`, or 1 where all of the row is 0.
     fn row_lengths(&self, w: &Self::Buffer, block: Block, lengths: &mut Self::Buffer) -> Result<()>;
-    /// Margin softmax and cross-entropy, averaged over the batch. `d` holds `w · unit` (classes × batch) and becomes the loss's gradient
-    /// to it; `radial[r]` becomes the factor with which `w[r, :]` must be subtracted from the weight gradient (the length of a row does
-    /// not matter). `outcome = [loss, correct]`. Labels are class numbers written as f32.
+    /// Margin softmax and cross-entropy, averaged over the batch. `d` holds `w · unit` (classes × batch) and becomes
+    /// the loss's gradient to it; `radial[r]` becomes the factor with which `w[r, :]` must be subtracted from the
+    /// weight gradient (the length of a row does not matter). `outcome = [loss, correct]`. Labels are class numbers
+    /// written as f32.
     fn margin_loss(
         &self,
         margin: Margin,
@@ -281,8 +320,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
         outcome: &mut Self::Buffer,
     ) -> Result<()>;
     /// Subtracts `radial[r] · w[r, :]` from `dw[r, :]`.
-    fn remove_radial(&self, w: &Self::Buffer, radial: &Self::Buffer, block: Block, dw: &mut Self::Buffer) -> Result<()>;
-    /// Plain cross-entropy, averaged: `d` holds the logits (classes × batch) and becomes their gradient; `outcome = [loss, correct]`.
+    fn remove_radial(&self, w: &Self::Buffer, radial: &Self::Buffer, block: Block, dw: &mut Self::Buffer)
+    -> Result<()>;
+    /// Plain cross-entropy, averaged: `d` holds the logits (classes × batch) and becomes their gradient; `outcome =
+    /// [loss, correct]`.
     fn cross_entropy(&self, labels: &Self::Buffer, d: ViewMut<Self>, outcome: &mut Self::Buffer) -> Result<()>;
 
     /// Scales all gradients so that their joint ℓ2 norm is at most `limit`; returns the norm before.

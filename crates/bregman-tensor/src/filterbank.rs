@@ -1,7 +1,8 @@
 //! A log-mel filterbank as matrix products: what a device needs to compute features from samples itself.
 
-/// For every frame x of an utterance `factor · ln(max(|x · spectrum|² · mel, smallest))`; then everything further than `top_db` under the
-/// utterance's maximum is raised to there, and the mean over time subtracted. The crate `bregman-audio` makes these numbers.
+/// For every frame x of an utterance `factor · ln(max(|x · spectrum|² · mel, smallest))`; then everything further than
+/// `top_db` under the utterance's maximum is raised to there, and the mean over time subtracted. The crate
+/// `bregman-audio` makes these numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterbankTables {
     /// Samples of a frame.
@@ -12,8 +13,8 @@ pub struct FilterbankTables {
     pub origin: isize,
     /// A frame per hop, whole or not, rather than whole frames only.
     pub centred: bool,
-    /// Frames count from their first sample: the product ignores a constant but for rounding, so that one exactly without is as good and has
-    /// no energy at all.
+    /// Frames count from their first sample: the product ignores a constant but for rounding, so that one exactly
+    /// without is as good and has no energy at all.
     pub relative: bool,
     /// Frequencies.
     pub frequencies: usize,

@@ -1,7 +1,8 @@
 //! Arrays on a device and the kernels over them: what a training step of our networks needs, and nothing else.
 //!
-//! [`Backend`] is the whole contract. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time; `cuda::Cuda` (feature `cuda`)
-//! with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are generic over it.
+//! [`Backend`] is the whole contract. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time;
+//! `cuda::Cuda` (feature `cuda`) with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are generic over
+//! it.
 
 mod backend;
 mod cpu;
@@ -12,7 +13,9 @@ mod filterbank;
 mod shape;
 mod tensor;
 
-pub use backend::{Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants};
+pub use backend::{
+    Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants,
+};
 pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, dot_products, kernels};
 pub use error::{Error, Result};
 pub use filterbank::FilterbankTables;

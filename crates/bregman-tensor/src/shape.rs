@@ -2,7 +2,8 @@
 
 /// An activation: `channels` maps of `height × width` positions for each of `batch` items.
 ///
-/// A signal over time has height 1; a plain vector has one position. Which of these axes lies where in memory is the backend's own matter.
+/// A signal over time has height 1; a plain vector has one position. Which of these axes lies where in memory is the
+/// backend's own matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Feature maps.
@@ -52,7 +53,8 @@ impl Shape {
     }
 }
 
-/// The geometry of a convolution, `[height, width]` each: cross-correlation with zero padding, as PyTorch's `Conv1d` / `Conv2d`.
+/// The geometry of a convolution, `[height, width]` each: cross-correlation with zero padding, as PyTorch's `Conv1d` /
+/// `Conv2d`.
 ///
 /// A linear layer is the pointwise convolution of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,8 @@ impl Conv {
         *self == Self::POINTWISE
     }
 
-    /// The convolution of the output's gradient, with the taps reversed, that makes the input's gradient; none if there is a stride.
+    /// The convolution of the output's gradient, with the taps reversed, that makes the input's gradient; none if there
+    /// is a stride.
     pub fn adjoint(&self) -> Option<Self> {
         let padding = |axis: usize| (self.dilation[axis] * (self.kernel[axis] - 1)).checked_sub(self.padding[axis]);
         (self.stride == [1, 1]).then_some(Self { padding: [padding(0)?, padding(1)?], ..*self })
@@ -109,7 +112,8 @@ impl Conv {
 
 /// Columns `first .. first + columns` of a row-major `rows × stride` weight matrix.
 ///
-/// Usually the whole matrix; attentive pooling multiplies the frames and their context with different columns of one weight.
+/// Usually the whole matrix; attentive pooling multiplies the frames and their context with different columns of one
+/// weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Outputs.

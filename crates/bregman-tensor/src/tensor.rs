@@ -1,4 +1,5 @@
-//! Activations on a device: an owner, and views of some of its channels, so that splitting and concatenating channels copies nothing.
+//! Activations on a device: an owner, and views of some of its channels, so that splitting and concatenating channels
+//! copies nothing.
 
 use std::ops::Range;
 
@@ -56,13 +57,23 @@ impl<B: Backend> Tensor<B> {
     /// Some channels.
     pub fn channels(&self, range: Range<usize>) -> View<'_, B> {
         assert!(range.end <= self.shape.channels, "channels {range:?} of {:?}", self.shape);
-        View { data: &self.data, first: range.start, of: self.shape.channels, shape: self.shape.with_channels(range.len()) }
+        View {
+            data: &self.data,
+            first: range.start,
+            of: self.shape.channels,
+            shape: self.shape.with_channels(range.len()),
+        }
     }
 
     /// Some channels, to write.
     pub fn channels_mut(&mut self, range: Range<usize>) -> ViewMut<'_, B> {
         assert!(range.end <= self.shape.channels, "channels {range:?} of {:?}", self.shape);
-        ViewMut { data: &mut self.data, first: range.start, of: self.shape.channels, shape: self.shape.with_channels(range.len()) }
+        ViewMut {
+            data: &mut self.data,
+            first: range.start,
+            of: self.shape.channels,
+            shape: self.shape.with_channels(range.len()),
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 
 use bregman_tensor::cuda::{Cuda, Precision};
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage, Tensor, Weight,
+    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage,
+    Tensor, Weight,
 };
 
 /// A GPU, or none and a line that says so.
@@ -116,7 +117,8 @@ impl<B: Backend> Bench<'_, B> {
         let x = self.tensor(shape);
         // far from 0, so that rounding does not decide what the last ReLU lets pass
         let residual = with_residual.then(|| {
-            let values: Vec<f32> = self.random.values(shape.len()).into_iter().map(|value| value + 6.0 * value.signum()).collect();
+            let values: Vec<f32> =
+                self.random.values(shape.len()).into_iter().map(|value| value + 6.0 * value.signum()).collect();
             self.filled(shape, &values)
         });
         let (scale, mut shift) = (self.exact(c), self.exact(c));
@@ -140,9 +142,12 @@ impl<B: Backend> Bench<'_, B> {
         };
         backend.norm_train(x.view(), norm(), statistics, view(), y.view_mut()).unwrap();
         self.keep(&name("norm"), &y);
-        for (what, buffer) in
-            [("mean", &mean), ("1/std", &inverse_std), ("running mean", &running_mean), ("running variance", &running_variance)]
-        {
+        for (what, buffer) in [
+            ("mean", &mean),
+            ("1/std", &inverse_std),
+            ("running mean", &running_mean),
+            ("running variance", &running_variance),
+        ] {
             self.keep_exact(&name(what), buffer, c);
         }
         let mut d = self.tensor(shape);
@@ -181,7 +186,8 @@ impl<B: Backend> Bench<'_, B> {
         }
         self.results.push(("finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(y.view()).unwrap()))]));
         let poison = self.poisoned(shape);
-        self.results.push(("not finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(poison.view()).unwrap()))]));
+        self.results
+            .push(("not finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(poison.view()).unwrap()))]));
     }
 
     fn pooling(&mut self, shape: Shape) {
@@ -232,7 +238,16 @@ impl<B: Backend> Bench<'_, B> {
         self.keep("attention", &attention);
         self.keep("attentive statistics", &stats);
         let mut dlogits = self.poisoned(shape);
-        backend.attentive_backward(x.view(), attention.view(), stats.view(), dstats.view(), dlogits.view_mut(), dx.view_mut()).unwrap();
+        backend
+            .attentive_backward(
+                x.view(),
+                attention.view(),
+                stats.view(),
+                dstats.view(),
+                dlogits.view_mut(),
+                dx.view_mut(),
+            )
+            .unwrap();
         self.keep("attention gradient", &dlogits);
         self.keep("attentive input's gradient", &dx);
     }
@@ -317,10 +332,15 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
             }
         }
     }
-    for shape in
-        [Shape::signal(64, 3, 301), Shape::signal(6, 1, 7), Shape::vector(72, 5), Shape { channels: 16, batch: 2, height: 9, width: 31 }]
-    {
-        for (relu, residual) in [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)] {
+    for shape in [
+        Shape::signal(64, 3, 301),
+        Shape::signal(6, 1, 7),
+        Shape::vector(72, 5),
+        Shape { channels: 16, batch: 2, height: 9, width: 31 },
+    ] {
+        for (relu, residual) in
+            [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)]
+        {
             bench.norm(shape, relu, residual);
         }
         bench.pointwise(shape);

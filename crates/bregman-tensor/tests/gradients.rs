@@ -3,8 +3,8 @@
 //! For outputs y(x) and random c, v: (⟨c, y(x + h·v)⟩ − ⟨c, y(x − h·v)⟩) / 2h must equal ⟨∇ₓ⟨c, y⟩, v⟩.
 
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, Copies, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage, Tensor,
-    Weight, WeightPolicy,
+    Activation, Backend, Block, Conv, Copies, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start,
+    Storage, Tensor, Weight, WeightPolicy,
 };
 
 /// A small generator, so that a failing case can be repeated.
@@ -48,7 +48,8 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// `forward` maps all inputs to the output, `backward` all inputs and c to the gradients of ⟨c, output⟩ for the first few inputs.
+/// `forward` maps all inputs to the output, `backward` all inputs and c to the gradients of ⟨c, output⟩ for the first
+/// few inputs.
 fn check(
     name: &str,
     step: f32,
@@ -70,7 +71,10 @@ fn check(
             let difference = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(step));
             let analytic = dot(gradient, &v);
             let scale = dot(gradient, gradient).sqrt().max(1e-3);
-            assert!((difference - analytic).abs() <= 4e-3 * scale, "{name}, input {index}: {difference} against {analytic}");
+            assert!(
+                (difference - analytic).abs() <= 4e-3 * scale,
+                "{name}, input {index}: {difference} against {analytic}"
+            );
         }
     }
 }
@@ -101,7 +105,8 @@ fn conv_case(backend: &Cpu, conv: Conv, input: Shape, outputs: usize, zeros: boo
         0.5, // linear in each input: any step is exact
         &inputs,
         |inputs| {
-            let (x, value, bias) = (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), exact(backend, &inputs[2]));
+            let (x, value, bias) =
+                (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), exact(backend, &inputs[2]));
             let mut y = poisoned(backend, output);
             let weight = Weight { value: &value, block, copies: &copies(&value) };
             backend.conv_forward(&conv, x.view(), weight, Start::Bias(&bias), y.view_mut()).unwrap();
@@ -115,7 +120,8 @@ fn conv_case(backend: &Cpu, conv: Conv, input: Shape, outputs: usize, zeros: boo
             y
         },
         |inputs, c| {
-            let (x, value, dy) = (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), tensor(backend, output, c));
+            let (x, value, dy) =
+                (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), tensor(backend, output, c));
             let mut dx = poisoned(backend, input);
             let weight = Weight { value: &value, block, copies: &copies(&value) };
             backend.conv_backward_input(&conv, weight, dy.view(), false, dx.view_mut()).unwrap();
@@ -196,7 +202,9 @@ fn column_blocks_of_a_weight_multiply_and_differentiate_as_the_concatenated_inpu
             (exact(&backend, &vec![f32::NAN; outputs * total]), exact(&backend, &vec![f32::NAN; outputs * total]));
         backend.conv_backward_weight(&Conv::POINTWISE, joined.view(), whole.view(), blocks[2], &mut dwhole).unwrap();
         for i in 0..2 {
-            backend.conv_backward_weight(&Conv::POINTWISE, parts[i].view(), whole.view(), blocks[i], &mut dparts).unwrap();
+            backend
+                .conv_backward_weight(&Conv::POINTWISE, parts[i].view(), whole.view(), blocks[i], &mut dparts)
+                .unwrap();
         }
         assert!(close(&dwhole, &dparts));
     }
@@ -205,14 +213,27 @@ fn column_blocks_of_a_weight_multiply_and_differentiate_as_the_concatenated_inpu
 #[test]
 fn batch_norms_have_the_gradients_of_their_finite_differences() {
     let backend = &Cpu::new();
-    for shape in
-        [Shape::vector(3, 5), Shape::signal(7, 1, 7), Shape::signal(5, 3, 301), Shape { channels: 3, batch: 2, height: 5, width: 7 }]
-    {
-        for (relu, with_residual) in [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)] {
+    for shape in [
+        Shape::vector(3, 5),
+        Shape::signal(7, 1, 7),
+        Shape::signal(5, 3, 301),
+        Shape { channels: 3, batch: 2, height: 5, width: 7 },
+    ] {
+        for (relu, with_residual) in
+            [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)]
+        {
             let mut random = Random(5);
-            // the ReLU after the norm has its kink where the output is zero: a large shift of either sign per channel keeps away from it
-            let shift = (0..shape.channels).map(|c| if relu == Relu::After { if c % 3 == 1 { -9.0 } else { 9.0 } } else { 0.3 }).collect();
-            let inputs = [random.away_from_zero(shape.len()), random.away_from_zero(shape.channels), shift, random.values(shape.len())];
+            // the ReLU after the norm has its kink where the output is zero: a large shift of either sign per channel
+            // keeps away from it
+            let shift = (0..shape.channels)
+                .map(|c| if relu == Relu::After { if c % 3 == 1 { -9.0 } else { 9.0 } } else { 0.3 })
+                .collect();
+            let inputs = [
+                random.away_from_zero(shape.len()),
+                random.away_from_zero(shape.channels),
+                shift,
+                random.values(shape.len()),
+            ];
             let run = |inputs: &[Vec<f32>]| {
                 let x = tensor(backend, shape, &inputs[0]);
                 let residual = tensor(backend, shape, &inputs[3]);
@@ -222,7 +243,9 @@ fn batch_norms_have_the_gradients_of_their_finite_differences() {
                 let [mean, inverse_std, running_mean, running_variance] = state.each_mut();
                 let statistics = NormStatistics { mean, inverse_std, running_mean, running_variance };
                 let norm = Norm { scale: &scale, shift: &shift, relu };
-                backend.norm_train(x.view(), norm, statistics, with_residual.then(|| residual.view()), y.view_mut()).unwrap();
+                backend
+                    .norm_train(x.view(), norm, statistics, with_residual.then(|| residual.view()), y.view_mut())
+                    .unwrap();
                 (x, y, scale, shift, state)
             };
             check(
@@ -234,11 +257,14 @@ fn batch_norms_have_the_gradients_of_their_finite_differences() {
                     let (x, y, scale, shift, [mean, inverse_std, ..]) = run(inputs);
                     let mut d = tensor(backend, shape, c);
                     let mut dresidual = poisoned(backend, shape);
-                    let [mut dscale, mut dshift, mut dbias] = [0; 3].map(|_| exact(backend, &vec![f32::NAN; shape.channels]));
+                    let [mut dscale, mut dshift, mut dbias] =
+                        [0; 3].map(|_| exact(backend, &vec![f32::NAN; shape.channels]));
                     let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
                     let norm = Norm { scale: &scale, shift: &shift, relu };
                     let target = with_residual.then(|| dresidual.view_mut());
-                    backend.norm_backward(x.view(), y.view(), norm, &mean, &inverse_std, d.view_mut(), target, into).unwrap();
+                    backend
+                        .norm_backward(x.view(), y.view(), norm, &mean, &inverse_std, d.view_mut(), target, into)
+                        .unwrap();
                     let mut sum = exact(backend, &vec![f32::NAN; shape.channels]);
                     backend.conv_backward_bias(d.view(), &mut sum).unwrap();
                     assert_eq!(dbias.to_vec(), sum.to_vec(), "the gradient of a bias before the norm");
@@ -297,7 +323,9 @@ fn squeeze_excitation_has_the_gradients_of_its_finite_differences() {
 #[test]
 fn pooling_has_the_gradients_of_its_finite_differences() {
     let backend = &Cpu::new();
-    for shape in [Shape::signal(3, 1, 7), Shape::signal(5, 2, 301), Shape { channels: 3, batch: 2, height: 4, width: 9 }] {
+    for shape in
+        [Shape::signal(3, 1, 7), Shape::signal(5, 2, 301), Shape { channels: 3, batch: 2, height: 4, width: 9 }]
+    {
         let stats = Shape::vector(2 * shape.channels * shape.height, shape.batch);
         let forward = |x: &Tensor<Cpu>| {
             let mut y = poisoned(backend, stats);
@@ -317,13 +345,17 @@ fn pooling_has_the_gradients_of_its_finite_differences() {
                 let mut sum = tensor(backend, shape, &inputs[0]);
                 backend.moments_backward(x.view(), y.view(), dy.view(), true, sum.view_mut()).unwrap();
                 let (dx, sum) = (values(backend, &dx), values(backend, &sum));
-                assert!(sum.iter().zip(&dx).zip(&inputs[0]).all(|((sum, dx), x)| (sum - dx - x).abs() < 1e-5), "adding");
+                assert!(
+                    sum.iter().zip(&dx).zip(&inputs[0]).all(|((sum, dx), x)| (sum - dx - x).abs() < 1e-5),
+                    "adding"
+                );
                 vec![dx]
             },
         );
     }
     for shape in [Shape::signal(3, 1, 1), Shape::signal(3, 1, 7), Shape::signal(17, 2, 301)] {
-        let (vector, stats) = (Shape::vector(shape.channels, shape.batch), Shape::vector(2 * shape.channels, shape.batch));
+        let (vector, stats) =
+            (Shape::vector(shape.channels, shape.batch), Shape::vector(2 * shape.channels, shape.batch));
         let mut random = Random(4);
         let inputs = [random.values(shape.len()), random.values(shape.len()), random.values(vector.len())];
         // attention = tanh(h + context), statistics of x under it
@@ -344,8 +376,11 @@ fn pooling_has_the_gradients_of_its_finite_differences() {
             |inputs, c| {
                 let (x, h, attention, y) = run(inputs);
                 let dy = tensor(backend, stats, c);
-                let (mut d, mut dx, mut dcontext) = (poisoned(backend, shape), poisoned(backend, shape), poisoned(backend, vector));
-                backend.attentive_backward(x.view(), attention.view(), y.view(), dy.view(), d.view_mut(), dx.view_mut()).unwrap();
+                let (mut d, mut dx, mut dcontext) =
+                    (poisoned(backend, shape), poisoned(backend, shape), poisoned(backend, vector));
+                backend
+                    .attentive_backward(x.view(), attention.view(), y.view(), dy.view(), d.view_mut(), dx.view_mut())
+                    .unwrap();
                 backend.context_tanh_backward(h.view(), d.view_mut(), Some(dcontext.view_mut())).unwrap();
                 vec![values(backend, &dx), values(backend, &d), values(backend, &dcontext)]
             },
@@ -368,7 +403,13 @@ fn losses_have_the_gradients_of_their_finite_differences() {
             (outcome[0], values(backend, &d))
         };
         let name = format!("cross-entropy, {classes} classes, batch {batch}");
-        check(&name, 1e-2, &inputs, |inputs| vec![run(inputs).0], |inputs, c| vec![run(inputs).1.iter().map(|d| c[0] * d).collect()]);
+        check(
+            &name,
+            1e-2,
+            &inputs,
+            |inputs| vec![run(inputs).0],
+            |inputs, c| vec![run(inputs).1.iter().map(|d| c[0] * d).collect()],
+        );
 
         let block = Block { rows: classes, stride: dim, first: 0, columns: dim, taps: 1 };
         let inputs = [random.away_from_zero(batch * dim), random.away_from_zero(classes * dim)];
@@ -376,16 +417,22 @@ fn losses_have_the_gradients_of_their_finite_differences() {
         let vector = Shape::vector(dim, batch);
         let run = |inputs: &[Vec<f32>]| {
             let (x, w) = (tensor(backend, vector, &inputs[0]), exact(backend, &inputs[1]));
-            let (mut unit, mut d, mut dx) = (poisoned(backend, vector), poisoned(backend, scores), poisoned(backend, vector));
-            let (mut lengths, mut rows, mut radial) =
-                (exact(backend, &vec![0.0; batch]), exact(backend, &vec![0.0; classes]), exact(backend, &vec![0.0; classes]));
+            let (mut unit, mut d, mut dx) =
+                (poisoned(backend, vector), poisoned(backend, scores), poisoned(backend, vector));
+            let (mut lengths, mut rows, mut radial) = (
+                exact(backend, &vec![0.0; batch]),
+                exact(backend, &vec![0.0; classes]),
+                exact(backend, &vec![0.0; classes]),
+            );
             let mut outcome = exact(backend, &[f32::NAN; 2]);
             let copies = Copies::default();
             let weight = Weight { value: &w, block, copies: &copies };
             backend.unit_forward(x.view(), unit.view_mut(), &mut lengths).unwrap();
             backend.row_lengths(&w, block, &mut rows).unwrap();
             backend.conv_forward(&Conv::POINTWISE, unit.view(), weight, Start::Zero, d.view_mut()).unwrap();
-            backend.margin_loss(margin, &rows, &exact(backend, &labels), d.view_mut(), &mut radial, &mut outcome).unwrap();
+            backend
+                .margin_loss(margin, &rows, &exact(backend, &labels), d.view_mut(), &mut radial, &mut outcome)
+                .unwrap();
             backend.conv_backward_input(&Conv::POINTWISE, weight, d.view(), false, dx.view_mut()).unwrap();
             backend.unit_backward(unit.view(), &lengths, dx.view_mut()).unwrap();
             let mut dw = exact(backend, &vec![f32::NAN; classes * dim]);

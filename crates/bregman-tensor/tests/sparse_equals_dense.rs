@@ -4,7 +4,15 @@ use bregman_tensor::{Backend, Block, Conv, Copies, Cpu, Shape, Start, Storage, T
 use proptest::prelude::*;
 
 /// Forward output and input gradient of one convolution, for the same data, multiplied one way.
-fn products(policy: WeightPolicy, conv: Conv, input: Shape, rows: usize, x: &[f32], dy: &[f32], weight: &[f32]) -> [Vec<f32>; 2] {
+fn products(
+    policy: WeightPolicy,
+    conv: Conv,
+    input: Shape,
+    rows: usize,
+    x: &[f32],
+    dy: &[f32],
+    weight: &[f32],
+) -> [Vec<f32>; 2] {
     let backend = Cpu::new().with_weights(policy);
     let tensor = |shape: Shape, values: &[f32]| {
         let mut tensor = Tensor::empty(&backend).unwrap();
@@ -22,7 +30,9 @@ fn products(policy: WeightPolicy, conv: Conv, input: Shape, rows: usize, x: &[f3
     let weight = Weight { value: &value, block, copies: &copies };
     let (mut y, mut dx) = (tensor(output, &vec![f32::NAN; output.len()]), tensor(input, &vec![f32::NAN; input.len()]));
     backend.conv_forward(&conv, tensor(input, x).view(), weight, Start::Zero, y.view_mut()).unwrap();
-    backend.conv_backward_input(&conv, weight, tensor(output, &dy[..output.len()]).view(), false, dx.view_mut()).unwrap();
+    backend
+        .conv_backward_input(&conv, weight, tensor(output, &dy[..output.len()]).view(), false, dx.view_mut())
+        .unwrap();
     [y, dx].map(|tensor| {
         let mut values = vec![0.0; tensor.shape().len()];
         backend.read(tensor.view(), &mut values).unwrap();

@@ -1,7 +1,7 @@
 //! The average of the best epochs: weights of several checkpoints, element by element.
 //!
-//! The mean of sparse networks has a live weight wherever one of them had one, so the smallest are set to zero again until it has as
-//! many live weights as the sparsest of them: an average never costs sparsity.
+//! The mean of sparse networks has a live weight wherever one of them had one, so the smallest are set to zero again
+//! until it has as many live weights as the sparsest of them: an average never costs sparsity.
 
 use std::path::Path;
 
@@ -14,7 +14,9 @@ use crate::Result;
 pub(crate) fn average(files: &[impl AsRef<Path>], weights: &[Param]) -> Result<Checkpoint> {
     let models = files.iter().map(|file| Ok(Checkpoint::read(file.as_ref())?)).collect::<Result<Vec<_>>>()?;
     let zeros = |model: &Checkpoint| {
-        let count = |param: &Param| floats(model, &param.name).map_or(0, |values| values.iter().filter(|&&value| value == 0.0).count());
+        let count = |param: &Param| {
+            floats(model, &param.name).map_or(0, |values| values.iter().filter(|&&value| value == 0.0).count())
+        };
         weights.iter().map(count).sum::<usize>()
     };
     let most = models.iter().map(zeros).max().unwrap_or(0);
@@ -22,7 +24,8 @@ pub(crate) fn average(files: &[impl AsRef<Path>], weights: &[Param]) -> Result<C
     for (name, array) in &mut mean.tensors {
         if let Values::F32(values) = &mut array.values {
             for (index, value) in values.iter_mut().enumerate() {
-                let sum: f64 = models.iter().filter_map(|model| floats(model, name)).map(|values| f64::from(values[index])).sum();
+                let sum: f64 =
+                    models.iter().filter_map(|model| floats(model, name)).map(|values| f64::from(values[index])).sum();
                 *value = (sum / models.len() as f64) as f32;
             }
         }

@@ -92,7 +92,13 @@ impl Sums {
 }
 
 /// Writes the checkpoint `path`, replacing the one there as a whole.
-pub(crate) fn save<B: Device>(path: &Path, model: &Model<B>, method: &dyn Method<B>, state: &State, experiment: &Experiment) -> Result<()> {
+pub(crate) fn save<B: Device>(
+    path: &Path,
+    model: &Model<B>,
+    method: &dyn Method<B>,
+    state: &State,
+    experiment: &Experiment,
+) -> Result<()> {
     let arrays = method.arrays(model.backend())?;
     folder::replace(path, |folder| {
         model.state()?.write(&folder.join(MODEL))?;
@@ -155,7 +161,9 @@ pub(crate) fn restore<B: Device>(folder: &Path, model: &mut Model<B>, method: &m
     let names: Vec<String> = method.optimizer().groups().params().iter().map(|param| param.name.clone()).collect();
     let tensors = read_optimizer(&file, &names)?;
     let optimizer = OptimizerState { step: state.step, lambda: state.lambda.clone(), tensors };
-    method.restore(optimizer, state.loops.clone(), model).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
+    method
+        .restore(optimizer, state.loops.clone(), model)
+        .map_err(|error| Error::checkpoint(&file, error.to_string()))?;
     Ok(state)
 }
 
@@ -167,7 +175,11 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> std
             bytes.push((format!("{}.{array}", param.name), Dtype::F32, values));
         }
         if !state.mask.is_empty() {
-            bytes.push((format!("{}.mask", param.name), Dtype::BOOL, state.mask.iter().map(|&lives| u8::from(lives)).collect()));
+            bytes.push((
+                format!("{}.mask", param.name),
+                Dtype::BOOL,
+                state.mask.iter().map(|&lives| u8::from(lives)).collect(),
+            ));
         }
     }
     let views = bytes.iter().map(|(name, format, bytes)| {
@@ -183,7 +195,8 @@ fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
     let mut views: HashMap<String, TensorView> = file.tensors().into_iter().collect();
     let mut floats = |name: &str, array: &str| -> Vec<f32> {
         let view = views.remove(&format!("{name}.{array}"));
-        view.map(|view| view.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()).unwrap_or_default()
+        view.map(|view| view.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+            .unwrap_or_default()
     };
     let mut tensors: Vec<TensorState> = names
         .iter()
@@ -195,7 +208,10 @@ fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
         }
     }
     match views.keys().next() {
-        Some(extra) => Err(Error::checkpoint(path, format!("has {extra}, which this network lacks: is it of another network or size?"))),
+        Some(extra) => Err(Error::checkpoint(
+            path,
+            format!("has {extra}, which this network lacks: is it of another network or size?"),
+        )),
         None => Ok(tensors),
     }
 }

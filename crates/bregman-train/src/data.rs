@@ -4,7 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bregman_speaker::{
-    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset, Waveforms, open_corpus,
+    AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset,
+    Waveforms, open_corpus,
 };
 
 use crate::config::{DataConfig, Experiment, FeaturesBy, Validation};

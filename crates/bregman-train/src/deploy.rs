@@ -1,4 +1,5 @@
-//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, with the front end it needs.
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, with the front end it
+//! needs.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,8 @@ pub struct Deployable {
 }
 
 impl Deployable {
-    /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of WeSpeaker, whose
-    /// architecture is read off the shapes of its tensors.
+    /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
+    /// WeSpeaker, whose architecture is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.
@@ -36,11 +37,13 @@ impl Deployable {
         Ok(Self { model, features: trained.experiment().data.features.fbank(), source: trained.folder().to_owned() })
     }
 
-    /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and subtracts their mean.
+    /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and
+    /// subtracts their mean.
     fn wespeaker(path: &Path) -> Result<Self> {
         let Checkpoint { tensors } = Checkpoint::read(path)?;
         // training on several GPUs puts a prefix before every name
-        let plain = |(name, array): (String, _)| (name.strip_prefix("module.").map(str::to_owned).unwrap_or(name), array);
+        let plain =
+            |(name, array): (String, _)| (name.strip_prefix("module.").map(str::to_owned).unwrap_or(name), array);
         let state = Checkpoint { tensors: tensors.into_iter().map(plain).collect() }.without(CLASSIFIER);
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
         let architecture = Architecture::of(&state).map_err(named)?;
@@ -84,7 +87,8 @@ impl Deployable {
             bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
             _ => None,
         };
-        ModelFile::from_state(architecture, FrontEnd::from(&self.features), tensor).map_err(|error| refused(error.to_string()))
+        ModelFile::from_state(architecture, FrontEnd::from(&self.features), tensor)
+            .map_err(|error| refused(error.to_string()))
     }
 
     /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
@@ -92,7 +96,8 @@ impl Deployable {
     /// # Errors
     /// None but the device's.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let features = serde_json::to_string(&self.features).map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
+        let features = serde_json::to_string(&self.features)
+            .map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
         Ok(self.model.to_onnx(&[("features", &features)])?)
     }
 
@@ -128,7 +133,13 @@ mod tests {
         let path = folder.path().join("avg_model.safetensors");
         for architecture in architectures() {
             let mut model = Model::new(Cpu::new(), &architecture, Some(5), 7).unwrap();
-            let tensors = model.state().unwrap().tensors.into_iter().map(|(name, array)| (format!("module.{name}"), array)).collect();
+            let tensors = model
+                .state()
+                .unwrap()
+                .tensors
+                .into_iter()
+                .map(|(name, array)| (format!("module.{name}"), array))
+                .collect();
             Checkpoint { tensors }.write(&path).unwrap();
             let mut imported = Deployable::open(&path).unwrap();
             assert_eq!(imported.model().architecture(), &architecture);
@@ -140,7 +151,8 @@ mod tests {
 
             let runtime = imported.to_model().unwrap().to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
             let runtime = bregman_runtime::Model::from_bytes(&runtime).unwrap();
-            let cosine = bregman_runtime::cosine(&runtime.embed_features(&values).unwrap(), &model.embed(input).unwrap());
+            let cosine =
+                bregman_runtime::cosine(&runtime.embed_features(&values).unwrap(), &model.embed(input).unwrap());
             assert!(1.0 - cosine <= 1e-6, "{architecture:?}: cosine {cosine}");
 
             // what is written as plain weights is a checkpoint again

@@ -103,7 +103,9 @@ impl Error {
     /// True when the input is at fault (exit code 2), false for a failure of the machine or the run (exit code 1).
     pub fn is_user_mistake(&self) -> bool {
         match self {
-            Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => source.kind() == ErrorKind::NotFound,
+            Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => {
+                source.kind() == ErrorKind::NotFound
+            }
             Self::NotFinite { .. } => false,
             Self::Corpus(error) => error.is_user_mistake(),
             Self::Network(bregman_nn::Error::Device(_)) => false,

@@ -1,7 +1,7 @@
 //! Folders that are either whole or absent: written under a temporary name, synced, renamed.
 //!
-//! A folder cannot be renamed over another, so the old one steps aside first: `NAME` → `NAME.old`, `NAME.new` → `NAME`. Whenever the
-//! process is killed, `NAME` or else `NAME.old` is whole; [`present`] finds it.
+//! A folder cannot be renamed over another, so the old one steps aside first: `NAME` → `NAME.old`, `NAME.new` → `NAME`.
+//! Whenever the process is killed, `NAME` or else `NAME.old` is whole; [`present`] finds it.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

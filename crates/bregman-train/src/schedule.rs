@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{LossConfig, LrSchedule};
 
-/// The margin at `progress` ∈ [0, 1] of the run: 0 while it is held, then m·(1 − exp(t·ln 10⁻³)) with t from 0 to 1, then m.
+/// The margin at `progress` ∈ [0, 1] of the run: 0 while it is held, then m·(1 − exp(t·ln 10⁻³)) with t from 0 to 1,
+/// then m.
 pub fn margin_at(loss: &LossConfig, progress: f64) -> f32 {
     if progress < loss.hold {
         return 0.0;
@@ -75,7 +76,9 @@ mod tests {
     #[test]
     fn a_plateau_quarters_the_rate_after_two_epochs_without_improvement() {
         let mut lr = LearningRate::new(LrSchedule::plateau(), 0.1);
-        for (metric, expected) in [(1.0, 0.1), (0.5, 0.1), (0.6, 0.1), (0.5, 0.025), (0.4, 0.025), (0.4, 0.025), (0.4, 0.00625)] {
+        for (metric, expected) in
+            [(1.0, 0.1), (0.5, 0.1), (0.6, 0.1), (0.5, 0.025), (0.4, 0.025), (0.4, 0.025), (0.4, 0.00625)]
+        {
             lr.observe(metric);
             assert!((lr.at(0, 10, 1) - expected).abs() < 1e-12, "{metric} {expected}");
         }

@@ -77,7 +77,9 @@ mod tests {
     fn the_lowest_loss_wins_and_waiting_is_counted() {
         let (config, mut selection) = (SelectConfig::default(), Selection::default());
         let offers = [(1, 0.9, true), (2, 0.8, true), (3, 0.8, false), (4, 0.85, false)];
-        offers.iter().for_each(|&(n, loss, best)| assert_eq!(selection.offer(&config, epoch(n, loss, 0.5)), best, "{n}"));
+        offers
+            .iter()
+            .for_each(|&(n, loss, best)| assert_eq!(selection.offer(&config, epoch(n, loss, 0.5)), best, "{n}"));
         assert_eq!((selection.best.map(|best| best.epoch), selection.waited), (Some(2), 2));
     }
 

@@ -1,7 +1,7 @@
 //! Networks on a device, each shared by a few threads, which read audio and compute features while it works.
 //!
-//! Utterances go through one at a time: hardly two are of equal length, and a batch of those that happen to meet would make the last digits
-//! depend on when they met. A GPU is kept busy by several networks side by side instead.
+//! Utterances go through one at a time: hardly two are of equal length, and a batch of those that happen to meet would
+//! make the last digits depend on when they met. A GPU is kept busy by several networks side by side instead.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

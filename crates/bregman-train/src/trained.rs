@@ -13,8 +13,8 @@ use crate::{Error, Experiment, Open, Result, device, folder};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
 ///
-/// It computes in f32, whatever it was trained in: an embedding is a property of the network, not of the machine. Those of two devices differ
-/// by rounding alone, by less than 1e-4 of their length.
+/// It computes in f32, whatever it was trained in: an embedding is a property of the network, not of the machine. Those
+/// of two devices differ by rounding alone, by less than 1e-4 of their length.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), bregman_train::Error> {
@@ -42,7 +42,11 @@ pub fn checkpoint_folder(path: &Path) -> Result<PathBuf> {
     }
     let candidates = ["best", "last"].iter().filter_map(|name| folder::present(&path.join(name)));
     candidates.into_iter().find(|folder| folder.join(STATE).is_file()).ok_or_else(|| {
-        let problem = if path.exists() { "is neither a run nor a checkpoint: no best/, no last/, no state.json" } else { "does not exist" };
+        let problem = if path.exists() {
+            "is neither a run nor a checkpoint: no best/, no last/, no state.json"
+        } else {
+            "does not exist"
+        };
         Error::checkpoint(path, problem)
     })
 }

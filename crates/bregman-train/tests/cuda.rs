@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Engine, Host};
-use bregman::{Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule, Variant};
+use bregman::{
+    Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule, Variant,
+};
 use bregman_nn::{EcapaConfig, Model};
 use bregman_tensor::Cpu;
 use bregman_tensor::cuda::{Cuda, Precision};
@@ -25,14 +27,23 @@ fn present() -> bool {
 }
 
 fn values(run: &Path, key: &str) -> Vec<f64> {
-    metrics(run).iter().filter(|line| line.get("gradient_norm").is_some()).filter_map(|line| line[key].as_f64()).collect()
+    metrics(run)
+        .iter()
+        .filter(|line| line.get("gradient_norm").is_some())
+        .filter_map(|line| line[key].as_f64())
+        .collect()
 }
 
-/// Methods under which rounding errors do not grow within 200 steps, with how far apart mean losses may be: one thread and two on a CPU are
-/// 1e-7 apart with AdamW and 8e-3 with AdaBreg. LinBreg's runs on this tiny corpus differ by 0.2 even there and say nothing.
+/// Methods under which rounding errors do not grow within 200 steps, with how far apart mean losses may be: one thread
+/// and two on a CPU are 1e-7 apart with AdamW and 8e-3 with AdaBreg. LinBreg's runs on this tiny corpus differ by 0.2
+/// even there and say nothing.
 const METHODS: [(&str, &str, f64); 2] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", 1e-3),
-    ("AdaBreg", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"adabreg\" }", 5e-2),
+    (
+        "AdaBreg",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"adabreg\" }",
+        5e-2,
+    ),
 ];
 
 #[test]
@@ -49,7 +60,8 @@ fn two_hundred_steps_follow_the_cpu() {
         Trainer::new_on(gpu, experiment, &there, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
         let (ours, theirs) = (values(&here, "loss"), values(&there, "loss"));
         assert!(ours.len() >= 200 && ours.len() == theirs.len(), "{name}: {} and {} steps", ours.len(), theirs.len());
-        let apart = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs() / a.abs().max(0.1)).sum::<f64>() / ours.len() as f64;
+        let apart =
+            ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs() / a.abs().max(0.1)).sum::<f64>() / ours.len() as f64;
         let sparsity = [&here, &there].map(|run| *values(run, "sparsity").last().unwrap());
         println!("{name}: losses {apart:e} apart, sparsity {sparsity:?}");
         assert!(apart < tolerance, "{name}: losses {apart:e} apart");
@@ -64,7 +76,8 @@ fn a_run_continues_on_the_other_device() {
     }
     let dir = tempfile::tempdir().unwrap();
     corpus(&dir.path().join("voices"));
-    let method = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9\noptimizer = { kind = \"adabreg\" }";
+    let method =
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9\noptimizer = { kind = \"adabreg\" }";
     let experiment = recipe(&dir.path().join("voices"), method, &["train.lr=0.0003"]);
     let [whole, moved] = ["whole", "moved"].map(|name| dir.path().join(name));
     let end = train(experiment.clone(), &whole).unwrap().state;
@@ -95,13 +108,18 @@ fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Ve
         let differs = |(_, (a, b)): &(usize, (&f32, &f32))| a.to_bits() != b.to_bits();
         let count = ours.iter().zip(theirs).enumerate().filter(differs).count();
         if let Some((at, (a, b))) = ours.iter().zip(theirs).enumerate().find(differs) {
-            panic!("{what}: {}[{at}] is {a:e} on slices and {b:e} on the device; {count} of {} differ", name.name, ours.len());
+            panic!(
+                "{what}: {}[{at}] is {a:e} on slices and {b:e} on the device; {count} of {} differ",
+                name.name,
+                ours.len()
+            );
         }
         assert_eq!(ours.len(), theirs.len(), "{what}: {}", name.name);
     }
 }
 
-/// λ by the quantile law, the duals that follow it, and the weights thresholded anew: on a device as on slices, to the last bit.
+/// λ by the quantile law, the duals that follow it, and the weights thresholded anew: on a device as on slices, to the
+/// last bit.
 fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
     let mut model = Model::new(backend, &bregman_nn::Architecture::Ecapa(config), Some(70), 5).unwrap();
@@ -112,11 +130,14 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         bregman_nn::Role::Bias => Role::Bias,
         bregman_nn::Role::Norm => Role::Norm,
     };
-    let params: Vec<Param> = model.params().all().iter().map(|p| Param::new(&p.name, p.shape.clone(), role(p.role))).collect();
+    let params: Vec<Param> =
+        model.params().all().iter().map(|p| Param::new(&p.name, p.shape.clone(), role(p.role))).collect();
     let penalties = [Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
     for (case, (penalty, variant)) in penalties
         .into_iter()
-        .flat_map(|penalty| [Variant::SubgradientCorrection, Variant::Steady, Variant::Plain].map(|variant| (penalty, variant)))
+        .flat_map(|penalty| {
+            [Variant::SubgradientCorrection, Variant::Steady, Variant::Plain].map(|variant| (penalty, variant))
+        })
         .enumerate()
     {
         let what = format!("{penalty:?}, {variant:?}");
@@ -139,9 +160,16 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         let mut arrays = model.backend().place(&mut placed).unwrap();
         let (device, values) = model.parts_mut();
         values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
-        for (round, (target, layers)) in [(0.6, None), (0.9, Some(Budget::default())), (0.5, None)].into_iter().enumerate() {
+        for (round, (target, layers)) in
+            [(0.6, None), (0.9, Some(Budget::default())), (0.5, None)].into_iter().enumerate()
+        {
             let what = format!("{what}, target {target}{}", if layers.is_some() { " per layer" } else { "" });
-            let config = ControllerConfig { law: Law::Quantile(Quantile {}), period: 1, layers, ..ControllerConfig::new(target) };
+            let config = ControllerConfig {
+                law: Law::Quantile(Quantile {}),
+                period: 1,
+                layers,
+                ..ControllerConfig::new(target)
+            };
             let [mut ours, mut theirs] = [(); 2].map(|()| Controller::new(config.clone(), &groups, 0.01).unwrap());
             let mut slices = Host { theta: &mut theta, grads: &grads };
             let moved = slices.control(&host, &mut ours).unwrap();
@@ -149,7 +177,9 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
             assert_eq!(ours.lambda(), theirs.lambda(), "{what}: λ");
             slices.set_lambda(&mut host, ours.lambda()).unwrap();
             device.engine(values, &mut arrays).set_lambda(&mut placed, theirs.lambda()).unwrap();
-            let duals = |arrays: &[bregman::optimizer::TensorState]| arrays.iter().map(|state| state.p.clone()).collect::<Vec<_>>();
+            let duals = |arrays: &[bregman::optimizer::TensorState]| {
+                arrays.iter().map(|state| state.p.clone()).collect::<Vec<_>>()
+            };
             let there = duals(&device.fetch(&placed, &arrays).unwrap());
             assert_same_bits(&format!("{what}, round {round}: dual"), &params, &duals(&host.state().tensors), &there);
             slices.reproject(&mut host).unwrap();
@@ -192,7 +222,10 @@ fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
     let theta: Vec<Vec<f32>> = params.iter().map(|param| noise(param.len(), 0.1, 3)).collect();
     let host = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &theta).unwrap();
     let mut arrays = Device::place(&cuda, &mut host.clone()).unwrap();
-    let kinds = [(bregman_tensor::cuda::Shrinkage::Soft, host.key_of(0).1), (bregman_tensor::cuda::Shrinkage::Group(5), host.key_of(1).1)];
+    let kinds = [
+        (bregman_tensor::cuda::Shrinkage::Soft, host.key_of(0).1),
+        (bregman_tensor::cuda::Shrinkage::Group(5), host.key_of(1).1),
+    ];
     let duals = cuda.duals(&mut arrays, &kinds).unwrap();
     for (tensors, lambda) in [(&[0usize, 1][..], 0.1), (&[1], 0.2), (&[0], 0.05), (&[], 1.0)] {
         let expected = host.duals().unwrap().live_at(tensors, lambda).unwrap();
@@ -222,7 +255,8 @@ fn embeddings_on_the_gpu_are_those_of_the_cpu() {
         for samples in [48_000usize, 7_777, 16_000, 4_000, 7_777] {
             let utterance = noise(samples, 0.1, samples as u32);
             let (ours, theirs) = (here.embed(&utterance).unwrap(), there.embed(&utterance).unwrap());
-            let length = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            let length =
+                |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
             let apart = length(&mut ours.iter().zip(&theirs).map(|(a, b)| a - b)) / length(&mut ours.iter().copied());
             println!("{name}, {samples} samples: {apart:e} apart");
             assert!(apart < 1e-4, "{name}, {samples} samples: {apart:e} apart");

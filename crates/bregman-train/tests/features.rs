@@ -1,4 +1,5 @@
-//! Features that the device computes from samples are those of the loader's threads. What needs a GPU says so and passes without one.
+//! Features that the device computes from samples are those of the loader's threads. What needs a GPU says so and
+//! passes without one.
 
 mod common;
 
@@ -11,8 +12,8 @@ use bregman_train::config::{FeatureConfig, FrontEndKind};
 use bregman_train::{Device, Experiment, Open, Trainer, cpu};
 use common::{corpus, metrics, recipe};
 
-/// Absolute differences of features in dB (SpeechBrain) or natural logarithms (Kaldi): the largest, and the mean. The largest are bins far below
-/// the loudest of their frame, which carry that one's rounding errors.
+/// Absolute differences of features in dB (SpeechBrain) or natural logarithms (Kaldi): the largest, and the mean. The
+/// largest are bins far below the loudest of their frame, which carry that one's rounding errors.
 const TOLERANCE: (f32, f32) = (5e-3, 5e-5);
 
 /// Every waveform of the golden numbers, cut into utterances of equal length; levelled when extracted.
@@ -34,7 +35,8 @@ fn features_are_those_of_the_loader<B: Backend>(backend: &B, rounding: f32) {
         let mut extractor = Extractor::new(&config.fbank()).unwrap();
         let (batch, frames) = (utterances.len(), extractor.frames(utterances[0].len()));
         let mut samples = utterances.clone(); // extracting levels them
-        let expected: Vec<f32> = samples.iter_mut().flat_map(|samples| extractor.extract(samples, 0).data.clone()).collect();
+        let expected: Vec<f32> =
+            samples.iter_mut().flat_map(|samples| extractor.extract(samples, 0).data.clone()).collect();
         let filterbank = backend.filterbank(config.tables().unwrap()).unwrap();
         for shape in [Shape::signal(bins, batch, frames), Shape { channels: 1, batch, height: bins, width: frames }] {
             let mut tensor = Tensor::empty(backend).unwrap();
@@ -43,10 +45,15 @@ fn features_are_those_of_the_loader<B: Backend>(backend: &B, rounding: f32) {
             let mut values = vec![0.0; shape.len()];
             backend.read(tensor.view(), &mut values).unwrap();
             let at = |i: usize| (i / (frames * bins) * bins + i % bins) * frames + i / bins % frames; // [bins, frames] of each
-            let apart: Vec<f32> = expected.iter().enumerate().map(|(i, x)| (x - values[at(i)]).abs() - rounding * x.abs()).collect();
-            let (worst, mean) = (apart.iter().copied().fold(0.0, f32::max), apart.iter().sum::<f32>() / apart.len() as f32);
+            let apart: Vec<f32> =
+                expected.iter().enumerate().map(|(i, x)| (x - values[at(i)]).abs() - rounding * x.abs()).collect();
+            let (worst, mean) =
+                (apart.iter().copied().fold(0.0, f32::max), apart.iter().sum::<f32>() / apart.len() as f32);
             println!("{front_end:?} {bins} {shape:?}: at most {worst:e}, in the mean {mean:e}");
-            assert!(worst < TOLERANCE.0 && mean < TOLERANCE.1, "{front_end:?} {bins} {shape:?}: at most {worst}, in the mean {mean}");
+            assert!(
+                worst < TOLERANCE.0 && mean < TOLERANCE.1,
+                "{front_end:?} {bins} {shape:?}: at most {worst}, in the mean {mean}"
+            );
         }
         let mut wrong = Tensor::empty(backend).unwrap();
         wrong.resize(backend, Shape::signal(bins, batch, frames + 1)).unwrap();
@@ -108,8 +115,9 @@ fn a_run_on_features_by_a_gpu_is_that_on_features_by_the_loader() {
 #[test]
 fn what_works_on_features_is_refused_where_the_loader_has_none() {
     let parse = |more: &str| {
-        let text =
-            format!("[model]\nkind = \"ecapa\"\n[data]\nroot = \"voices\"\nfeatures_by = \"device\"\n{more}[method]\nkind = \"dense\"\n");
+        let text = format!(
+            "[model]\nkind = \"ecapa\"\n[data]\nroot = \"voices\"\nfeatures_by = \"device\"\n{more}[method]\nkind = \"dense\"\n"
+        );
         Experiment::parse(&text, "test", &[] as &[&str]).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(parse(""), Ok(()));

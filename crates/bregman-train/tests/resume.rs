@@ -22,7 +22,10 @@ const METHODS: [(&str, &str); 9] = [
         "layerwise, momentum",
         "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"linbreg\", momentum = 0.9 }\nlayers = { sharing = \"erk\" }",
     ),
-    ("ProxSGD", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"prox_sgd\" }"),
+    (
+        "ProxSGD",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"prox_sgd\" }",
+    ),
     ("fixed λ", "kind = \"fixed\"\ngroups = [{ initial_sparsity = 0.5 }]\nlambda = 0.02"),
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }"),
     ("gradual", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3"),
@@ -46,7 +49,11 @@ fn a_stopped_and_continued_run_equals_an_unbroken_one_for_every_method() {
         let per_epoch = outcome.state.step / 4;
         for steps in [per_epoch - 3, 1] {
             let next = StopAfter::new(steps);
-            assert_eq!(Trainer::resume(&broken, &next).unwrap().run(&next.stop).unwrap().ending, Ending::Interrupted, "{name}");
+            assert_eq!(
+                Trainer::resume(&broken, &next).unwrap().run(&next.stop).unwrap().ending,
+                Ending::Interrupted,
+                "{name}"
+            );
         }
         let end = Trainer::resume(&broken, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
         assert_eq!(end.ending, Ending::Finished, "{name}");

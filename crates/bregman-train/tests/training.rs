@@ -54,8 +54,11 @@ fn pruning_ends_at_its_target_and_dense_training_has_no_zeros() {
 fn gradual_pruning_follows_the_papers_schedule() {
     let place = Place::new();
     let run = place.train("run", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", &[]);
-    let epochs: Vec<f64> =
-        metrics(&run).iter().filter(|line| line["kind"] == "epoch").map(|line| line["sparsity"].as_f64().unwrap()).collect();
+    let epochs: Vec<f64> = metrics(&run)
+        .iter()
+        .filter(|line| line["kind"] == "epoch")
+        .map(|line| line["sparsity"].as_f64().unwrap())
+        .collect();
     for (i, sparsity) in (1..).zip(epochs) {
         let expected = 1.0 - 0.1f64.powf((f64::from(i) / 3.0).min(1.0));
         assert!((sparsity - expected).abs() < 1e-3, "epoch {i}: {sparsity}, not {expected}");
@@ -82,13 +85,23 @@ fn the_quantile_law_holds_the_target_at_the_end_of_every_epoch() {
 #[test]
 fn a_run_leaves_a_resolved_recipe_checkpoints_and_both_logs() {
     let place = Place::new();
-    let run = place.train("run", "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"]);
-    for name in ["config.toml", "metrics.jsonl", "events.out.tfevents.0.bregman", "last/state.json", "last/optimizer.safetensors"] {
+    let run =
+        place.train("run", "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"]);
+    for name in [
+        "config.toml",
+        "metrics.jsonl",
+        "events.out.tfevents.0.bregman",
+        "last/state.json",
+        "last/optimizer.safetensors",
+    ] {
         assert!(run.join(name).is_file(), "{name}");
     }
     let saved = std::fs::read_to_string(run.join("config.toml")).unwrap();
     let saved = Experiment::parse(&saved, "saved", &[] as &[&str]).unwrap();
-    assert_eq!(saved, place.recipe("kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"]));
+    assert_eq!(
+        saved,
+        place.recipe("kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }", &["train.epochs=2"])
+    );
     let lines = metrics(&run);
     let step = lines.iter().find(|line| line["kind"] == "step").unwrap();
     for key in ["loss", "accuracy", "lambda", "sparsity", "epsilon", "lr", "gradient_norm"] {
@@ -117,7 +130,8 @@ fn threads_that_share_a_network_get_its_embeddings() {
     let place = Place::new();
     let run = place.train("run", "kind = \"dense\"", &["train.epochs=1"]);
     let mut trained = Trained::load(&run).unwrap();
-    let utterances: Vec<Vec<f32>> = (0..6).map(|n| (0..9_000 + 1_000 * n).map(|i| (i as f32 * 0.05).sin() * 0.1).collect()).collect();
+    let utterances: Vec<Vec<f32>> =
+        (0..6).map(|n| (0..9_000 + 1_000 * n).map(|i| (i as f32 * 0.05).sin() * 0.1).collect()).collect();
     let (shared, loads) = (Shared::<Cpu>::default(), AtomicU64::new(0));
     let embeddings: Vec<Vec<f32>> = std::thread::scope(|scope| {
         let shares: Vec<_> = utterances
@@ -132,7 +146,9 @@ fn threads_that_share_a_network_get_its_embeddings() {
             .collect(); // all at once, before the first is done
         let threads: Vec<_> = shares
             .into_iter()
-            .map(|(mut share, samples): (Share<Cpu>, _)| scope.spawn(move || share.embed(&mut samples.clone()).unwrap()))
+            .map(|(mut share, samples): (Share<Cpu>, _)| {
+                scope.spawn(move || share.embed(&mut samples.clone()).unwrap())
+            })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -199,7 +215,9 @@ impl Observer for Warnings {
 fn a_lambda_far_beyond_the_duals_is_warned_of_and_the_default_is_not() {
     let place = Place::new();
     let warnings = |name: &str, lambda: &str| {
-        let method = format!("kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\noptimizer = {{ kind = \"adabreg\" }}\n{lambda}");
+        let method = format!(
+            "kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\noptimizer = {{ kind = \"adabreg\" }}\n{lambda}"
+        );
         let seen = Warnings::default();
         let stop = std::sync::atomic::AtomicBool::new(false);
         Trainer::new(place.recipe(&method, &[]), &place.path(name), &seen).unwrap().run(&stop).unwrap();
@@ -237,7 +255,9 @@ fn a_checkpoint_of_another_architecture_is_refused_by_name() {
 #[test]
 fn a_validation_speaker_missing_from_training_is_named() {
     let place = Place::new();
-    let error = train(place.recipe("kind = \"dense\"", &["data.validation=test.csv"]), &place.path("run")).unwrap_err().to_string();
+    let error = train(place.recipe("kind = \"dense\"", &["data.validation=test.csv"]), &place.path("run"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("s00005") && error.contains("not among the 5 speakers"), "{error}");
     assert!(!place.path("run").exists(), "a refused experiment leaves nothing");
 }
@@ -259,8 +279,12 @@ fn the_feature_cache_changes_nothing_but_the_time() {
         place.train(run, "kind = \"dense\"", &["train.epochs=1", &cache]);
     }
     assert_eq!(metrics(&place.path("first")), metrics(&place.path("second")));
-    let features = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path().extension().is_some_and(|e| e == "features");
-    assert_eq!(std::fs::read_dir(place.path("cache")).unwrap().filter_map(|entry| features(entry).then_some(())).count(), 2);
+    let features =
+        |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path().extension().is_some_and(|e| e == "features");
+    assert_eq!(
+        std::fs::read_dir(place.path("cache")).unwrap().filter_map(|entry| features(entry).then_some(())).count(),
+        2
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The runtime as a wasm module: the functions of the C interface, and memory for what JavaScript hands them.
 //!
-//! `web/bregman.js` wraps them; `web/index.html` is a page that compares two recordings without sending them anywhere. `build` makes the module:
+//! `web/bregman.js` wraps them; `web/index.html` is a page that compares two recordings without sending them anywhere.
+//! `build` makes the module:
 //!
 //! ```text
 //! rustup target add wasm32-unknown-unknown
@@ -8,7 +9,8 @@
 //! python3 -m http.server -d crates/bregman-wasm/web
 //! ```
 //!
-//! No wasm-bindgen: a dozen functions of numbers need none, and nobody has to install its program in the matching version.
+//! No wasm-bindgen: a dozen functions of numbers need none, and nobody has to install its program in the matching
+//! version.
 
 use std::alloc::{Layout, alloc, dealloc};
 

@@ -1,4 +1,5 @@
-//! The page in a browser: Chromium opens it, a script chooses the files as a user would and reports what the page then shows.
+//! The page in a browser: Chromium opens it, a script chooses the files as a user would and reports what the page then
+//! shows.
 
 mod common;
 
@@ -52,7 +53,11 @@ fn answer(mut stream: TcpStream, files: &HashMap<String, Vec<u8>>, posted: &Send
         Some(body) => ("200 OK", body),
         None => ("404 Not Found", &empty),
     };
-    write!(stream, "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len())?;
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )?;
     stream.write_all(body)
 }
 
@@ -82,7 +87,14 @@ fn the_page_verifies_two_recordings_in_a_browser() {
 
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Command::new(chromium)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+        ])
         .args(["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(address)
@@ -96,9 +108,15 @@ fn the_page_verifies_two_recordings_in_a_browser() {
 
     let report: serde_json::Value = serde_json::from_str(&result.expect("the page reports within 90 s")).unwrap();
     assert!(report["failure"].is_null(), "{report}");
-    assert!(report["refusal"].as_str().unwrap().contains("model.breg: this browser cannot decode it as sound"), "{report}");
+    assert!(
+        report["refusal"].as_str().unwrap().contains("model.breg: this browser cannot decode it as sound"),
+        "{report}"
+    );
     let number = |key: &str| report[key].as_str().unwrap().parse::<f64>().unwrap();
     assert!((number("score") - score).abs() <= 1e-4, "{report} against {score}");
-    assert_eq!((number("threshold"), report["decision"].as_str().unwrap()), (0.25, if score > 0.25 { "same" } else { "another" }));
+    assert_eq!(
+        (number("threshold"), report["decision"].as_str().unwrap()),
+        (0.25, if score > 0.25 { "same" } else { "another" })
+    );
     assert!(number("time") > 0.0 && report["text"].as_str().unwrap().contains("real time"), "{report}");
 }

@@ -24,7 +24,10 @@ fn the_module_scores_as_the_native_runtime_does_and_refuses_what_it_does() {
     let native = bregman_runtime::Model::from_bytes(&model).unwrap();
     assert_eq!(report["size"].as_u64(), Some(native.embedding_size() as u64));
     assert_eq!((report["rate"].as_u64(), report["shortest"].as_u64()), (Some(16_000), Some(native.shortest() as u64)));
-    assert_eq!((report["threshold"].as_f64(), report["version"].as_str()), (Some(0.25), Some(env!("CARGO_PKG_VERSION"))));
+    assert_eq!(
+        (report["threshold"].as_f64(), report["version"].as_str()),
+        (Some(0.25), Some(env!("CARGO_PKG_VERSION")))
+    );
     let number = |key: &str| report[key].as_f64().unwrap();
     assert!((number("score") - score).abs() <= 1e-4, "{} against {score}", number("score"));
     assert!((number("self") - 1.0).abs() <= 1e-6);

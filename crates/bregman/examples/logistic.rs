@@ -47,7 +47,12 @@ fn main() -> bregman::Result<()> {
         let (g, accuracy) = gradient(&x, &y, &weights[0]);
         let report = optimizer.step(&mut weights, &[g], 2.0)?;
         if step % 25 == 0 {
-            println!("{step:>4}  {:>6.1} %  {:>6.3}  {:>4.1} %", 100.0 * accuracy, report.lambda, 100.0 * report.sparsity);
+            println!(
+                "{step:>4}  {:>6.1} %  {:>6.3}  {:>4.1} %",
+                100.0 * accuracy,
+                report.lambda,
+                100.0 * report.sparsity
+            );
         }
     }
     let found = weights[0][..INFORMATIVE].iter().filter(|w| **w != 0.0).count();

@@ -32,16 +32,24 @@ fn boundary(target: f64, width: f32) -> f64 {
 
 /// Mean |ε| between steps 2500 and 3000 of duals that grow linearly.
 fn remaining_error(alpha: f64, period: u64, damping: Damping) -> f64 {
-    let config = ControllerConfig { law: law(alpha, damping), period, lambda: Some(0.05), ..ControllerConfig::new(0.95) };
+    let config =
+        ControllerConfig { law: law(alpha, damping), period, lambda: Some(0.05), ..ControllerConfig::new(0.95) };
     let mut plant = Plant::with_speed(config, |_| 0.01);
     (0..3000).map(|_| plant.step().epsilon().abs()).skip(2500).sum::<f64>() / 500.0
 }
 
-/// Updates until the count of live weights stays within `tolerance` of its target, λ₀ wrong by `wrong`; duals spread as 1/√t.
+/// Updates until the count of live weights stays within `tolerance` of its target, λ₀ wrong by `wrong`; duals spread as
+/// 1/√t.
 fn arrival(law: Law, target: f64, wrong: f64, tolerance: f64) -> Option<usize> {
-    let config = ControllerConfig { law, period: 2, lambda: Some(wrong * plant::right_lambda(target)), ..ControllerConfig::new(target) };
+    let config = ControllerConfig {
+        law,
+        period: 2,
+        lambda: Some(wrong * plant::right_lambda(target)),
+        ..ControllerConfig::new(target)
+    };
     let mut plant = Plant::new(config);
-    let off: Vec<bool> = (0..plant::STEPS).map(|_| (plant.step().epsilon() / (1.0 - target)).abs() > tolerance).collect();
+    let off: Vec<bool> =
+        (0..plant::STEPS).map(|_| (plant.step().epsilon() / (1.0 - target)).abs() > tolerance).collect();
     let last = off.iter().rposition(|&off| off)? + 1;
     (last < plant::STEPS * 9 / 10).then_some(last / 2)
 }
@@ -49,7 +57,9 @@ fn arrival(law: Law, target: f64, wrong: f64, tolerance: f64) -> Option<usize> {
 fn main() {
     println!("where the loop begins to swing (duals at rest, ln|p| normal with this width, no damping)");
     println!("target  width  σ = λ·f(λ)  largest calm α     α·σ");
-    for (target, width) in [0.75, 0.95, 0.99].into_iter().flat_map(|target| [1.0f32, 0.3, 0.1, 0.03].map(|width| (target, width))) {
+    for (target, width) in
+        [0.75, 0.95, 0.99].into_iter().flat_map(|target| [1.0f32, 0.3, 0.1, 0.03].map(|width| (target, width)))
+    {
         let sigma = Plant::at_rest(target, width).loop_gain().sensitivity;
         let alpha = boundary(target, width);
         println!("{target:>6}  {width:>5}  {sigma:>10.3}  {alpha:>14.3}  {:>6.2}", alpha * sigma);
@@ -67,7 +77,9 @@ fn main() {
             100.0 * band
         );
     }
-    println!("\nupdates until the live weights stay within 20 % and 5 % of their target count, λ₀ wrong by 100× down, right, 100× up");
+    println!(
+        "\nupdates until the live weights stay within 20 % and 5 % of their target count, λ₀ wrong by 100× down, right, 100× up"
+    );
     println!("target  law                   within 20 %            within 5 %");
     let laws = [
         ("multiplicative, off", law(1.0, Damping::Off)),
@@ -75,8 +87,10 @@ fn main() {
         ("density", Law::Density(Density::default())),
     ];
     for (target, (name, law)) in [0.75, 0.95, 0.99].into_iter().flat_map(|target| laws.map(|law| (target, law))) {
-        let updates =
-            |tolerance| [0.01, 1.0, 100.0].map(|wrong| arrival(law, target, wrong, tolerance).map_or("never".into(), |n| n.to_string()));
+        let updates = |tolerance| {
+            [0.01, 1.0, 100.0]
+                .map(|wrong| arrival(law, target, wrong, tolerance).map_or("never".into(), |n| n.to_string()))
+        };
         let [coarse, fine] = [updates(0.2), updates(0.05)];
         println!(
             "{target:>6}  {name:<20}  {:>5} {:>5} {:>5}      {:>5} {:>5} {:>5}",

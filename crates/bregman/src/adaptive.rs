@@ -37,7 +37,10 @@ impl AdaptiveOptimizer {
     /// # Errors
     /// Whatever [`Optimizer::new`] and [`Controller::new`] refuse, and optimizers that do not threshold.
     pub fn new(rule: Rule, groups: Groups, config: ControllerConfig, theta: &[impl AsRef<[f32]>]) -> Result<Self> {
-        let needs_threshold = Error::Unsupported { what: "a λ controller", needs: "LinBreg, AdaBreg or ProxSGD", optimizer: rule.name() };
+        let needs_threshold =
+            Error::Unsupported {
+                what: "a λ controller", needs: "LinBreg, AdaBreg or ProxSGD", optimizer: rule.name()
+            };
         let lambda = rule.default_lambda().ok_or(needs_threshold)?;
         let controller = Controller::new(config, &groups, lambda)?;
         let optimizer = Optimizer::new(rule, groups, controller.state()[0].lambda, theta)?;
@@ -107,7 +110,12 @@ impl AdaptiveOptimizer {
     ///
     /// # Errors
     /// States that do not fit, see [`Optimizer::restore`] and [`Controller::restore`]; then nothing has changed.
-    pub fn restore(&mut self, optimizer: OptimizerState, controller: Vec<LoopState>, theta: &[impl AsRef<[f32]>]) -> Result<()> {
+    pub fn restore(
+        &mut self,
+        optimizer: OptimizerState,
+        controller: Vec<LoopState>,
+        theta: &[impl AsRef<[f32]>],
+    ) -> Result<()> {
         let mut continued = self.controller.clone();
         continued.restore(controller)?;
         self.optimizer.restore(optimizer, theta)?;

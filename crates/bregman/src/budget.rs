@@ -1,9 +1,9 @@
 //! How a sparsity is shared out between layers: every layer its own target, together the one asked for.
 //!
 //! Layer l with n_l weights gets the density d_l = clamp(c·w_l, 1 − ceiling_l, 1 − floor_l), and c is chosen such that
-//! Σ n_l·d_l = (1 − s*)·Σ n_l. Uniform: w_l = 1. Erdős–Rényi-kernel: w_l = (Σ of the dimensions) / (Π of the dimensions),
-//! so that large layers become sparser than small ones (Mocanu et al., 2018; Evci et al., 2020). The clamp is what keeps
-//! an early layer from being driven to 100 % zeros at a target of 99 %: the paper's open problem.
+//! Σ n_l·d_l = (1 − s*)·Σ n_l. Uniform: w_l = 1. Erdős–Rényi-kernel: w_l = (Σ of the dimensions) / (Π of the
+//! dimensions), so that large layers become sparser than small ones (Mocanu et al., 2018; Evci et al., 2020). The clamp
+//! is what keeps an early layer from being driven to 100 % zeros at a target of 99 %: the paper's open problem.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,15 +63,17 @@ impl Budget {
     /// The target sparsity of each layer.
     ///
     /// # Errors
-    /// A limit outside [0, 1], with its floor above its ceiling, or for no layer at all; and limits that leave no way to
-    /// meet the target.
+    /// A limit outside [0, 1], with its floor above its ceiling, or for no layer at all; and limits that leave no way
+    /// to meet the target.
     pub fn targets(&self, layers: &[&Param], target: f64) -> Result<Vec<f64>> {
         let limits = self.limits_of(layers)?;
         let lens: Vec<f64> = layers.iter().map(|layer| layer.len() as f64).collect();
         let total: f64 = lens.iter().sum();
         let live = (1.0 - target) * total;
 
-        let sparsity_if = |of: fn(&(f64, f64)) -> f64| limits.iter().zip(&lens).map(|(limit, len)| of(limit) * len).sum::<f64>() / total;
+        let sparsity_if = |of: fn(&(f64, f64)) -> f64| {
+            limits.iter().zip(&lens).map(|(limit, len)| of(limit) * len).sum::<f64>() / total
+        };
         let (lowest, highest) = (sparsity_if(|limit| limit.0), sparsity_if(|limit| limit.1));
         if target < lowest - 1e-12 || target > highest + 1e-12 {
             return Err(Error::Budget { target, lowest, highest });
@@ -79,7 +81,8 @@ impl Budget {
 
         let weights: Vec<f64> = layers.iter().map(|layer| self.weight(layer)).collect();
         let densities = |c: f64| {
-            let density = |(weight, &(floor, ceiling)): (&f64, &(f64, f64))| (c * weight).clamp(1.0 - ceiling, 1.0 - floor);
+            let density =
+                |(weight, &(floor, ceiling)): (&f64, &(f64, f64))| (c * weight).clamp(1.0 - ceiling, 1.0 - floor);
             weights.iter().zip(&limits).map(density).collect::<Vec<_>>()
         };
         let live_at = |c: f64| densities(c).iter().zip(&lens).map(|(density, len)| density * len).sum::<f64>();
@@ -115,10 +118,15 @@ impl Budget {
                 "0 ≤ floor ≤ ceiling ≤ 1",
             )?;
             let matcher = Pattern::parse(pattern)?;
-            let matching: Vec<usize> = (0..layers.len()).filter(|&layer| matcher.matches(&layers[layer].name)).collect();
+            let matching: Vec<usize> =
+                (0..layers.len()).filter(|&layer| matcher.matches(&layers[layer].name)).collect();
             if matching.is_empty() {
                 let near = matcher.near_misses(layers.iter().map(|layer| layer.name.as_str()));
-                return Err(Error::EmptyGroup { group: pattern.clone(), reason: "no controlled layer matches this limit".into(), near });
+                return Err(Error::EmptyGroup {
+                    group: pattern.clone(),
+                    reason: "no controlled layer matches this limit".into(),
+                    near,
+                });
             }
             for layer in matching {
                 limits[layer].get_or_insert((*floor, *ceiling));
@@ -166,7 +174,8 @@ mod tests {
     #[test]
     fn erk_prunes_large_layers_harder_and_spares_small_ones() {
         let owned = layers();
-        let targets = Budget { sharing: Sharing::Erk, limits: vec![] }.targets(&owned.iter().collect::<Vec<_>>(), 0.9).unwrap();
+        let targets =
+            Budget { sharing: Sharing::Erk, limits: vec![] }.targets(&owned.iter().collect::<Vec<_>>(), 0.9).unwrap();
         assert!(targets[3] > targets[1] && targets[2] == 0.0, "{targets:?}");
         // by hand: density ratio of two unclamped layers is the ratio of Σdims/Πdims
         let (conv1, head) = ((64.0 + 80.0 + 5.0) / 25_600.0, (500.0 + 192.0) / 96_000.0);
@@ -177,8 +186,12 @@ mod tests {
     fn limits_that_leave_no_way_say_what_is_possible() {
         let owned = layers();
         let limit = |pattern: &str, floor, ceiling| vec![LayerLimit { pattern: pattern.into(), floor, ceiling }];
-        let error =
-            |limits| Budget { limits, ..Budget::default() }.targets(&owned.iter().collect::<Vec<_>>(), 0.95).unwrap_err().to_string();
+        let error = |limits| {
+            Budget { limits, ..Budget::default() }
+                .targets(&owned.iter().collect::<Vec<_>>(), 0.95)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(error(limit("*", 0.0, 0.5)).contains("allow 0 to 0.5"));
         assert!(error(limit("convv*", 0.0, 0.5)).contains("did you mean conv"));
         assert!(error(limit("*", 0.9, 0.5)).contains("floor ≤ ceiling"));

@@ -87,7 +87,12 @@ impl GroupRule {
 
     fn check(&self) -> Result<()> {
         let field = |name: &str| format!("group `{}`: {name}", self.label());
-        require(self.lambda_scale > 0.0 && self.lambda_scale.is_finite(), &field("lambda_scale"), self.lambda_scale, "a number > 0")?;
+        require(
+            self.lambda_scale > 0.0 && self.lambda_scale.is_finite(),
+            &field("lambda_scale"),
+            self.lambda_scale,
+            "a number > 0",
+        )?;
         require(self.lr_scale > 0.0 && self.lr_scale.is_finite(), &field("lr_scale"), self.lr_scale, "a number > 0")?;
         let start = self.initial_sparsity.unwrap_or(INITIAL_SPARSITY);
         require((0.0..1.0).contains(&start), &field("initial_sparsity"), start, "a share in [0, 1)")?;
@@ -115,7 +120,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Sorts the parameters into groups; the first matching rule wins, and what no rule matches falls to the paper's set-up.
+    /// Sorts the parameters into groups; the first matching rule wins, and what no rule matches falls to the paper's
+    /// set-up.
     ///
     /// # Errors
     /// As [`Groups::resolve_over`].
@@ -123,11 +129,12 @@ impl Groups {
         Self::resolve_over(params, rules, vec![])
     }
 
-    /// As [`Groups::resolve`], with `general` rules between the given ones and the paper's set-up: these may end up with nothing.
+    /// As [`Groups::resolve`], with `general` rules between the given ones and the paper's set-up: these may end up
+    /// with nothing.
     ///
     /// # Errors
-    /// A parameter that is empty or named twice, a setting out of range, and a rule that ends up with no parameter: because
-    /// nothing has such a name (the error lists near misses) or because earlier rules took them all.
+    /// A parameter that is empty or named twice, a setting out of range, and a rule that ends up with no parameter:
+    /// because nothing has such a name (the error lists near misses) or because earlier rules took them all.
     pub fn resolve_over(params: Vec<Param>, rules: Vec<GroupRule>, general: Vec<GroupRule>) -> Result<Self> {
         let mut names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
         names.sort_unstable();
@@ -139,16 +146,19 @@ impl Groups {
         let rules: Vec<GroupRule> = rules.into_iter().chain(general).chain([GroupRule::default()]).collect();
         rules.iter().try_for_each(GroupRule::check)?;
         let matchers = rules.iter().map(GroupRule::matcher).collect::<Result<Vec<_>>>()?;
-        let rule_of: Vec<usize> =
-            params.iter().map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(rules.len() - 1)).collect();
+        let rule_of: Vec<usize> = params
+            .iter()
+            .map(|param| matchers.iter().position(|matches| matches(param)).unwrap_or(rules.len() - 1))
+            .collect();
 
         let empty = (0..given).find(|index| !rule_of.contains(index));
         if let Some(index) = empty {
             let taken = params.iter().filter(|param| matchers[index](param)).count();
             let (reason, near) = match (taken, &rules[index].pattern) {
-                (0, Some(pattern)) => {
-                    ("no parameter matches".into(), Pattern::parse(pattern)?.near_misses(params.iter().map(|param| param.name.as_str())))
-                }
+                (0, Some(pattern)) => (
+                    "no parameter matches".into(),
+                    Pattern::parse(pattern)?.near_misses(params.iter().map(|param| param.name.as_str())),
+                ),
                 (0, None) => ("no parameter matches".into(), vec![]),
                 _ => (format!("earlier rules already took all {taken} matching parameters"), vec![]),
             };
@@ -254,17 +264,23 @@ mod tests {
     #[test]
     fn general_rules_take_what_is_left_and_may_get_nothing() {
         let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::ConvWeight]) };
-        let general =
-            ["layer1.conv.weight", "layer2.*"].map(|names| GroupRule { initial_sparsity: Some(0.5), ..GroupRule::for_names(names) });
+        let general = ["layer1.conv.weight", "layer2.*"]
+            .map(|names| GroupRule { initial_sparsity: Some(0.5), ..GroupRule::for_names(names) });
         let groups = Groups::resolve_over(network(), vec![heavier], general.into()).unwrap();
         assert_eq!((groups.rule(0).lambda_scale, groups.rule(0).initial_sparsity), (2.0, None));
         assert_eq!(groups.rule(3).initial_sparsity, Some(0.5));
-        assert_eq!((groups.group_label(groups.group_of(3)), groups.group_label(groups.group_of(4))), ("default".into(), "default".into()));
+        assert_eq!(
+            (groups.group_label(groups.group_of(3)), groups.group_label(groups.group_of(4))),
+            ("default".into(), "default".into())
+        );
     }
 
     #[test]
     fn an_output_starts_with_the_asked_live_inputs_where_99_percent_would_leave_fewer() {
-        let with = |inputs| Groups::resolve(network(), vec![GroupRule { initial_inputs: Some(inputs), ..GroupRule::default() }]).unwrap();
+        let with = |inputs| {
+            Groups::resolve(network(), vec![GroupRule { initial_inputs: Some(inputs), ..GroupRule::default() }])
+                .unwrap()
+        };
         // 4 inputs with kernels of 3, and 8 plain ones
         let start = |inputs| [0, 3].map(|tensor| with(inputs).initial_sparsity(tensor));
         assert_eq!(start(0.0), [0.99, 0.99]);
@@ -275,7 +291,10 @@ mod tests {
     #[test]
     fn bad_settings_and_parameters_are_named() {
         let with = |rule| Groups::resolve(network(), vec![rule]).unwrap_err().to_string();
-        assert!(with(GroupRule { lambda_scale: 0.0, ..GroupRule::for_names("head*") }).contains("group `head*`: lambda_scale"));
+        assert!(
+            with(GroupRule { lambda_scale: 0.0, ..GroupRule::for_names("head*") })
+                .contains("group `head*`: lambda_scale")
+        );
         assert!(with(GroupRule { initial_sparsity: Some(1.0), ..GroupRule::default() }).contains("[0, 1)"));
         let empty = vec![Param::new("w", [3, 0], Role::LinearWeight)];
         assert!(Groups::resolve(empty, vec![]).unwrap_err().to_string().contains("`w` is empty"));

@@ -65,7 +65,8 @@ mod tests {
 
     fn groups(penalty: Penalty) -> Groups {
         let params = vec![Param::new("conv", [50, 40, 5], Role::ConvWeight), Param::new("bias", [50], Role::Bias)];
-        Groups::resolve(params, vec![GroupRule { penalty, initial_sparsity: Some(0.9), ..GroupRule::default() }]).unwrap()
+        Groups::resolve(params, vec![GroupRule { penalty, initial_sparsity: Some(0.9), ..GroupRule::default() }])
+            .unwrap()
     }
 
     fn start(penalty: Penalty, survivors: Survivors, seed: u64) -> Vec<Vec<f32>> {

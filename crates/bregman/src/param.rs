@@ -66,11 +66,19 @@ impl Param {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        if self.len() == 0 { Err(Error::EmptyParameter { parameter: self.name.clone(), shape: self.shape.clone() }) } else { Ok(()) }
+        if self.len() == 0 {
+            Err(Error::EmptyParameter { parameter: self.name.clone(), shape: self.shape.clone() })
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn check_len(&self, what: &'static str, found: usize) -> Result<()> {
-        if found == self.len() { Ok(()) } else { Err(Error::Length { parameter: self.name.clone(), what, expected: self.len(), found }) }
+        if found == self.len() {
+            Ok(())
+        } else {
+            Err(Error::Length { parameter: self.name.clone(), what, expected: self.len(), found })
+        }
     }
 
     /// The first NaN or infinity of `values`, as the error that names it.

@@ -15,7 +15,8 @@ pub(crate) struct Pattern {
 impl Pattern {
     pub(crate) fn parse(source: &str) -> Result<Self> {
         let expression = source.strip_prefix("re:").map_or_else(|| glob(source), ToString::to_string);
-        let expression = Regex::new(&expression).map_err(|e| Error::Pattern { pattern: source.into(), reason: e.to_string() })?;
+        let expression =
+            Regex::new(&expression).map_err(|e| Error::Pattern { pattern: source.into(), reason: e.to_string() })?;
         Ok(Self { source: source.into(), expression })
     }
 
@@ -25,7 +26,8 @@ impl Pattern {
 
     /// The three names closest by edit distance, wildcards left out: what a typing error was meant to say.
     pub(crate) fn near_misses<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let literal: String = self.source.trim_start_matches("re:").chars().filter(|c| !"*?^$\\()[]+|".contains(*c)).collect();
+        let literal: String =
+            self.source.trim_start_matches("re:").chars().filter(|c| !"*?^$\\()[]+|".contains(*c)).collect();
         let mut names: Vec<&str> = names.collect();
         names.sort_by_key(|name| edit_distance(&literal, name));
         names.into_iter().take(3).map(String::from).collect()

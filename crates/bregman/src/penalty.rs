@@ -94,7 +94,11 @@ impl Shrinkage {
             Shrinkage::Soft => each.map(f64::abs).sum(),
             Shrinkage::SoftNonNegative => each.map(|x| if x < 0.0 { f64::INFINITY } else { x }).sum(),
             Shrinkage::Group(len) => {
-                self.weight() * theta.chunks(len).map(|g| g.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()).sum::<f64>()
+                self.weight()
+                    * theta
+                        .chunks(len)
+                        .map(|g| g.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt())
+                        .sum::<f64>()
             }
         }
     }
@@ -123,7 +127,8 @@ impl Shrinkage {
 
     /// x ← scale·prox(x), `threshold` with the group weight already in it.
     ///
-    /// Dead means exactly +0.0, and an element (a group) is dead if and only if its [magnitude](Self::magnitudes) ≤ threshold.
+    /// Dead means exactly +0.0, and an element (a group) is dead if and only if its [magnitude](Self::magnitudes) ≤
+    /// threshold.
     #[inline(always)]
     pub(crate) fn shrink(self, x: &mut [f32], threshold: f32, scale: f32) {
         match self {

@@ -1,8 +1,8 @@
 //! Magnitude pruning, the baseline: masks that let the largest weights live.
 //!
 //! A mask is chosen by three independent answers: how much dies (a share, moved by a [`Ramp`] in gradual
-//! pruning), what is compared ([`Structure`]: weights or whole output channels), and across what (all layers together, or
-//! each by its [`Budget`]). One-shot pruning is a single mask; gradual pruning asks for a new one as the ramp rises.
+//! pruning), what is compared ([`Structure`]: weights or whole output channels), and across what (all layers together,
+//! or each by its [`Budget`]). One-shot pruning is a single mask; gradual pruning asks for a new one as the ramp rises.
 //! Hand masks to [`Optimizer::set_mask`](crate::Optimizer::set_mask).
 
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,9 @@ impl Pruning {
                 scores.iter().zip(targets).flat_map(|(scores, target)| living(&[scores], target)).collect()
             }
         };
-        let spread = |(scores, lives): (&Scores, Vec<bool>)| lives.into_iter().flat_map(|l| std::iter::repeat_n(l, scores.size)).collect();
+        let spread = |(scores, lives): (&Scores, Vec<bool>)| {
+            lives.into_iter().flat_map(|l| std::iter::repeat_n(l, scores.size)).collect()
+        };
         Ok(scores.iter().zip(lives).map(spread).collect())
     }
 
@@ -123,7 +125,10 @@ fn living(layers: &[&Scores], sparsity: f64) -> Vec<Vec<bool>> {
             layer.keys.iter().filter_map(|&key| digit.bin(key)).for_each(|bin| bins[bin] += layer.size as u64);
         }
     });
-    let above: u64 = layers.iter().map(|layer| (layer.size * layer.keys.iter().filter(|&&key| key > threshold).count()) as u64).sum();
+    let above: u64 = layers
+        .iter()
+        .map(|layer| (layer.size * layer.keys.iter().filter(|&&key| key > threshold).count()) as u64)
+        .sum();
     let mut room = keep - above; // for ties at the threshold
     let mut lives = |key: f32, size: u64| {
         let tie = key == threshold && size <= room;

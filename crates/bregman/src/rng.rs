@@ -10,7 +10,9 @@ pub(crate) struct Stream(u64);
 impl Stream {
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         // FNV-1a spreads the name, the mixer separates the seeds.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         Self(mix(seed).wrapping_add(hash))
     }
 

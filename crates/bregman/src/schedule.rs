@@ -94,6 +94,12 @@ mod tests {
     #[test]
     fn impossible_ramps_are_refused() {
         assert!(Ramp { shape: Shape::Linear, from: 1.0, begin: 0, end: 1 }.check().is_err());
-        assert!(Ramp { shape: Shape::Linear, from: 0.0, begin: 4, end: 4 }.check().unwrap_err().to_string().contains("ramp.end"));
+        assert!(
+            Ramp { shape: Shape::Linear, from: 0.0, begin: 4, end: 4 }
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("ramp.end")
+        );
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Non-negative floats are ordered like the integers of their bits. So the k-th largest of n keys is found digit by
 //! digit: count the keys per value of their highest bits, see which value holds the k-th, look only at the keys with
-//! that prefix for the next bits. Three passes over memory settle all 31 bits. Only counts are exchanged, so the keys may
-//! lie anywhere (in many tensors, on a GPU), and integer counts do not depend on the order in which threads add them.
+//! that prefix for the next bits. Three passes over memory settle all 31 bits. Only counts are exchanged, so the keys
+//! may lie anywhere (in many tensors, on a GPU), and integer counts do not depend on the order in which threads add
+//! them.
 
 use std::convert::Infallible;
 
@@ -55,7 +56,10 @@ pub fn smallest_threshold(keep: u64, mut count: impl FnMut(Digit, &mut [u64])) -
 ///
 /// # Errors
 /// The first of `count`.
-pub fn try_smallest_threshold<E>(keep: u64, mut count: impl FnMut(Digit, &mut [u64]) -> Result<(), E>) -> Result<f32, E> {
+pub fn try_smallest_threshold<E>(
+    keep: u64,
+    mut count: impl FnMut(Digit, &mut [u64]) -> Result<(), E>,
+) -> Result<f32, E> {
     let mut above = 0; // weight of the keys larger than everything with the prefix
     let mut prefix = 0;
     for (shift, width) in [(20, 11), (10, 10), (0, 10)] {

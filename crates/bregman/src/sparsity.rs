@@ -91,7 +91,8 @@ impl<'a> Sparsity<'a> {
 
     /// Names of the weight tensors without a single live weight: nothing passes through them any more.
     pub fn dead(&self) -> Vec<&'a str> {
-        let is_dead = |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;
+        let is_dead =
+            |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;
         (0..self.stats.len()).filter(is_dead).map(|tensor| self.groups.params()[tensor].name.as_str()).collect()
     }
 

@@ -2,8 +2,8 @@
 //! Case names, shapes and settings come from the files; see `golden/README.md`.
 
 use bregman::{
-    AdaBreg, AdaptiveOptimizer, Controller, ControllerConfig, Damping, GroupRule, Groups, Law, LinBreg, Multiplicative, Optimizer, Param,
-    Penalty, ProxSgd, Pruning, Ramp, Role, Rule, Shape, Shrinkage, TensorStats, Variant,
+    AdaBreg, AdaptiveOptimizer, Controller, ControllerConfig, Damping, GroupRule, Groups, Law, LinBreg, Multiplicative,
+    Optimizer, Param, Penalty, ProxSgd, Pruning, Ramp, Role, Rule, Shape, Shrinkage, TensorStats, Variant,
 };
 use bregman_golden::{Tensors, json};
 use serde_json::Value;
@@ -32,9 +32,13 @@ fn rule(json: &Value, name: &str, delta: f64) -> Rule {
     let betas = |i: usize| json["adabreg"]["betas"][i].as_f64().expect("a beta");
     match name {
         "linbreg" => Rule::LinBreg(LinBreg { momentum, delta, variant: Variant::Plain }),
-        "adabreg" => {
-            Rule::AdaBreg(AdaBreg { beta1: betas(0), beta2: betas(1), eps: number(&json["adabreg"], "eps"), delta, ..AdaBreg::default() })
-        }
+        "adabreg" => Rule::AdaBreg(AdaBreg {
+            beta1: betas(0),
+            beta2: betas(1),
+            eps: number(&json["adabreg"], "eps"),
+            delta,
+            ..AdaBreg::default()
+        }),
         "proxsgd" => Rule::ProxSgd(ProxSgd {}),
         other => panic!("golden optimizer `{other}` is unknown"),
     }
@@ -56,7 +60,9 @@ fn groups(json: &Value, tensors: &[String], penalty: Penalty) -> Groups {
 
 /// The gradient of each tensor at step `step` (from 0).
 fn gradients(golden: &Tensors, groups: &Groups, step: usize) -> Vec<Vec<f32>> {
-    let of = |param: &Param| golden.f32(&format!("grad.{}", param.name))[step * param.len()..(step + 1) * param.len()].to_vec();
+    let of = |param: &Param| {
+        golden.f32(&format!("grad.{}", param.name))[step * param.len()..(step + 1) * param.len()].to_vec()
+    };
     groups.params().iter().map(of).collect()
 }
 
@@ -87,8 +93,12 @@ fn every_optimizer_follows_the_reference_step_by_step() {
         let mut theta = initial(&golden, &tensors);
 
         for (tensor, (name, theta)) in tensors.iter().zip(&theta).enumerate() {
-            let (value, expected) = (lambda * groups.shrinkage(tensor).value(theta), number(&settings["regularizer_value_at_init"], name));
-            assert!((value - expected).abs() <= 1e-5 * expected, "{run}: penalty of {name} is {value}, expected {expected}");
+            let (value, expected) =
+                (lambda * groups.shrinkage(tensor).value(theta), number(&settings["regularizer_value_at_init"], name));
+            assert!(
+                (value - expected).abs() <= 1e-5 * expected,
+                "{run}: penalty of {name} is {value}, expected {expected}"
+            );
         }
 
         let mut optimizer = Optimizer::new(rule, groups, lambda, &theta).expect("optimizer");
@@ -102,14 +112,21 @@ fn every_optimizer_follows_the_reference_step_by_step() {
                 let key = format!("{run}.{name}.step{step}");
                 let expected = golden.f32(&format!("{key}.param"));
                 assert_close(&theta[tensor], &expected, &key);
-                assert!(theta[tensor].iter().zip(&expected).all(|(a, b)| (*a == 0.0) == (*b == 0.0)), "{key}: zero pattern differs");
+                assert!(
+                    theta[tensor].iter().zip(&expected).all(|(a, b)| (*a == 0.0) == (*b == 0.0)),
+                    "{key}: zero pattern differs"
+                );
                 assert_eq!(
                     optimizer.stats()[tensor].zeros,
                     settings["zeros_after"][step.to_string()][name].as_u64().expect("a count"),
                     "{key}"
                 );
                 if golden.has(&format!("{key}.subgrad")) {
-                    assert_close(&optimizer.state().tensors[tensor].p, &golden.f32(&format!("{key}.subgrad")), &format!("{key} dual"));
+                    assert_close(
+                        &optimizer.state().tensors[tensor].p,
+                        &golden.f32(&format!("{key}.subgrad")),
+                        &format!("{key} dual"),
+                    );
                 }
                 compared += 1;
             }
@@ -135,21 +152,31 @@ fn optimizer_and_controller_together_follow_the_reference() {
         };
         let mut theta = initial(&golden, &tensors);
         let mut optimizer =
-            AdaptiveOptimizer::new(rule(&json, name, number(settings, "delta")), groups, config, &theta).expect("adaptive optimizer");
+            AdaptiveOptimizer::new(rule(&json, name, number(settings, "delta")), groups, config, &theta)
+                .expect("adaptive optimizer");
         let column = |what: &str| golden.f64(&format!("{run}.{what}"));
         let (used, sparsity, after) = (column("lambda_used"), column("sparsity"), column("lambda_after"));
         for step in 0..steps {
             let grads = gradients(&golden, optimizer.optimizer().groups(), step);
             let report = optimizer.step(&mut theta, &grads, number(settings, "lr")).expect("step");
             let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected.abs();
-            assert!(close(report.lambda, used[step]), "{run}: λ of step {step} is {}, expected {}", report.lambda, used[step]);
+            assert!(
+                close(report.lambda, used[step]),
+                "{run}: λ of step {step} is {}, expected {}",
+                report.lambda,
+                used[step]
+            );
             assert!((report.sparsity - sparsity[step]).abs() < 1e-12, "{run}: sparsity of step {step}");
             assert!(close(optimizer.controller().state()[0].lambda, after[step]), "{run}: λ after step {step}");
         }
         for (tensor, name) in tensors.iter().enumerate() {
             let key = format!("{run}.{name}.step{steps}");
             assert_close(&theta[tensor], &golden.f32(&format!("{key}.param")), &key);
-            assert_close(&optimizer.optimizer().state().tensors[tensor].p, &golden.f32(&format!("{key}.subgrad")), &key);
+            assert_close(
+                &optimizer.optimizer().state().tensors[tensor].p,
+                &golden.f32(&format!("{key}.subgrad")),
+                &key,
+            );
         }
     }
 }
@@ -161,7 +188,9 @@ fn the_multiplicative_controller_follows_the_reference() {
     let groups = Groups::resolve(vec![Param::new("w", [1, 1], Role::LinearWeight)], vec![]).expect("groups");
     for (run, settings) in json["runs"].as_object().expect("runs") {
         let expected = golden.f64(run);
-        let warmup = settings["warmup_epochs"].as_u64().map_or(0, |epochs| epochs * settings["steps_per_epoch"].as_u64().expect("steps"));
+        let warmup = settings["warmup_epochs"]
+            .as_u64()
+            .map_or(0, |epochs| epochs * settings["steps_per_epoch"].as_u64().expect("steps"));
         let config = ControllerConfig {
             period: settings["update_frequency"].as_u64().expect("a period"),
             law: Law::Multiplicative(Multiplicative { alpha: number(settings, "alpha"), damping: Damping::Off }),
@@ -176,7 +205,10 @@ fn the_multiplicative_controller_follows_the_reference() {
             let stats = TensorStats { len, zeros: (sparsity * len as f64).round() as u64, sum_squares: 0.0 };
             controller.update(first + i as u64, &[stats], None).expect("update");
             let found = controller.state()[0].lambda;
-            assert!((found - expected).abs() <= 1e-12 * expected, "{run}: call {i} gave {found:e}, expected {expected:e}");
+            assert!(
+                (found - expected).abs() <= 1e-12 * expected,
+                "{run}: call {i} gave {found:e}, expected {expected:e}"
+            );
         }
     }
 }
@@ -184,20 +216,24 @@ fn the_multiplicative_controller_follows_the_reference() {
 #[test]
 fn magnitude_masks_and_schedules_equal_the_reference() {
     let (golden, json) = (Tensors::load("pruning"), json("pruning"));
-    let tensors: Vec<String> = golden.names().iter().filter_map(|name| name.strip_prefix("weight.").map(String::from)).collect();
-    let params: Vec<Param> = tensors.iter().map(|t| Param::new(t, golden.shape(&format!("weight.{t}")), Role::LinearWeight)).collect();
+    let tensors: Vec<String> =
+        golden.names().iter().filter_map(|name| name.strip_prefix("weight.").map(String::from)).collect();
+    let params: Vec<Param> =
+        tensors.iter().map(|t| Param::new(t, golden.shape(&format!("weight.{t}")), Role::LinearWeight)).collect();
     let weights: Vec<Vec<f32>> = tensors.iter().map(|t| golden.f32(&format!("weight.{t}"))).collect();
     let layers: Vec<(&Param, &[f32])> = params.iter().zip(&weights).map(|(p, w)| (p, w.as_slice())).collect();
     for (amount, settings) in json["masks"].as_object().expect("masks") {
         let masks = Pruning::default().masks(&layers, amount.parse().expect("a share")).expect("masks");
         for (tensor, mask) in tensors.iter().zip(&masks) {
-            let expected: Vec<bool> = golden.i64(&format!("mask{amount}.{tensor}")).into_iter().map(|kept| kept == 1).collect();
+            let expected: Vec<bool> =
+                golden.i64(&format!("mask{amount}.{tensor}")).into_iter().map(|kept| kept == 1).collect();
             assert_eq!(mask, &expected, "mask {amount} of {tensor}");
         }
         let pruned = masks.concat().iter().filter(|kept| !**kept).count() as u64;
         assert_eq!(pruned, settings["pruned_total"].as_u64().expect("a count"));
     }
-    let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: json["iterations"].as_u64().expect("iterations") };
+    let ramp =
+        Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: json["iterations"].as_u64().expect("iterations") };
     for target in json["schedule"].as_object().expect("schedules").keys() {
         for (i, expected) in golden.f64(&format!("schedule.{target}")).into_iter().enumerate() {
             let found = ramp.at(i as u64, target.parse().expect("a share"));

@@ -1,12 +1,13 @@
 //! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
 
 use bregman::{
-    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law, LinBreg, Multiplicative,
-    Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
+    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
+    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
 };
 use proptest::prelude::*;
 
-const PENALTIES: [Penalty; 5] = [Penalty::None, Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
+const PENALTIES: [Penalty; 5] =
+    [Penalty::None, Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
 
 fn bregman_rules(delta: f64) -> [Rule; 3] {
     [
@@ -34,8 +35,12 @@ fn groups(penalty: Penalty) -> Groups {
 
 /// Numbers in (−1, 1) that look random: enough for gradients.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let hash =
-        |i: u64| (i.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = |i: u64| {
+        (i.wrapping_add(seed << 32))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(31)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
     (0..len as u64).map(|i| (hash(i + 1) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
 }
 
@@ -168,12 +173,14 @@ fn sgd_with_nesterov_follows_its_definition() {
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let params = vec![Param::new("a", [301, 700], Role::LinearWeight), Param::new("b", [64, 32, 9], Role::ConvWeight)];
-    for (rule, penalty) in
-        all_rules().into_iter().flat_map(|rule| [Penalty::L1, Penalty::GroupKernel, Penalty::GroupRow].map(|p| (rule, p)))
+    for (rule, penalty) in all_rules()
+        .into_iter()
+        .flat_map(|rule| [Penalty::L1, Penalty::GroupKernel, Penalty::GroupRow].map(|p| (rule, p)))
     {
         let run = |threads| {
             rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-                let groups = Groups::resolve(params.clone(), vec![GroupRule { penalty, ..GroupRule::default() }]).unwrap();
+                let groups =
+                    Groups::resolve(params.clone(), vec![GroupRule { penalty, ..GroupRule::default() }]).unwrap();
                 let mut theta = start(&groups, 1);
                 let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
                 (0..3).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
@@ -221,10 +228,15 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
     ];
     let variants = [Variant::Plain, Variant::SubgradientCorrection, Variant::Steady, Variant::ProxRescaling];
     let rules = variants.into_iter().flat_map(|variant| {
-        [Rule::LinBreg(LinBreg { momentum: 0.9, variant, ..LinBreg::default() }), Rule::AdaBreg(AdaBreg { variant, ..AdaBreg::default() })]
+        [
+            Rule::LinBreg(LinBreg { momentum: 0.9, variant, ..LinBreg::default() }),
+            Rule::AdaBreg(AdaBreg { variant, ..AdaBreg::default() }),
+        ]
     });
     for rule in rules {
-        for (law, penalty) in laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty))) {
+        for (law, penalty) in
+            laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty)))
+        {
             let ramp = Ramp { shape: Shape::Cubic, from: 0.5, begin: 2, end: 20 };
             let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
             assert_resumes_exactly(rule, penalty, config.clone());
@@ -243,10 +255,15 @@ fn dense_optimizers_under_masks_resume_exactly() {
         let mut optimizer = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();
         optimizer.set_mask(0, mask.clone()).unwrap();
         (0..5).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
-        assert!(theta[0].iter().zip(&mask).all(|(x, &lives)| lives != (*x == 0.0)), "dead where masked, alive elsewhere");
+        assert!(
+            theta[0].iter().zip(&mask).all(|(x, &lives)| lives != (*x == 0.0)),
+            "dead where masked, alive elsewhere"
+        );
 
         let mut resumed = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();
-        resumed.restore(serde_json::from_str(&serde_json::to_string(optimizer.state()).unwrap()).unwrap(), &theta).unwrap();
+        resumed
+            .restore(serde_json::from_str(&serde_json::to_string(optimizer.state()).unwrap()).unwrap(), &theta)
+            .unwrap();
         let mut again = theta.clone();
         optimizer.step(&mut theta, &noises(&groups, 9), 0.1).unwrap();
         resumed.step(&mut again, &noises(&groups, 9), 0.1).unwrap();
@@ -274,7 +291,9 @@ fn prox_rescaling_divides_by_lambda_and_starts_at_the_given_weights() {
 
 #[test]
 fn a_gradient_that_is_not_finite_names_its_parameter_and_poisons_nothing() {
-    for (rule, bad) in all_rules().into_iter().zip([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::NAN, f32::INFINITY]) {
+    for (rule, bad) in
+        all_rules().into_iter().zip([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::NAN, f32::INFINITY])
+    {
         let groups = groups(Penalty::L1);
         let mut theta = start(&groups, 1);
         let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
@@ -303,7 +322,9 @@ fn bad_input_gets_an_error_that_names_it() {
     let alpha = Law::Multiplicative(Multiplicative { alpha: 0.0, ..Multiplicative::default() });
     assert!(adaptive(ControllerConfig { law: alpha, ..ControllerConfig::new(0.9) }).contains("multiplicative.alpha"));
 
-    let new = |rule, lambda, theta: &[Vec<f32>]| Optimizer::new(rule, groups.clone(), lambda, theta).map(|_| ()).unwrap_err().to_string();
+    let new = |rule, lambda, theta: &[Vec<f32>]| {
+        Optimizer::new(rule, groups.clone(), lambda, theta).map(|_| ()).unwrap_err().to_string()
+    };
     for lambda in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(new(linbreg, lambda, &theta).contains("`λ` is"), "{lambda}");
     }
@@ -321,14 +342,22 @@ fn bad_input_gets_an_error_that_names_it() {
     assert!(optimizer.step(&mut theta.clone(), &short, 0.1).unwrap_err().to_string().contains("the gradient has 142"));
     assert!(optimizer.step(&mut short, &theta, 0.1).unwrap_err().to_string().contains("the weight has 142"));
     assert!(optimizer.step(&mut theta.clone(), &theta, 0.0).unwrap_err().to_string().contains("learning rate"));
-    assert!(optimizer.set_mask(0, vec![true; 105]).unwrap_err().to_string().contains("needs SGD or AdamW, the optimizer is LinBreg"));
+    assert!(
+        optimizer
+            .set_mask(0, vec![true; 105])
+            .unwrap_err()
+            .to_string()
+            .contains("needs SGD or AdamW, the optimizer is LinBreg")
+    );
     assert!(optimizer.set_lambda(&[1.0, 0.0, 1.0], &theta).unwrap_err().to_string().contains("`λ` is 0"));
 
     let of_another_rule = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups.clone(), 1.0, &theta).unwrap();
     let error = optimizer.restore(of_another_rule.state().clone(), &theta).unwrap_err().to_string();
     assert!(error.contains("parameter `conv`: the saved first moment has 105 values"), "{error}");
 
-    let dense = AdaptiveOptimizer::new(Rule::AdamW(AdamW::default()), groups.clone(), ControllerConfig::new(0.9), &theta).unwrap_err();
+    let dense =
+        AdaptiveOptimizer::new(Rule::AdamW(AdamW::default()), groups.clone(), ControllerConfig::new(0.9), &theta)
+            .unwrap_err();
     assert!(dense.to_string().contains("the optimizer is AdamW"));
     let quantile = ControllerConfig { law: Law::Quantile(Quantile {}), period: 1, ..ControllerConfig::new(0.9) };
     let proxsgd = AdaptiveOptimizer::new(Rule::ProxSgd(ProxSgd {}), groups.clone(), quantile, &theta).unwrap_err();

@@ -1,6 +1,7 @@
 //! Augmentation, off by default as in the paper: speed, room and noise on the waveform, masks on the features.
 //!
-//! Everything random follows the seed of the call, so an epoch can be repeated and resumed whatever thread does the work.
+//! Everything random follows the seed of the call, so an epoch can be repeated and resumed whatever thread does the
+//! work.
 
 mod folder;
 mod mask;
@@ -210,7 +211,10 @@ mod tests {
             ("speeds = 1", AugmentConfig { speeds: vec![1.0], ..config.clone() }),
             (
                 "reverb.probability = 2",
-                AugmentConfig { reverb: Some(ReverbConfig { folder: folder.path().into(), probability: 2.0 }), ..config.clone() },
+                AugmentConfig {
+                    reverb: Some(ReverbConfig { folder: folder.path().into(), probability: 2.0 }),
+                    ..config.clone()
+                },
             ),
             (
                 "noise.folder = ",

@@ -29,7 +29,8 @@ impl NoiseConfig {
     }
 }
 
-/// Adds noise, repeated if it is shorter, so that signal power / noise power = 10^(snr_db / 10). Silence on either side changes nothing.
+/// Adds noise, repeated if it is shorter, so that signal power / noise power = 10^(snr_db / 10). Silence on either side
+/// changes nothing.
 pub fn add_noise(samples: &mut [f32], noise: &[f32], snr_db: f32) {
     // Of the noise, only what will be heard counts.
     let noise = &noise[..noise.len().min(samples.len())];

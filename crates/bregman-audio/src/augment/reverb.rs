@@ -17,7 +17,8 @@ pub struct ReverbConfig {
     pub probability: f64,
 }
 
-/// The sound as heard in the room: same length, same power, and the direct sound (the response's peak) at the same time.
+/// The sound as heard in the room: same length, same power, and the direct sound (the response's peak) at the same
+/// time.
 pub fn reverberate(samples: &[f32], response: &[f32]) -> Vec<f32> {
     let Some(direct) = (0..response.len()).max_by(|&a, &b| response[a].abs().total_cmp(&response[b].abs())) else {
         return samples.to_vec();

@@ -4,7 +4,8 @@ use crate::{Audio, RATE, Result, resample};
 
 /// Plays 16 kHz sound `factor` times as fast: 1/factor as long, every frequency times `factor`.
 pub fn change_speed(samples: &[f32], factor: f32) -> Result<Vec<f32>> {
-    // Whole hundredths of the speed keep the two rates in a ratio of small numbers, which the resampler needs to be fast.
+    // Whole hundredths of the speed keep the two rates in a ratio of small numbers, which the resampler needs to be
+    // fast.
     let rate = (f64::from(factor) * 100.0).round() as u32 * (RATE / 100);
     Ok(resample(&Audio { samples: samples.to_vec(), rate }, RATE)?.samples)
 }
@@ -23,8 +24,12 @@ mod tests {
         let samples: Vec<f32> = (0..48_000).map(|i| (i as f32 * 0.1).sin()).collect();
         for factor in [0.8, 0.9, 1.1, 1.25] {
             let changed = change_speed(&samples, factor).unwrap();
-            let (length, pitch) = (samples.len() as f64 / changed.len() as f64, frequency(&changed) / frequency(&samples));
-            assert!((length - f64::from(factor)).abs() < 1e-3 && (pitch - f64::from(factor)).abs() < 5e-3, "{factor}: {length}, {pitch}");
+            let (length, pitch) =
+                (samples.len() as f64 / changed.len() as f64, frequency(&changed) / frequency(&samples));
+            assert!(
+                (length - f64::from(factor)).abs() < 1e-3 && (pitch - f64::from(factor)).abs() < 5e-3,
+                "{factor}: {length}, {pitch}"
+            );
         }
     }
 }

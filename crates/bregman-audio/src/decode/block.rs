@@ -9,7 +9,8 @@ use crate::{Error, Result};
 
 /// Packets to interleaved samples.
 pub(super) enum Codec {
-    /// 16-bit PCM, the format of most corpora and of our shards: done here, because symphonia's way through it took two thirds of the time.
+    /// 16-bit PCM, the format of most corpora and of our shards: done here, because symphonia's way through it took two
+    /// thirds of the time.
     Pcm16 {
         rate: u32,
         channels: usize,
@@ -28,11 +29,14 @@ pub(super) struct Block {
 
 impl Codec {
     pub(super) fn new(parameters: &AudioCodecParameters) -> Result<Self> {
-        let (rate, channels) = (parameters.sample_rate.unwrap_or(0), parameters.channels.as_ref().map_or(0, |channels| channels.count()));
+        let (rate, channels) =
+            (parameters.sample_rate.unwrap_or(0), parameters.channels.as_ref().map_or(0, |channels| channels.count()));
         if parameters.codec == CODEC_ID_PCM_S16LE && rate > 0 && channels > 0 {
             return Ok(Self::Pcm16 { rate, channels });
         }
-        Ok(Self::Other(symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?))
+        Ok(Self::Other(
+            symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default())?,
+        ))
     }
 
     /// Forgets what came before, after a jump.
@@ -47,7 +51,9 @@ impl Codec {
         match self {
             Self::Pcm16 { rate, channels } => {
                 interleaved.clear();
-                interleaved.extend(packet.data.as_chunks().0.iter().map(|&bytes| f32::from(i16::from_le_bytes(bytes)) / 32768.0));
+                interleaved.extend(
+                    packet.data.as_chunks().0.iter().map(|&bytes| f32::from(i16::from_le_bytes(bytes)) / 32768.0),
+                );
                 Ok((interleaved.len() >= *channels).then_some((*rate, *channels)))
             }
             Self::Other(codec) => match codec.decode(packet) {

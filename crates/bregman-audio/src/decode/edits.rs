@@ -1,6 +1,8 @@
-//! The edit list of an MP4 file (ISO/IEC 14496-12, `elst`): how many samples at the start are the encoder's priming and not sound.
+//! The edit list of an MP4 file (ISO/IEC 14496-12, `elst`): how many samples at the start are the encoder's priming and
+//! not sound.
 //!
-//! `symphonia` does not apply it; ffmpeg does, and features of an M4A should equal those of the WAV that ffmpeg makes of it.
+//! `symphonia` does not apply it; ffmpeg does, and features of an M4A should equal those of the WAV that ffmpeg makes
+//! of it.
 
 use std::io::{Read, Result, Seek, SeekFrom};
 use std::ops::Range;
@@ -11,7 +13,8 @@ const MOST_BOXES: usize = 4096;
 /// A box: its kind and where its contents are.
 type Found = ([u8; 4], Range<u64>);
 
-/// Where sound begins in the first audio track of an MP4 file, in the track's own time units; `None` for other files and without an edit list.
+/// Where sound begins in the first audio track of an MP4 file, in the track's own time units; `None` for other files
+/// and without an edit list.
 pub(super) fn priming(file: &mut (impl Read + Seek + ?Sized)) -> Result<Option<u64>> {
     let start: [u8; 8] = read(file, 0)?;
     if &start[4..] != b"ftyp" {
@@ -107,7 +110,8 @@ mod tests {
 
     fn narrow(entries: &[i32]) -> Vec<u8> {
         let entry = |&time: &i32| [&[0; 4][..], &time.to_be_bytes(), &[0; 4]].concat();
-        [&[0; 4][..], &(entries.len() as u32).to_be_bytes(), &entries.iter().flat_map(entry).collect::<Vec<u8>>()].concat()
+        [&[0; 4][..], &(entries.len() as u32).to_be_bytes(), &entries.iter().flat_map(entry).collect::<Vec<u8>>()]
+            .concat()
     }
 
     #[test]

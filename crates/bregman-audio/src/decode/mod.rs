@@ -2,7 +2,8 @@
 //!
 //! Outcomes that a corpus scan can rely on, whatever the bytes:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
-//! - the encoder's priming at the start is dropped where the container tells its length: MP3, Ogg and M4A do, bare AAC does not;
+//! - the encoder's priming at the start is dropped where the container tells its length: MP3, Ogg and M4A do, bare AAC
+//!   does not;
 //! - of an Ogg file made of several streams in a row, the first is read;
 //! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
 //! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
@@ -33,7 +34,8 @@ use block::{Block, Codec};
 pub const MAX_SECONDS: u32 = 4 * 3600;
 /// More channels than any microphone array in use; a header that claims more is broken.
 const MAX_CHANNELS: usize = 256;
-/// Samples decoded before a sought position, so that codecs with memory have settled (MP3's bit reservoir reaches furthest).
+/// Samples decoded before a sought position, so that codecs with memory have settled (MP3's bit reservoir reaches
+/// furthest).
 const PREROLL: u64 = 8192;
 /// Blocks without a single sample after which a stream counts as broken.
 const MAX_EMPTY_BLOCKS: usize = 10_000;
@@ -56,7 +58,8 @@ impl Probe {
     }
 }
 
-/// Reads a file's header: rate, channels and, where the container states it, length. Nothing is decoded unless the header lacks rate or channels.
+/// Reads a file's header: rate, channels and, where the container states it, length. Nothing is decoded unless the
+/// header lacks rate or channels.
 pub fn probe(path: impl AsRef<Path>) -> Result<Probe> {
     Decoder::open(path.as_ref()).map(|decoder| decoder.probe())
 }
@@ -72,8 +75,9 @@ pub fn decode_bytes(bytes: &[u8], extension: &str) -> Result<Audio> {
     Decoder::from_bytes(bytes, extension)?.collect()
 }
 
-/// Decodes samples `range` of a file to mono at its own rate, without decoding what lies far before them. Fewer samples come back
-/// where the file ends earlier. For lossy formats the samples equal those of [`decode_file`] up to the codec's own memory (AAC: its noise filling).
+/// Decodes samples `range` of a file to mono at its own rate, without decoding what lies far before them. Fewer samples
+/// come back where the file ends earlier. For lossy formats the samples equal those of [`decode_file`] up to the
+/// codec's own memory (AAC: its noise filling).
 pub fn decode_range(path: impl AsRef<Path>, range: Range<u64>) -> Result<Audio> {
     let path = path.as_ref();
     Decoder::open(path)?.range(range).map_err(|error| error.in_file(path))
@@ -86,7 +90,8 @@ pub struct Decoder<'a> {
     track: u32,
     probe: Probe,
     block: Block,
-    /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be sought.
+    /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be
+    /// sought.
     preroll: Option<u64>,
     /// Decoded samples before the sound begins, and where it ends, which may be inside the last block.
     priming: u64,
@@ -103,7 +108,10 @@ impl Decoder<'static> {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        File::open(path).map_err(Error::Io).and_then(|file| Self::new(Box::new(file), extension)).map_err(|error| error.in_file(path))
+        File::open(path)
+            .map_err(Error::Io)
+            .and_then(|file| Self::new(Box::new(file), extension))
+            .map_err(|error| error.in_file(path))
     }
 }
 
@@ -134,7 +142,12 @@ impl<'a> Decoder<'a> {
         if stream.byte_len() == Some(0) {
             return Err(Error::Empty);
         }
-        let format = symphonia::default::get_probe().probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())?;
+        let format = symphonia::default::get_probe().probe(
+            &hint,
+            stream,
+            FormatOptions::default(),
+            MetadataOptions::default(),
+        )?;
         let broken = |reason: &str| Error::Decode { reason: reason.into() };
         let track = format.default_track(TrackType::Audio).ok_or_else(|| broken("no audio track"))?;
         let Some(CodecParameters::Audio(parameters)) = &track.codec_params else {
@@ -193,7 +206,11 @@ impl<'a> Decoder<'a> {
     /// Samples `range` of the file; see [`decode_range`].
     pub fn range(mut self, range: Range<u64>) -> Result<Audio> {
         // A stated length is a claim: reserve for a minute at most, then grow with what really comes.
-        let expected = range.end.min(self.probe.frames.unwrap_or(0)).saturating_sub(range.start).min(60 * u64::from(self.probe.rate));
+        let expected = range
+            .end
+            .min(self.probe.frames.unwrap_or(0))
+            .saturating_sub(range.start)
+            .min(60 * u64::from(self.probe.rate));
         let mut samples = Vec::with_capacity(expected.min(1 << 22) as usize);
         let range = range.start.saturating_add(self.priming)..range.end.saturating_add(self.priming);
         self.jump_near(range.start);
@@ -222,7 +239,10 @@ impl<'a> Decoder<'a> {
 
     /// Moves to some place before `sample`, where that saves decoding; otherwise stays.
     fn jump_near(&mut self, sample: u64) {
-        let Some(target) = self.preroll.and_then(|preroll| sample.checked_sub(preroll)).filter(|&target| target > 0) else { return };
+        let Some(target) = self.preroll.and_then(|preroll| sample.checked_sub(preroll)).filter(|&target| target > 0)
+        else {
+            return;
+        };
         let Ok(target) = i64::try_from(target) else { return };
         let to = SeekTo::Timestamp { ts: target.into(), track_id: self.track };
         let sought = guarded(|| self.format.seek(SeekMode::Accurate, to).map_err(Error::from));
@@ -252,7 +272,9 @@ impl<'a> Decoder<'a> {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return Ok(false),
                 // A truncated file ends here: what was decoded so far stands.
-                Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+                Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    return Ok(false);
+                }
                 // Another stream begins (chained Ogg).
                 Err(SourceError::ResetRequired) => return Ok(false),
                 Err(error) => return Err(error.into()),
@@ -268,7 +290,9 @@ impl<'a> Decoder<'a> {
                 self.block.start = packet.pts.get().max(0).unsigned_abs().saturating_add(packet.trim_start.get());
             }
             if self.block.start > 0 && rate != self.probe.rate {
-                return Err(Error::Decode { reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate) });
+                return Err(Error::Decode {
+                    reason: format!("the rate changes from {} to {rate} Hz", self.probe.rate),
+                });
             }
             (self.probe.rate, self.probe.channels) = (rate, channels);
             self.block.mix(channels)?;
@@ -289,5 +313,6 @@ impl<'a> Decoder<'a> {
 
 /// Runs decoder code on bytes nobody vouches for: a panic becomes an error.
 fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(Error::Decode { reason: "the codec panicked on malformed data".into() }))
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err(Error::Decode { reason: "the codec panicked on malformed data".into() }))
 }

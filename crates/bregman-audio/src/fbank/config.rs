@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, RATE, Result};
 
-/// Settings of a filterbank. They travel inside checkpoints and model files, so that serving computes what training did.
+/// Settings of a filterbank. They travel inside checkpoints and model files, so that serving computes what training
+/// did.
 ///
 /// | field | default | meaning | range |
 /// | --- | --- | --- | --- |
@@ -37,14 +38,16 @@ pub struct FbankConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum FrontEnd {
-    /// SpeechBrain's: centred frames on zero padding, periodic Hamming window, dB, floor `top_db` under the utterance's maximum.
+    /// SpeechBrain's: centred frames on zero padding, periodic Hamming window, dB, floor `top_db` under the utterance's
+    /// maximum.
     SpeechBrain {
         /// FFT length; the window stands in its middle.
         n_fft: usize,
         /// Everything quieter than this many dB under the loudest value of the utterance is raised to there.
         top_db: f32,
     },
-    /// Kaldi's (torchaudio, kaldi-native-fbank, WeSpeaker): whole frames only, mean removal and pre-emphasis per frame, natural log.
+    /// Kaldi's (torchaudio, kaldi-native-fbank, WeSpeaker): whole frames only, mean removal and pre-emphasis per frame,
+    /// natural log.
     Kaldi {
         /// Window shape.
         window: Window,
@@ -142,7 +145,9 @@ impl FbankConfig {
             FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
                 Err(Error::config("n_fft", n_fft, "even, at least the window's length in samples, at most 1048576"))
             }
-            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => Err(Error::config("top_db", top_db, "above 0")),
+            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => {
+                Err(Error::config("top_db", top_db, "above 0"))
+            }
             FrontEnd::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
                 Err(Error::config("preemphasis", preemphasis, "between 0 and 1"))
             }
@@ -160,7 +165,9 @@ mod tests {
 
     #[test]
     fn defaults_are_valid_and_survive_a_file() {
-        for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)] {
+        for config in
+            [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)]
+        {
             config.check().unwrap();
             let text = serde_json::to_string(&config).unwrap();
             assert_eq!(serde_json::from_str::<FbankConfig>(&text).unwrap(), config, "{text}");

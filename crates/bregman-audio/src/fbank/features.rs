@@ -42,7 +42,9 @@ pub(super) fn max(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     // Sixteen running maxima: one comparison instruction takes many values.
     let (head, tail) = values.as_chunks::<16>();
-    let maxima = head.iter().fold([f32::NEG_INFINITY; 16], |maxima, values| std::array::from_fn(|i| larger(maxima[i], values[i])));
+    let maxima = head
+        .iter()
+        .fold([f32::NEG_INFINITY; 16], |maxima, values| std::array::from_fn(|i| larger(maxima[i], values[i])));
     maxima.iter().chain(tail).copied().fold(f32::NEG_INFINITY, larger)
 }
 

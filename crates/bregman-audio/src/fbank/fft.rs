@@ -1,16 +1,18 @@
 //! The power spectra of several frames at once, one frame per SIMD lane.
 //!
-//! A real transform of length n is a complex one of length h = n/2 over z[i] = x[2i] + i·x[2i+1], then a split. Every step is the
-//! same for all lanes, so nothing is shuffled inside a register, and a lane's result does not depend on its neighbours.
+//! A real transform of length n is a complex one of length h = n/2 over z[i] = x[2i] + i·x[2i+1], then a split. Every
+//! step is the same for all lanes, so nothing is shuffled inside a register, and a lane's result does not depend on its
+//! neighbours.
 //!
-//! Decimation in frequency (Cooley & Tukey 1965; Gentleman & Sande 1966), in place, radix 4 as far as it goes, then 2 and odd
-//! primes. One stage of radix p and size m, q = m/p, turns every block of m values into p blocks of q:
+//! Decimation in frequency (Cooley & Tukey 1965; Gentleman & Sande 1966), in place, radix 4 as far as it goes, then 2
+//! and odd primes. One stage of radix p and size m, q = m/p, turns every block of m values into p blocks of q:
 //!
 //! ```text
 //! y[j + r·q] = w_m^{jr} · Σ_s w_p^{rs} · z[j + s·q],   j < q, r < p,   w_m = exp(−2πi/m)
 //! ```
 //!
-//! It leaves frequency k at a digit-reversed place; [`Plan::place`] says where, and the reader of the spectrum looks there.
+//! It leaves frequency k at a digit-reversed place; [`Plan::place`] says where, and the reader of the spectrum looks
+//! there.
 
 use std::f64::consts::TAU;
 
@@ -79,7 +81,12 @@ impl Plan {
             }
             place as u32
         };
-        Self { half, stages, places: (0..half).map(place).collect(), split: (0..=half / 2).map(|k| root(k, n_fft)).collect() }
+        Self {
+            half,
+            stages,
+            places: (0..half).map(place).collect(),
+            split: (0..=half / 2).map(|k| root(k, n_fft)).collect(),
+        }
     }
 
     /// Vectors that a transform works on.
@@ -98,7 +105,8 @@ impl Plan {
         if k == self.half { self.half as u32 } else { self.places[k] }
     }
 
-    /// From frames with sample n in vector [`Plan::input`]`(n)` of `work` to their power spectra, frequency k in `work[place(k)]`.
+    /// From frames with sample n in vector [`Plan::input`]`(n)` of `work` to their power spectra, frequency k in
+    /// `work[place(k)]`.
     #[inline(always)]
     pub(crate) fn power<S: Simd>(&self, simd: S, work: &mut [S::f32s]) {
         let (re, im) = work[..2 * self.half].split_at_mut(self.half);
@@ -114,7 +122,8 @@ impl Plan {
         self.split(simd, re, im);
     }
 
-    /// From the complex transform Z to |X[k]|² with X[k] = E + w·O, X[h − k] = conj(E − w·O), E, O = (Z[k] ± conj Z[h − k]) / 2 (1, i).
+    /// From the complex transform Z to |X[k]|² with X[k] = E + w·O, X[h − k] = conj(E − w·O), E, O = (Z[k] ± conj Z[h −
+    /// k]) / 2 (1, i).
     #[inline(always)]
     fn split<S: Simd>(&self, simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
         let half = simd.splat_f32s(0.5);
@@ -123,8 +132,14 @@ impl Plan {
         for k in 1..=self.half / 2 {
             let (a, b) = (self.places[k] as usize, self.places[self.half - k] as usize);
             let (a_re, a_im, b_re, b_im) = (re[a], im[a], re[b], im[b]);
-            let even = Pair { re: simd.mul_f32s(half, simd.add_f32s(a_re, b_re)), im: simd.mul_f32s(half, simd.sub_f32s(a_im, b_im)) };
-            let odd = Pair { re: simd.mul_f32s(half, simd.add_f32s(a_im, b_im)), im: simd.mul_f32s(half, simd.sub_f32s(b_re, a_re)) };
+            let even = Pair {
+                re: simd.mul_f32s(half, simd.add_f32s(a_re, b_re)),
+                im: simd.mul_f32s(half, simd.sub_f32s(a_im, b_im)),
+            };
+            let odd = Pair {
+                re: simd.mul_f32s(half, simd.add_f32s(a_im, b_im)),
+                im: simd.mul_f32s(half, simd.sub_f32s(b_re, a_re)),
+            };
             let turned = odd.times(simd, self.split[k]);
             let (low, high) = (even.plus(simd, turned), even.minus(simd, turned));
             re[a] = simd.mul_add_e_f32s(low.re, low.re, simd.mul_f32s(low.im, low.im));
@@ -221,7 +236,9 @@ impl Stage {
 /// The stage of radix 4 and size 4: its twiddles are 1.
 #[inline(always)]
 fn last_radix_4<S: Simd>(simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
-    for ([re_0, re_1, re_2, re_3], [im_0, im_1, im_2, im_3]) in re.as_chunks_mut().0.iter_mut().zip(im.as_chunks_mut().0) {
+    for ([re_0, re_1, re_2, re_3], [im_0, im_1, im_2, im_3]) in
+        re.as_chunks_mut().0.iter_mut().zip(im.as_chunks_mut().0)
+    {
         let (a, b) = (Pair::<S> { re: *re_0, im: *im_0 }, Pair { re: *re_1, im: *im_1 });
         let (c, d) = (Pair::<S> { re: *re_2, im: *im_2 }, Pair { re: *re_3, im: *im_3 });
         let [y_0, y_1, y_2, y_3] = fourier_4(simd, [a, b, c, d]);
@@ -275,12 +292,17 @@ mod tests {
             let samples: Vec<f32> = (0..n).map(|i| ((i * i * 31 + 7 * i) % 257) as f32 / 128.0 - 1.0).collect();
             let fft = RealFftPlanner::<f64>::new().plan_fft_forward(n);
             let mut spectrum = fft.make_output_vec();
-            fft.process(&mut samples.iter().map(|&x| x.into()).collect::<Vec<f64>>(), &mut spectrum).expect("lengths agree");
+            fft.process(&mut samples.iter().map(|&x| x.into()).collect::<Vec<f64>>(), &mut spectrum)
+                .expect("lengths agree");
             let ours = Arch::new().dispatch(Run(&Plan::new(n), &samples));
             let scale = n as f64;
             for (k, (ours, reference)) in ours.iter().zip(&spectrum).enumerate() {
                 let error = (f64::from(*ours) - reference.norm_sqr()).abs();
-                assert!(error < 1e-5 * scale * (1.0 + reference.norm_sqr() / scale), "n {n}, k {k}: {ours} for {}", reference.norm_sqr());
+                assert!(
+                    error < 1e-5 * scale * (1.0 + reference.norm_sqr() / scale),
+                    "n {n}, k {k}: {ours} for {}",
+                    reference.norm_sqr()
+                );
             }
         }
     }

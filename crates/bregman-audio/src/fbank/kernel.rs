@@ -1,8 +1,8 @@
 //! Samples to log-mel rows, as many frames at once as the CPU's registers have lanes.
 //!
-//! Lane l works on frame f + l, so every vector holds the same sample, frequency or bin of consecutive frames. Sample n of frame f is
-//! x[f·hop + n]; written with n = c·hop + r it stands in row r, column f + c of the signal laid out with `hop` rows. So the signal
-//! is transposed once, and frames that overlap read the same rows at shifted columns.
+//! Lane l works on frame f + l, so every vector holds the same sample, frequency or bin of consecutive frames. Sample n
+//! of frame f is x[f·hop + n]; written with n = c·hop + r it stands in row r, column f + c of the signal laid out with
+//! `hop` rows. So the signal is transposed once, and frames that overlap read the same rows at shifted columns.
 
 use pulp::{Simd, WithSimd};
 use rand::{Rng, SeedableRng};
@@ -68,7 +68,10 @@ impl Tables {
         let fft = fft::Plan::new(n_fft);
         let columns = (MAX_LANES + n.div_ceil(hop)).next_multiple_of(MAX_LANES);
         let filters = mel::filters(config);
-        let taps = filters.iter().flat_map(|filter| (filter.start..).zip(&filter.weights)).map(|(k, &weight)| (fft.place(k), weight));
+        let taps = filters
+            .iter()
+            .flat_map(|filter| (filter.start..).zip(&filter.weights))
+            .map(|(k, &weight)| (fft.place(k), weight));
         let taps = taps.collect();
         let common = Self {
             window: (0..n).map(|i| config.window_at(i) as f32).collect(),
@@ -184,7 +187,8 @@ impl Frames<'_> {
         for lane in 0..frames {
             let index = first + lane;
             pad(self.samples, self.tables.origin + (index * self.tables.hop) as isize - self.start, frame);
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random =
+                Xoshiro256PlusPlus::seed_from_u64(self.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             for (row, x) in signal.as_mut().chunks_exact_mut(MAX_LANES).zip(frame.iter()) {
                 row[lane] = x + self.tables.dither * normal(&mut random);
             }
@@ -213,13 +217,17 @@ impl Frames<'_> {
 }
 
 impl Tables {
-    /// Windowed frames, after mean removal and pre-emphasis for Kaldi: (x[n] − mean) − c·(x[n−1] − mean), where x[−1] stands for x[0].
+    /// Windowed frames, after mean removal and pre-emphasis for Kaldi: (x[n] − mean) − c·(x[n−1] − mean), where x[−1]
+    /// stands for x[0].
     #[inline(always)]
     fn frame<S: Simd>(&self, simd: S, signal: &[f32], frames: &mut [S::f32s]) {
         let (zero, places) = (simd.splat_f32s(0.0), self.places.as_slice());
         let (c, mean) = match self.preemphasis {
             None => (zero, zero),
-            Some(c) => (simd.splat_f32s(c), simd.mul_f32s(simd.splat_f32s((1.0 - c) / places.len() as f32), sum(simd, signal, places))),
+            Some(c) => (
+                simd.splat_f32s(c),
+                simd.mul_f32s(simd.splat_f32s((1.0 - c) / places.len() as f32), sum(simd, signal, places)),
+            ),
         };
         for n in 0..self.offset {
             frames[self.fft.input(n)] = zero;

@@ -92,7 +92,9 @@ mod tests {
     /// The definition, in double precision and without any trick: energies of frame `frame` after the mel filters.
     fn energies(config: &FbankConfig, samples: &[f32], frame: usize) -> Vec<f64> {
         let (n, n_fft, hop) = (config.window(), config.n_fft(), config.hop());
-        let at = |index: isize| usize::try_from(index).ok().and_then(|index| samples.get(index)).map_or(0.0, |&x| f64::from(x));
+        let at = |index: isize| {
+            usize::try_from(index).ok().and_then(|index| samples.get(index)).map_or(0.0, |&x| f64::from(x))
+        };
         let cosine = |i: usize, period: usize| (TAU * i as f64 / period as f64).cos();
         let mut input = vec![0.0; n_fft];
         match config.front_end {
@@ -118,13 +120,20 @@ mod tests {
         let power: Vec<f64> = (0..=n_fft / 2)
             .map(|k| {
                 let part = |f: fn(f64) -> f64| {
-                    input.iter().enumerate().map(|(i, x)| x * f(TAU * (k * i % n_fft) as f64 / n_fft as f64)).sum::<f64>()
+                    input
+                        .iter()
+                        .enumerate()
+                        .map(|(i, x)| x * f(TAU * (k * i % n_fft) as f64 / n_fft as f64))
+                        .sum::<f64>()
                 };
                 part(f64::cos).powi(2) + part(f64::sin).powi(2)
             })
             .collect();
         let filters = mel::filters(config);
-        filters.iter().map(|filter| filter.weights.iter().zip(&power[filter.start..]).map(|(&w, p)| f64::from(w) * p).sum()).collect()
+        filters
+            .iter()
+            .map(|filter| filter.weights.iter().zip(&power[filter.start..]).map(|(&w, p)| f64::from(w) * p).sum())
+            .collect()
     }
 
     proptest! {
@@ -166,7 +175,8 @@ mod tests {
 
     #[test]
     fn every_instruction_set_computes_the_same() {
-        let samples: Vec<f32> = (0..9_000).map(|i| 0.3 * (i as f32 * 0.05).sin() + 0.01 * ((i * 7919) % 100) as f32 / 100.0).collect();
+        let samples: Vec<f32> =
+            (0..9_000).map(|i| 0.3 * (i as f32 * 0.05).sin() + 0.01 * ((i * 7919) % 100) as f32 / 100.0).collect();
         for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey)] {
             let mut fbank = Fbank::new(config).unwrap();
             let fast = fbank.compute(&samples);
@@ -186,15 +196,18 @@ mod tests {
         assert_eq!(first, fbank.compute(&silence), "the same seed gives the same noise");
         fbank.reseed(1);
         assert_ne!(first, fbank.compute(&silence));
-        // White noise of variance σ² has an expected power of σ²·Σw² in every FFT bin, before pre-emphasis; compare with Gaussian
-        // noise of one 16-bit step added to the waveform itself, which is the same in distribution.
+        // White noise of variance σ² has an expected power of σ²·Σw² in every FFT bin, before pre-emphasis; compare
+        // with Gaussian noise of one 16-bit step added to the waveform itself, which is the same in
+        // distribution.
         let mut random = 12345u64;
         let mut uniform = || {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             ((random >> 40) as f64 + 0.5) / (1u64 << 24) as f64
         };
-        let noise: Vec<f32> = (0..16_000).map(|_| ((-2.0 * uniform().ln()).sqrt() * (TAU * uniform()).cos() / 32768.0) as f32).collect();
-        let mean = |features: &Features| features.data.iter().map(|&x| f64::from(x)).sum::<f64>() / features.data.len() as f64;
+        let noise: Vec<f32> =
+            (0..16_000).map(|_| ((-2.0 * uniform().ln()).sqrt() * (TAU * uniform()).cos() / 32768.0) as f32).collect();
+        let mean =
+            |features: &Features| features.data.iter().map(|&x| f64::from(x)).sum::<f64>() / features.data.len() as f64;
         let added = Fbank::new(FbankConfig::kaldi(Window::Povey)).unwrap().compute(&noise);
         assert!((mean(&first) - mean(&added)).abs() < 0.05, "{} and {}", mean(&first), mean(&added));
     }

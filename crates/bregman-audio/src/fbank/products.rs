@@ -1,7 +1,8 @@
 //! The filterbank as two matrix products, for a device that is best at those.
 //!
-//! Mean removal, pre-emphasis, window and Fourier transform are all linear, so the spectrum of a frame is one product of its samples with a fixed
-//! matrix, computed here once in double precision; the mel filters are a second product, with the powers.
+//! Mean removal, pre-emphasis, window and Fourier transform are all linear, so the spectrum of a frame is one product
+//! of its samples with a fixed matrix, computed here once in double precision; the mel filters are a second product,
+//! with the powers.
 
 use std::f64::consts::TAU;
 
@@ -20,7 +21,8 @@ pub struct Products {
     pub origin: isize,
     /// A frame per hop, whole or not, rather than whole frames only.
     pub centred: bool,
-    /// Frames count from their first sample, which the product ignores but for rounding: digital silence with an offset has no energy.
+    /// Frames count from their first sample, which the product ignores but for rounding: digital silence with an
+    /// offset has no energy.
     pub relative: bool,
     /// Frequencies that some filter sees, up to a multiple of four.
     pub frequencies: usize,
@@ -47,7 +49,9 @@ impl FbankConfig {
         self.check()?;
         let (preemphasis, scale, top_db) = match self.front_end {
             FrontEnd::SpeechBrain { top_db, .. } => (None, 1.0, Some(top_db)),
-            FrontEnd::Kaldi { dither, .. } if dither > 0.0 => return Err(Error::config("dither", dither, "0 for features by products")),
+            FrontEnd::Kaldi { dither, .. } if dither > 0.0 => {
+                return Err(Error::config("dither", dither, "0 for features by products"));
+            }
             FrontEnd::Kaldi { preemphasis, .. } => (Some(f64::from(preemphasis)), f64::from(KALDI_SCALE), None),
         };
         let tables = Tables::new(self);
@@ -57,7 +61,11 @@ impl FbankConfig {
         let (frequencies, n, n_fft) = ((last - first).next_multiple_of(4), self.window(), self.n_fft());
         let mut mel = vec![0.0; frequencies * self.bins];
         for (bin, filter) in filters.iter().enumerate() {
-            filter.weights.iter().zip(filter.start - first..).for_each(|(&weight, k)| mel[k * self.bins + bin] = weight);
+            filter
+                .weights
+                .iter()
+                .zip(filter.start - first..)
+                .for_each(|(&weight, k)| mel[k * self.bins + bin] = weight);
         }
         let window: Vec<f64> = (0..n).map(|i| scale * self.window_at(i)).collect();
         let mut spectrum = vec![0.0; n * 2 * frequencies];
@@ -71,7 +79,8 @@ impl FbankConfig {
                     let value = match preemphasis {
                         None => windowed[i],
                         Some(c) => {
-                            // x[i] in its own place, in the next one's past, at the start in its own past, and in the mean
+                            // x[i] in its own place, in the next one's past, at the start in its own past, and in the
+                            // mean
                             let past = windowed.get(i + 1).unwrap_or(&0.0) + if i == 0 { windowed[0] } else { 0.0 };
                             windowed[i] - c * past - (1.0 - c) * mean
                         }
@@ -84,7 +93,20 @@ impl FbankConfig {
         let relative = preemphasis.is_some(); // and the mean removed
         let centred = matches!(self.front_end, FrontEnd::SpeechBrain { .. });
         let (window, hop, origin, bins) = (n, self.hop(), tables.origin, self.bins);
-        Ok(Products { window, hop, origin, centred, relative, frequencies, spectrum, bins, mel, smallest, factor, top_db })
+        Ok(Products {
+            window,
+            hop,
+            origin,
+            centred,
+            relative,
+            frequencies,
+            spectrum,
+            bins,
+            mel,
+            smallest,
+            factor,
+            top_db,
+        })
     }
 }
 
@@ -100,11 +122,17 @@ mod tests {
         for frame in 0..frames {
             let mut spectrum = vec![0.0; 2 * frequencies];
             let at = |n: usize| {
-                usize::try_from(origin + (frame * hop + n) as isize).ok().and_then(|at| samples.get(at)).map_or(0.0, |&x| f64::from(x))
+                usize::try_from(origin + (frame * hop + n) as isize)
+                    .ok()
+                    .and_then(|at| samples.get(at))
+                    .map_or(0.0, |&x| f64::from(x))
             };
             for n in 0..window {
                 let x = at(n) - if products.relative { at(0) } else { 0.0 };
-                spectrum.iter_mut().enumerate().for_each(|(k, sum)| *sum += x * f64::from(products.spectrum[n * 2 * frequencies + k]));
+                spectrum
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(k, sum)| *sum += x * f64::from(products.spectrum[n * 2 * frequencies + k]));
             }
             let power = |k: usize| spectrum[k].powi(2) + spectrum[frequencies + k].powi(2);
             for bin in 0..bins {

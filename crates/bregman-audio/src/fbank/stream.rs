@@ -1,8 +1,9 @@
 //! The filterbank for sound that is still arriving: push samples, pop frames.
 //!
-//! Frames equal those of [`Fbank::compute`] bit for bit, with one exception that lies in the definition: SpeechBrain raises everything
-//! to 80 dB under the loudest value of the *whole* utterance, which a stream cannot know. Frames are raised to 80 dB under the loudest value
-//! *so far*; raising them once more to [`FbankStream::floor`] at the end gives exactly the features of the whole utterance.
+//! Frames equal those of [`Fbank::compute`] bit for bit, with one exception that lies in the definition: SpeechBrain
+//! raises everything to 80 dB under the loudest value of the *whole* utterance, which a stream cannot know. Frames are
+//! raised to 80 dB under the loudest value *so far*; raising them once more to [`FbankStream::floor`] at the end gives
+//! exactly the features of the whole utterance.
 
 use super::features::{max, raise_to};
 use super::{Fbank, FbankConfig, FrontEnd};
@@ -27,7 +28,15 @@ impl FbankStream {
     /// Checks the settings and builds the tables.
     pub fn new(config: FbankConfig) -> Result<Self> {
         let (buffer, ready) = (Vec::new(), Vec::new());
-        Ok(Self { fbank: Fbank::new(config)?, buffer, dropped: 0, computed: 0, ready, popped: 0, loudest: f32::NEG_INFINITY })
+        Ok(Self {
+            fbank: Fbank::new(config)?,
+            buffer,
+            dropped: 0,
+            computed: 0,
+            ready,
+            popped: 0,
+            loudest: f32::NEG_INFINITY,
+        })
     }
 
     /// Takes any number of samples in [−1, 1] and computes the frames that they complete.
@@ -105,7 +114,9 @@ mod tests {
     /// Quiet at first and loud later, so that SpeechBrain's floor rises on the way.
     fn sound(length: usize) -> Vec<f32> {
         (0..length)
-            .map(|i| (i as f32 * 0.37).sin() * (i as f32 / length as f32).powi(4) * (1.0 + (i * 31 % 17) as f32 / 17.0) * 0.4)
+            .map(|i| {
+                (i as f32 * 0.37).sin() * (i as f32 / length as f32).powi(4) * (1.0 + (i * 31 % 17) as f32 / 17.0) * 0.4
+            })
             .collect()
     }
 

@@ -12,7 +12,8 @@ use crate::output::{print, print_json, table};
 
 /// Measure how fast a model file is on this machine.
 ///
-/// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and on all.
+/// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and
+/// on all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,7 +59,10 @@ struct Row {
 
 pub(crate) fn run(args: Args) -> Outcome {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.repeats == 0 {
-        return Err(Failure::mistake("--seconds or --repeats out of range", "pass 0 to 3600 seconds, and at least 1 repeat"));
+        return Err(Failure::mistake(
+            "--seconds or --repeats out of range",
+            "pass 0 to 3600 seconds, and at least 1 repeat",
+        ));
     }
     let open = |threads| {
         let options = Options { threads, ..Options::default() };
@@ -82,12 +86,15 @@ fn measure(model: &Model, args: &Args) -> Result<Row, Failure> {
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
         .collect();
     let frames = (100.0 * args.seconds).ceil().max(1.0) as usize; // a hop of 10 ms
-    let features: Vec<f32> = (0..frames * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
+    let features: Vec<f32> =
+        (0..frames * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
     let mut embedding = vec![0.0; model.embedding_size()];
     let total_ms = median(args.repeats, || model.embed_into(&samples, &mut embedding))?;
     let network_ms = median(args.repeats, || model.embed_features_into(&features, &mut embedding))?;
     let utterances = vec![samples.as_slice(); 4 * model.threads()];
-    let batch_ms = median(args.repeats.div_ceil(4), || model.embed_batch(&utterances).into_iter().try_for_each(|one| one.map(drop)))?;
+    let batch_ms = median(args.repeats.div_ceil(4), || {
+        model.embed_batch(&utterances).into_iter().try_for_each(|one| one.map(drop))
+    })?;
     let utterances_per_second = utterances.len() as f64 / batch_ms * 1e3;
     let times_real_time = utterances_per_second * args.seconds;
     Ok(Row { threads: model.threads(), total_ms, network_ms, utterances_per_second, times_real_time })
@@ -119,6 +126,8 @@ fn text(report: &Report) -> String {
     };
     let rows: Vec<Vec<String>> = report.rows.iter().map(row).collect();
     let header = ["threads", "ms from samples", "ms from features", "utterances/s", "× real time"];
-    format!("{} s, {}, opened in {:.1} ms, {:.1} MB in memory\n\n", report.seconds, report.instructions, report.open_ms, report.memory_mb)
-        + &table(&header, &rows)
+    format!(
+        "{} s, {}, opened in {:.1} ms, {:.1} MB in memory\n\n",
+        report.seconds, report.instructions, report.open_ms, report.memory_mb
+    ) + &table(&header, &rows)
 }

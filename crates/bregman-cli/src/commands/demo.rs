@@ -1,8 +1,8 @@
 //! `bregman demo`: the whole way on synthetic voices, in minutes.
 //!
-//! The voices say eight syllables in gentle sessions: who speaks must be learnt from little audio on two cores. `bregman synth` makes
-//! harder ones. Voices, rates and the way of pruning were chosen by trial, on the EER of the same held-out speakers that the table shows:
-//! it demonstrates the program, it does not compare methods.
+//! The voices say eight syllables in gentle sessions: who speaks must be learnt from little audio on two cores.
+//! `bregman synth` makes harder ones. Voices, rates and the way of pruning were chosen by trial, on the EER of the same
+//! held-out speakers that the table shows: it demonstrates the program, it does not compare methods.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,8 @@ use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
 ///
-/// Needs no data and takes about three minutes on two cores. What was finished is kept: the same command continues a demo that was stopped.
+/// Needs no data and takes about three minutes on two cores. What was finished is kept: the same command continues a
+/// demo that was stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +53,8 @@ fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
     [
         ("dense", with_rate(method(&["kind=dense", adamw]))),
         ("adaptive", method(&[&target])),
-        // Shares by layer: all layers compared together, magnitudes would empty those with many inputs, whose weights start small.
+        // Shares by layer: all layers compared together, magnitudes would empty those with many inputs, whose weights
+        // start small.
         ("pruned", with_rate(method(&["kind=gradual", &target, "epochs=5", adamw, "layers.sharing=erk"]))),
     ]
 }
@@ -158,8 +160,14 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;
     let bootstrap = Bootstrap { replicates: 1000, seed: 1 };
-    let evaluation =
-        Evaluation { source: &source, trials: &trials, cohort: None, max_seconds: network.max_seconds, bootstrap, strict: true };
+    let evaluation = Evaluation {
+        source: &source,
+        trials: &trials,
+        cohort: None,
+        max_seconds: network.max_seconds,
+        bootstrap,
+        strict: true,
+    };
     let bar = Bar::new("embedding");
     let report = evaluation.run(|| network.load(), &network.store(), &bar)?.report;
     drop(bar);

@@ -15,8 +15,8 @@ use crate::output::{Bar, print, unreadable};
 
 /// Compute the embeddings of audio files or of a corpus.
 ///
-/// Prints CSV: the utterance, its seconds, then the values as the network gave them (not normalised). Files that cannot be read are listed
-/// and left out.
+/// Prints CSV: the utterance, its seconds, then the values as the network gave them (not normalised). Files that cannot
+/// be read are listed and left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -73,12 +73,16 @@ pub(crate) fn run(args: Args) -> Outcome {
     drop(bar);
     let text = format(&*source, &embedded, args.json)?;
     match &args.out {
-        Some(path) => std::fs::write(path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?,
+        Some(path) => {
+            std::fs::write(path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?
+        }
         None => print(&text)?,
     }
     eprint!("{}", unreadable(&embedded.unreadable));
     match embedded.unreadable.len() {
-        unread if unread == all.len() => Err(Failure::mistake("none of the files could be read", "pass audio files with speech in them")),
+        unread if unread == all.len() => {
+            Err(Failure::mistake("none of the files could be read", "pass audio files with speech in them"))
+        }
         _ => Ok(()),
     }
 }
@@ -89,7 +93,8 @@ fn format(source: &dyn AudioSource, embedded: &Embedded, json: bool) -> Result<S
         embedding.as_ref().map(|e| Row { utterance: &utterance.id, seconds: e.seconds, embedding: &e.values })
     });
     if json {
-        let text = serde_json::to_string(&rows.collect::<Vec<_>>()).map_err(|error| Failure::failed(error.to_string()))?;
+        let text =
+            serde_json::to_string(&rows.collect::<Vec<_>>()).map_err(|error| Failure::failed(error.to_string()))?;
         return Ok(text + "\n");
     }
     let mut text = String::new();
@@ -105,5 +110,9 @@ fn format(source: &dyn AudioSource, embedded: &Embedded, json: bool) -> Result<S
 
 /// A CSV field, quoted where it must be.
 fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }

@@ -15,8 +15,8 @@ use crate::threshold::Threshold;
 
 /// Add a speaker to a file of known speakers.
 ///
-/// The speaker is the mean of the recordings' embeddings, weighted by duration: several recordings, made on different days, are better
-/// than one. A name that is there already is replaced only with --force.
+/// The speaker is the mean of the recordings' embeddings, weighted by duration: several recordings, made on different
+/// days, are better than one. A name that is there already is replaced only with --force.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,8 +37,8 @@ pub(crate) struct EnrollArgs {
 
 /// Tell which known speaker a recording is of.
 ///
-/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the last `bregman evaluate` of the run
-/// unless given), otherwise the speaker is unknown.
+/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the last `bregman
+/// evaluate` of the run unless given), otherwise the speaker is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -92,14 +92,22 @@ struct Speaker {
 
 impl Known {
     fn read(path: &Path, network: &Network) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`"))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`")
+        })?;
         let known: Self = serde_json::from_str(&text).map_err(|error| {
-            Failure::mistake(format!("{}: {error}", path.display()), "expected a file of speakers made by `bregman enroll`")
+            Failure::mistake(
+                format!("{}: {error}", path.display()),
+                "expected a file of speakers made by `bregman enroll`",
+            )
         })?;
         if known.network != network.name() {
-            let message = format!("{}: its speakers were enrolled with another network or other settings", path.display());
-            return Err(Failure::mistake(message, "enroll them again with this run, or pass the run they were enrolled with"));
+            let message =
+                format!("{}: its speakers were enrolled with another network or other settings", path.display());
+            return Err(Failure::mistake(
+                message,
+                "enroll them again with this run, or pass the run they were enrolled with",
+            ));
         }
         Ok(known)
     }
@@ -109,14 +117,20 @@ impl Known {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{}: {error}", path.display()));
         let text = serde_json::to_string(self).map_err(|error| failed(&error))?;
         let temporary = path.with_extension("json.tmp");
-        std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)).map_err(|error| failed(&error))
+        std::fs::write(&temporary, text)
+            .and_then(|()| std::fs::rename(&temporary, path))
+            .map_err(|error| failed(&error))
     }
 }
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
     let network = Network::open(&run, max_seconds, place.device)?;
-    let mut known = if path.exists() { Known::read(&path, &network)? } else { Known { network: network.name(), ..Known::default() } };
+    let mut known = if path.exists() {
+        Known::read(&path, &network)?
+    } else {
+        Known { network: network.name(), ..Known::default() }
+    };
     if known.speakers.contains_key(&args.name) && !args.force {
         let message = format!("{}: '{}' is enrolled already", path.display(), args.name);
         return Err(Failure::mistake(message, "choose another name, or pass --force to replace the speaker"));
@@ -128,9 +142,16 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     known.write(&path)?;
     let count = known.speakers.len();
     if json {
-        return print_json(&serde_json::json!({ "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count }));
+        return print_json(
+            &serde_json::json!({ "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count }),
+        );
     }
-    print(&format!("{}: {} recordings, {seconds:.1} s; {} knows {count} speakers\n", args.name, utterances.len(), path.display()))
+    print(&format!(
+        "{}: {} recordings, {seconds:.1} s; {} knows {count} speakers\n",
+        args.name,
+        utterances.len(),
+        path.display()
+    ))
 }
 
 #[derive(Debug, Serialize)]
@@ -145,15 +166,19 @@ pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     let known = Known::read(&path, &network)?;
     let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
-    let mut matches: Vec<Match> =
-        known.speakers.iter().map(|(name, speaker)| Match { name, score: cosine(&utterance.values, &speaker.embedding) }).collect();
+    let mut matches: Vec<Match> = known
+        .speakers
+        .iter()
+        .map(|(name, speaker)| Match { name, score: cosine(&utterance.values, &speaker.embedding) })
+        .collect();
     matches.sort_by(|a, b| b.score.total_cmp(&a.score));
     let speaker = matches.first().filter(|best| best.score > threshold).map(|best| best.name);
     matches.truncate(args.top);
     if json {
         return print_json(&serde_json::json!({ "speaker": speaker, "threshold": threshold, "matches": matches }));
     }
-    let rows: Vec<Vec<String>> = matches.iter().map(|found| vec![found.name.to_owned(), format!("{:.4}", found.score)]).collect();
+    let rows: Vec<Vec<String>> =
+        matches.iter().map(|found| vec![found.name.to_owned(), format!("{:.4}", found.score)]).collect();
     let answer = speaker.unwrap_or("unknown: nobody is above the threshold");
     print(&format!("{answer}\n\n{}\nthreshold {threshold:.4}\n", table(&["speaker", "score"], &rows)))
 }

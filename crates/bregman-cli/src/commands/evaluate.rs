@@ -18,10 +18,11 @@ const TOP_N: usize = 600;
 
 /// Measure a trained network on a trial list.
 ///
-/// Each utterance is embedded once, and known again by its content in later evaluations. Cosine scores, optionally AS-norm with a cohort of
-/// other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling speakers. Trials with equal scores are accepted
-/// or rejected together, so the result does not depend on the order of the list. Embeddings are computed in f32 on every device, whatever the
-/// network was trained in; those of a GPU differ from those of the CPU by rounding, less than 1e-4. The result is kept in RUN/evaluations for `bregman report`.
+/// Each utterance is embedded once, and known again by its content in later evaluations. Cosine scores, optionally
+/// AS-norm with a cohort of other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling
+/// speakers. Trials with equal scores are accepted or rejected together, so the result does not depend on the order of
+/// the list. Embeddings are computed in f32 on every device, whatever the network was trained in; those of a GPU differ
+/// from those of the CPU by rounding, less than 1e-4. The result is kept in RUN/evaluations for `bregman report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
@@ -141,7 +142,9 @@ fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
             Err(Failure::mistake(format!("{option} needs a cohort"), hint))
         }
         (None, None) => Ok(None),
-        (Some(_), _) if args.cohort_utterances == Some(0) => Err(Failure::mistake("--cohort-utterances 0", "pass 1 or more")),
+        (Some(_), _) if args.cohort_utterances == Some(0) => {
+            Err(Failure::mistake("--cohort-utterances 0", "pass 1 or more"))
+        }
         (Some(path), _) => Ok(Some(open_corpus(path, None)?)),
     }
 }
@@ -176,7 +179,10 @@ fn text(network: &Network, report: &Report) -> String {
     );
     let row = |name: String, rates: &Rates| {
         let range = |scale: f64, digits: usize, interval: Option<[f64; 2]>| {
-            interval.map_or_else(|| "–".to_owned(), |[low, high]| format!("{:.digits$} – {:.digits$}", scale * low, scale * high))
+            interval.map_or_else(
+                || "–".to_owned(),
+                |[low, high]| format!("{:.digits$} – {:.digits$}", scale * low, scale * high),
+            )
         };
         let intervals = rates.intervals.as_ref();
         vec![
@@ -196,7 +202,10 @@ fn text(network: &Network, report: &Report) -> String {
         _ => "cosine".to_owned(),
     };
     let rows = report.cosine.iter().map(|rates| row("cosine".to_owned(), rates)).chain([row(decisive, &report.rates)]);
-    text += &table(&["", "EER %", "95 %", "minDCF .01", "95 %", "minDCF .05", "95 %", "threshold"], &rows.collect::<Vec<_>>());
+    text += &table(
+        &["", "EER %", "95 %", "minDCF .01", "95 %", "minDCF .05", "95 %", "threshold"],
+        &rows.collect::<Vec<_>>(),
+    );
     if report.left_out > 0 {
         text += &format!("\n{} trials were left out: their audio could not be read\n", report.left_out);
     }

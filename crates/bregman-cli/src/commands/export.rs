@@ -16,16 +16,16 @@ use crate::output::{Bar, print, print_json};
 
 /// Write a trained network, without its classifier, for use elsewhere.
 ///
-/// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's ECAPA-TDNN or ResNet34
-/// (`avg_model.pt`, or safetensors), whose size is read off its tensors.
+/// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
+/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors), whose size is read off its tensors.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
-/// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several sparse encodings. The file
-/// also holds the front end's settings and a threshold: the one found on --trials with the exported model itself, or else that of the last
-/// `bregman evaluate` of the run.
+/// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
+/// sparse encodings. The file also holds the front end's settings and a threshold: the one found on --trials with the
+/// exported model itself, or else that of the last `bregman evaluate` of the run.
 ///
-/// The graph of --onnx takes `feats` [batch, frames, bins], mean-subtracted filterbanks whose settings stand in the file's properties, and
-/// gives `embs` [batch, embedding].
+/// The graph of --onnx takes `feats` [batch, frames, bins], mean-subtracted filterbanks whose settings stand in the
+/// file's properties, and gives `embs` [batch, embedding].
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -129,7 +129,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     let model = args.out.as_deref().map(|path| pack(&args, &network, path)).transpose()?;
     let onnx = |path: &Path| {
         let bytes = network.to_onnx()?;
-        write(path, |path| std::fs::write(path, &bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display()))))
+        write(path, |path| {
+            std::fs::write(path, &bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        })
     };
     let onnx = args.onnx.as_deref().map(onnx).transpose()?;
     let safetensors = |path: &Path| write(path, |path| Ok(network.write_safetensors(path)?));
@@ -154,13 +156,21 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
     let (weights, live) = file.layers.iter().fold((0, 0), |(weights, live), layer| {
         (weights + layer.weight.len(), live + layer.weight.iter().filter(|&&weight| weight != 0.0).count())
     });
-    let vectors: usize = file.layers.iter().map(|layer| layer.bias.len() * if layer.after_relu.is_some() { 3 } else { 1 }).sum();
-    Ok(Packed { written: Written::of(path)?, dense_f32_bytes: 4 * (weights + vectors), weights, live, threshold: file.threshold })
+    let vectors: usize =
+        file.layers.iter().map(|layer| layer.bias.len() * if layer.after_relu.is_some() { 3 } else { 1 }).sum();
+    Ok(Packed {
+        written: Written::of(path)?,
+        dense_f32_bytes: 4 * (weights + vectors),
+        weights,
+        live,
+        threshold: file.threshold,
+    })
 }
 
 impl Written {
     fn of(file: &Path) -> Result<Self, Failure> {
-        let bytes = std::fs::metadata(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?.len();
+        let bytes =
+            std::fs::metadata(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?.len();
         Ok(Self { file: file.to_owned(), bytes })
     }
 }
@@ -170,8 +180,9 @@ fn write(file: &Path, fill: impl FnOnce(&Path) -> Outcome) -> Result<Written, Fa
     let mut temporary = file.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
-    let renamed = fill(&temporary)
-        .and_then(|()| std::fs::rename(&temporary, file).map_err(|error| Failure::failed(format!("{}: {error}", file.display()))));
+    let renamed = fill(&temporary).and_then(|()| {
+        std::fs::rename(&temporary, file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))
+    });
     if renamed.is_err() {
         let _ = std::fs::remove_file(&temporary); // the first error is the one to report
     }
@@ -220,7 +231,9 @@ fn text(exported: &Exported) -> String {
             100.0 * (1.0 - *live as f64 / *weights as f64)
         );
         text += &match threshold {
-            Some(threshold) => format!("threshold  {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer),
+            Some(threshold) => {
+                format!("threshold  {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer)
+            }
             None => "threshold  none: pass --trials and --root to find one\n".to_owned(),
         };
     }

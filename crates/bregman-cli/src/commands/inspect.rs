@@ -11,8 +11,9 @@ use crate::pattern::{self, Pattern};
 
 /// Show the sparsity of a run or a model file, layer by layer.
 ///
-/// A run is a folder (its best checkpoint is shown, or its last where none was close enough to the target), or one of its checkpoints. Of a
-/// model file, the table also says how each layer is stored, what is left to compute and where the time goes.
+/// A run is a folder (its best checkpoint is shown, or its last where none was close enough to the target), or one of
+/// its checkpoints. Of a model file, the table also says how each layer is stored, what is left to compute and where
+/// the time goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +38,10 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = &args.plot {
         let trained = Trained::load(&args.run)?;
         let weights = trained.model().params().all().iter().filter(|parameter| parameter.shape.len() > 1);
-        pattern::draw(path, &weights.map(|weight| Pattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>())?;
+        pattern::draw(
+            path,
+            &weights.map(|weight| Pattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>(),
+        )?;
     }
     let inspection = Inspection::of(&args.run)?;
     if args.json { print_json(&inspection) } else { print(&text(&inspection)) }
@@ -47,7 +51,11 @@ fn text(inspection: &Inspection) -> String {
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let mut text = format!("checkpoint  {}\nmethod      {}\n", inspection.checkpoint.display(), inspection.method);
     let ending = if inspection.finished { "finished" } else { "not finished" };
-    let _ = writeln!(text, "trained     {} epochs, {} steps, {:.0} s ({ending})", inspection.epoch, inspection.step, inspection.seconds);
+    let _ = writeln!(
+        text,
+        "trained     {} epochs, {} steps, {:.0} s ({ending})",
+        inspection.epoch, inspection.step, inspection.seconds
+    );
     let asked = inspection.target.map_or(String::new(), |target| format!(" (asked for {})", percent(target)));
     let _ = writeln!(text, "sparsity    {}{asked}", percent(inspection.sparsity));
     if let Some(lambda) = inspection.lambda {
@@ -55,7 +63,13 @@ fn text(inspection: &Inspection) -> String {
     }
     let _ = writeln!(text, "parameters  {} of {} live", inspection.live, inspection.parameters);
     if let Some(best) = inspection.best {
-        let _ = writeln!(text, "best        epoch {}: validation loss {:.3}, accuracy {}", best.epoch, best.loss, percent(best.accuracy));
+        let _ = writeln!(
+            text,
+            "best        epoch {}: validation loss {:.3}, accuracy {}",
+            best.epoch,
+            best.loss,
+            percent(best.accuracy)
+        );
     }
     let width = inspection.layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0);
     let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "live", "norm");
@@ -63,7 +77,11 @@ fn text(inspection: &Inspection) -> String {
         let shape = layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
         let dead = if layer.live == 0 { "  dead" } else { "" };
         let zeros = percent(layer.sparsity);
-        let _ = writeln!(text, "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{dead}", layer.name, layer.live, layer.norm);
+        let _ = writeln!(
+            text,
+            "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{dead}",
+            layer.name, layer.live, layer.norm
+        );
     }
     text
 }

@@ -41,19 +41,29 @@ struct Row<'a> {
 
 pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
     let named = |error: bregman_runtime::Error| Failure::from(error).in_file(path);
-    let bytes = std::fs::read(path).map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), "pass a readable file"))?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), "pass a readable file"))?;
     let model = Model::from_bytes(&bytes).map_err(named)?;
     if let Some(plot) = plot {
         let file = ModelFile::from_bytes(&bytes).map_err(named)?;
         let layers = model.layers().iter().zip(&file.layers);
-        pattern::draw(plot, &layers.map(|(info, layer)| Pattern::new(&info.name, &info.shape, &layer.weight)).collect::<Vec<_>>())?;
+        pattern::draw(
+            plot,
+            &layers.map(|(info, layer)| Pattern::new(&info.name, &info.shape, &layer.weight)).collect::<Vec<_>>(),
+        )?;
     }
     let times = times(&model)?;
     let total: f64 = times.iter().map(Duration::as_secs_f64).sum();
     let row = |(layer, time): (_, &Duration)| {
         let layer: &LayerInfo = layer;
         let (multiply_adds, sparsity) = (layer.multiply_adds(FRAMES), layer.sparsity());
-        Row { layer, sparsity, multiply_adds, time_ms: 1e3 * time.as_secs_f64(), time_share: time.as_secs_f64() / total }
+        Row {
+            layer,
+            sparsity,
+            multiply_adds,
+            time_ms: 1e3 * time.as_secs_f64(),
+            time_share: time.as_secs_f64() / total,
+        }
     };
     let layers: Vec<Row> = model.layers().iter().zip(&times).map(row).collect();
     let weights: usize = model.layers().iter().map(|layer| layer.shape.iter().product::<usize>()).sum();
@@ -74,7 +84,8 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
 
 /// The shortest time of each layer in a few executions.
 fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
-    let features: Vec<f32> = (0..FRAMES * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
+    let features: Vec<f32> =
+        (0..FRAMES * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
     let mut best = model.profile(&features)?;
     for _ in 0..4 {
         best.iter_mut().zip(model.profile(&features)?).for_each(|(best, time)| *best = time.min(*best));
@@ -84,13 +95,23 @@ fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
 
 fn text(inspection: &Inspection, total_ms: f64) -> String {
     let Inspection { file, bytes, weights, live, sparsity, multiply_adds, threshold, .. } = inspection;
-    let mut text = format!("model       {} ({:.2} MB)\nnetwork     {:?}\n", file.display(), *bytes as f64 / 1e6, inspection.architecture);
+    let mut text = format!(
+        "model       {} ({:.2} MB)\nnetwork     {:?}\n",
+        file.display(),
+        *bytes as f64 / 1e6,
+        inspection.architecture
+    );
     text += &format!("weights     {live} of {weights} live, {:.2} % zeros\n", 100.0 * sparsity);
     text += &match threshold {
-        Some(threshold) => format!("threshold   {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer),
+        Some(threshold) => {
+            format!("threshold   {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer)
+        }
         None => "threshold   none\n".to_owned(),
     };
-    text += &format!("3 s         {:.1} million multiply-adds, {total_ms:.1} ms on one thread\n\n", *multiply_adds as f64 / 1e6);
+    text += &format!(
+        "3 s         {:.1} million multiply-adds, {total_ms:.1} ms on one thread\n\n",
+        *multiply_adds as f64 / 1e6
+    );
     let row = |row: &Row| {
         let shape = row.layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
         let positions = match row.layer.positions {

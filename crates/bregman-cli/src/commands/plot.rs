@@ -16,8 +16,8 @@ const BUCKETS: usize = 1000;
 
 /// Write single figures of runs as SVG, PNG or PDF.
 ///
-/// Several charts stand below each other with one legend. Colours are safe for colour-blind readers, and the PDF has its font inside. Curves of
-/// many steps keep the lowest and highest value of each point as a band.
+/// Several charts stand below each other with one legend. Colours are safe for colour-blind readers, and the PDF has
+/// its font inside. Curves of many steps keep the lowest and highest value of each point as a band.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,7 +65,13 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json {
         return print_json(&summary);
     }
-    print(&format!("{}: {} of {} runs, {:.1} kB\n", summary.figure.display(), count(args.what.len()), runs.len(), bytes as f64 / 1e3))
+    print(&format!(
+        "{}: {} of {} runs, {:.1} kB\n",
+        summary.figure.display(),
+        count(args.what.len()),
+        runs.len(),
+        bytes as f64 / 1e3
+    ))
 }
 
 fn count(charts: usize) -> String {

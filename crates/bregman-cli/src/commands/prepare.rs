@@ -11,7 +11,8 @@ use crate::output::{Bar, print, print_json, summary, unreadable};
 
 /// Find and measure the audio of a corpus and write a manifest.
 ///
-/// Files that cannot be read are listed and left out. A run that was killed continues where it was when the same command is given again.
+/// Files that cannot be read are listed and left out. A run that was killed continues where it was when the same
+/// command is given again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Layouts:

@@ -15,10 +15,12 @@ use crate::runs::{Status, find};
 
 /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
 ///
-/// Writes one HTML file that needs no network and opens from disk. Curves of more than some thousand steps are thinned: each point keeps the
-/// lowest and the highest value of its steps. An unfinished or damaged run shows what there is and says what is missing.
+/// Writes one HTML file that needs no network and opens from disk. Curves of more than some thousand steps are thinned:
+/// each point keeps the lowest and the highest value of its steps. An unfinished or damaged run shows what there is and
+/// says what is missing.
 ///
-/// With --watch the file is written again whenever a run has news, until all runs have finished; the open page follows by itself.
+/// With --watch the file is written again whenever a run has news, until all runs have finished; the open page follows
+/// by itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +72,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     loop {
         let news = reader.read(&find(&args.runs, args.watch)?);
         let runs = reader.runs();
-        let over = runs.iter().all(|run| run.status == Status::Finished) || stop.as_ref().is_none_or(|stop| stop.load(Ordering::Relaxed));
+        let over = runs.iter().all(|run| run.status == Status::Finished)
+            || stop.as_ref().is_none_or(|stop| stop.load(Ordering::Relaxed));
         if news || over {
             let page = page(&runs, Live((!over).then_some(args.every)));
             bytes = page.len();
@@ -124,7 +127,8 @@ fn text(summary: &Summary) -> String {
     let mut text = format!("{}: {} runs, {size:.1} MB\n", summary.report.display(), summary.runs.len());
     for run in &summary.runs {
         if run.status != Status::Finished {
-            let notes: Vec<&str> = run.notes.iter().map(String::as_str).filter(|note| !note.starts_with("not evaluated")).collect();
+            let notes: Vec<&str> =
+                run.notes.iter().map(String::as_str).filter(|note| !note.starts_with("not evaluated")).collect();
             text += &format!("  {}: {}\n", run.name, notes.join("; "));
         }
     }

@@ -11,8 +11,9 @@ use crate::output::{Bar, print, print_json, unreadable};
 
 /// Pack a corpus into tar shards.
 ///
-/// A million small files become some hundred large ones (WebDataset / WeSpeaker: KEY.spk and KEY.wav members), with an index for random
-/// access. Training reads the folder in place of a manifest. A run that was killed keeps its complete shards.
+/// A million small files become some hundred large ones (WebDataset / WeSpeaker: KEY.spk and KEY.wav members), with an
+/// index for random access. Training reads the folder in place of a manifest. A run that was killed keeps its complete
+/// shards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -17,8 +17,9 @@ use crate::output::{Bar, print, print_json, table};
 
 /// Train and evaluate a recipe with every combination of some settings.
 ///
-/// --set KEY=A,B,C tries each value; several --set give all combinations. Each runs as `bregman train` in its own folder under --out, with a
-/// log beside it. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same command again.
+/// --set KEY=A,B,C tries each value; several --set give all combinations. Each runs as `bregman train` in its own
+/// folder under --out, with a log beside it. Runs that have finished are skipped, interrupted ones continue, failed
+/// ones are reported: give the same command again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -86,7 +87,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.min(combinations.len()) {
             scope.spawn(|| {
-                while let Some((at, settings)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
+                while let Some((at, settings)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
                 {
                     let row = one(&args, settings);
                     rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
@@ -105,7 +107,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     match rows.iter().filter(|row| row.status == "failed").count() {
         0 => Ok(()),
-        failed => Err(Failure::failed(format!("{failed} of {} runs failed; the same command tries them again", rows.len()))),
+        failed => {
+            Err(Failure::failed(format!("{failed} of {} runs failed; the same command tries them again", rows.len())))
+        }
     }
 }
 
@@ -117,7 +121,10 @@ fn combinations(settings: &[String]) -> Result<Vec<Vec<String>>, Failure> {
             return Err(Failure::mistake(format!("--set {setting}"), "expected KEY=VALUE or KEY=A,B,C"));
         };
         let values = split_values(values);
-        all = all.into_iter().flat_map(|row| values.iter().map(move |value| [&row[..], &[format!("{key}={value}")]].concat())).collect();
+        all = all
+            .into_iter()
+            .flat_map(|row| values.iter().map(move |value| [&row[..], &[format!("{key}={value}")]].concat()))
+            .collect();
     }
     Ok(all)
 }
@@ -144,7 +151,8 @@ fn split_values(text: &str) -> Vec<&str> {
 /// A folder name for some settings.
 fn folder_name(settings: &[String]) -> String {
     let plain = |letter: char| if letter.is_alphanumeric() || ".=_-".contains(letter) { letter } else { '_' };
-    let name: String = settings.join(",").chars().map(|letter| if letter == ',' { ',' } else { plain(letter) }).collect();
+    let name: String =
+        settings.join(",").chars().map(|letter| if letter == ',' { ',' } else { plain(letter) }).collect();
     if name.is_empty() { "run".to_owned() } else { name }
 }
 
@@ -163,9 +171,13 @@ fn one(args: &Args, settings: &[String]) -> Row {
     // What stays the same in all runs need not stand in their names.
     let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
     let run = args.out.join(folder_name(&varied));
-    // A run with other settings in this folder is no reason to skip; `bregman train` will refuse to continue it and say why.
+    // A run with other settings in this folder is no reason to skip; `bregman train` will refuse to continue it and say
+    // why.
     let asked = Experiment::read(&args.recipe, settings);
-    let same = || Experiment::read(&run.join("config.toml"), &[] as &[&str]).is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved));
+    let same = || {
+        Experiment::read(&run.join("config.toml"), &[] as &[&str])
+            .is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved))
+    };
     let had_finished = state(&run.join("last")).is_some_and(|state| state.finished) && same();
     let mut row = Row {
         run: run.clone(),
@@ -193,13 +205,14 @@ fn one(args: &Args, settings: &[String]) -> Row {
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
         row.lambda = chosen.as_ref().and_then(State::mean_lambda);
         row.seconds = state(&run.join("last")).map(|state| state.seconds);
-        let evaluate = |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
-            let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
-            let mut evaluate = program(args)?;
-            evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
-            evaluate.arg("--trials").arg(trials).arg("--root").arg(root);
-            Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
-        };
+        let evaluate =
+            |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
+                let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
+                let mut evaluate = program(args)?;
+                evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
+                evaluate.arg("--trials").arg(trials).arg("--root").arg(root);
+                Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
+            };
         row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root, "out")?;
         row.eer = evaluate(&args.trials, &args.root, "in")?; // last, so that the run keeps the threshold of its own domain
         Ok(())
@@ -222,7 +235,11 @@ fn program(args: &Args) -> Result<Command, String> {
 
 /// Runs a command to its end; its messages go to `log`, its JSON comes back.
 fn finish(mut command: Command, log: &Path) -> Result<Value, String> {
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .map_err(|error| format!("{}: {error}", log.display()))?;
     let output = command.stdin(Stdio::null()).stderr(file).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -249,7 +266,8 @@ fn text(rows: &[Row], settings: &[String]) -> String {
     let mut text = table(&header, &rows.iter().map(line).collect::<Vec<_>>());
     for row in rows {
         if let Some(problem) = &row.problem {
-            text += &format!("\nfailed: {}: {problem}\n        log: {}\n", row.run.display(), log_of(&row.run).display());
+            text +=
+                &format!("\nfailed: {}: {problem}\n        log: {}\n", row.run.display(), log_of(&row.run).display());
         }
     }
     text
@@ -272,7 +290,10 @@ mod tests {
 
     #[test]
     fn folders_are_named_by_what_varies() {
-        assert_eq!(folder_name(&["method.target=0.9".to_owned(), "data.root=/a b".to_owned()]), "method.target=0.9,data.root=_a_b");
+        assert_eq!(
+            folder_name(&["method.target=0.9".to_owned(), "data.root=/a b".to_owned()]),
+            "method.target=0.9,data.root=_a_b"
+        );
         assert_eq!(folder_name(&[]), "run");
     }
 }

@@ -11,8 +11,8 @@ use crate::output::{Bar, print, print_json, summary};
 
 /// Make a corpus of synthetic voices.
 ///
-/// Source-filter voices speak random syllables in sessions with their own room, channel and noise. The last speakers are held out for
-/// testing, with trial lists. The same seed gives the same corpus.
+/// Source-filter voices speak random syllables in sessions with their own room, channel and noise. The last speakers
+/// are held out for testing, with trial lists. The same seed gives the same corpus.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Writes SPEAKER/SESSION-NUMBER.wav, train.csv, and for the held-out speakers test.csv, trials.txt, enroll.map, trials_multi.txt.

@@ -15,8 +15,8 @@ use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
 ///
-/// RECIPE is a TOML file; --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl and a TensorBoard
-/// event file. Ctrl-C stops after the present step with a checkpoint.
+/// RECIPE is a TOML file; --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
+/// and a TensorBoard event file. Ctrl-C stops after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,9 @@ pub(crate) fn run(args: Args) -> crate::Outcome {
     match args.place.device.resolve()? {
         Place::Cpu => run_on(bregman_train::cpu, args),
         #[cfg(feature = "cuda")]
-        Place::Cuda(ordinal) => run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args),
+        Place::Cuda(ordinal) => {
+            run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args)
+        }
     }
 }
 
@@ -161,9 +163,17 @@ impl Summary {
             None => "  best      none: no epoch ended near the target; last/ is there\n".to_owned(),
         };
         if !outcome.skipped.is_empty() {
-            text += &format!("  skipped   {} unreadable files, the first is {}\n", outcome.skipped.len(), outcome.skipped[0].name);
+            text += &format!(
+                "  skipped   {} unreadable files, the first is {}\n",
+                outcome.skipped.len(),
+                outcome.skipped[0].name
+            );
         }
-        let next = if outcome.ending == Ending::Interrupted { "continue with the same command and --resume" } else { "look at it with" };
+        let next = if outcome.ending == Ending::Interrupted {
+            "continue with the same command and --resume"
+        } else {
+            "look at it with"
+        };
         let run = self.run.display();
         text + &format!("\n{next}: bregman inspect {run}\nor in a page:      bregman report {run} -o report.html\n")
     }

@@ -17,8 +17,8 @@ use crate::threshold::Threshold;
 
 /// Tell whether two recordings are of one speaker.
 ///
-/// The score is the cosine of their embeddings. The threshold is that of the model file, or of the last `bregman evaluate` of the run, where
-/// misses and false alarms are equally frequent; another use may want another.
+/// The score is the cosine of their embeddings. The threshold is that of the model file, or of the last `bregman
+/// evaluate` of the run, where misses and false alarms are equally frequent; another use may want another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -75,9 +75,13 @@ pub(crate) fn run(args: Args) -> Outcome {
         return print_json(&verdict);
     }
     let Verdict { same, score, threshold, times } = verdict;
-    let times =
-        times.map_or(String::new(), |times| format!(", {:.1} ms to open the model and {:.1} ms to embed", times.open_ms, times.embed_ms));
-    print(&format!("{} speaker: score {score:.4}, threshold {threshold:.4}{times}\n", if same { "same" } else { "another" }))
+    let times = times.map_or(String::new(), |times| {
+        format!(", {:.1} ms to open the model and {:.1} ms to embed", times.open_ms, times.embed_ms)
+    });
+    print(&format!(
+        "{} speaker: score {score:.4}, threshold {threshold:.4}{times}\n",
+        if same { "same" } else { "another" }
+    ))
 }
 
 fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
@@ -90,10 +94,16 @@ fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
 
 fn by_model(path: &Path, args: &Args) -> Result<Verdict, Failure> {
     if let DeviceName::Cuda(_) = args.place.device {
-        return Err(Failure::mistake("--device: a model file runs on the CPU", "leave it out, or pass --run instead of --model"));
+        return Err(Failure::mistake(
+            "--device: a model file runs on the CPU",
+            "leave it out, or pass --run instead of --model",
+        ));
     }
     if args.max_seconds.is_nan() || args.max_seconds <= 0.0 {
-        return Err(Failure::mistake(format!("--max-seconds {}", args.max_seconds), "pass a number of seconds above 0"));
+        return Err(Failure::mistake(
+            format!("--max-seconds {}", args.max_seconds),
+            "pass a number of seconds above 0",
+        ));
     }
     let start = Instant::now();
     let model = Model::open(path).map_err(|error| Failure::from(error).in_file(path))?;
@@ -108,7 +118,8 @@ fn by_model(path: &Path, args: &Args) -> Result<Verdict, Failure> {
         let mut samples = load_16k(path).map_err(|error| Failure::mistake(error.to_string(), hint))?;
         keep_middle(&mut samples, args.max_seconds);
         let start = Instant::now();
-        let embedding = model.embed(&samples).map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), hint))?;
+        let embedding =
+            model.embed(&samples).map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), hint))?;
         embed_ms += start.elapsed().as_secs_f64() * 1e3;
         Ok(embedding)
     };

@@ -22,7 +22,8 @@ pub(super) struct Axis {
     pub(super) percent: bool,
 }
 
-const RATES: [f64; 17] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+const RATES: [f64; 17] =
+    [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 const SHARES: [f64; 9] = [0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999];
 
 impl Scale {
@@ -65,9 +66,15 @@ impl Scale {
 
 impl Axis {
     /// The axis that shows `values`, with some air; `None` where there are none.
-    pub(super) fn over(scale: Scale, label: &'static str, percent: bool, values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(super) fn over(
+        scale: Scale,
+        label: &'static str,
+        percent: bool,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Option<Self> {
         let bent = values.into_iter().map(|value| scale.bend(value)).filter(|bent| bent.is_finite());
-        let (low, high) = bent.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), bent| (low.min(bent), high.max(bent)));
+        let (low, high) =
+            bent.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), bent| (low.min(bent), high.max(bent)));
         let air = match high - low {
             spread if spread < 0.0 => return None,
             0.0 => (0.1 * low.abs()).max(1e-3),
@@ -92,7 +99,11 @@ impl Axis {
         let text = |value: f64| {
             let value = if self.percent { 100.0 * value } else { value };
             let (size, rounded) = (value.abs(), (value * 1e6).round() / 1e6);
-            if size >= 1e5 || size > 0.0 && size < 1e-3 { format!("{value:.0e}") } else { format!("{rounded}").replace('-', "−") }
+            if size >= 1e5 || size > 0.0 && size < 1e-3 {
+                format!("{value:.0e}")
+            } else {
+                format!("{rounded}").replace('-', "−")
+            }
         };
         self.scale.ticks(self.range, count).into_iter().map(|value| (value, text(value))).collect()
     }
@@ -109,11 +120,24 @@ fn even(low: f64, high: f64, count: f64) -> Vec<f64> {
 
 /// The inverse of the normal distribution: P. J. Acklam's rational approximation, error below 1.2e-9.
 fn probit(p: f64) -> f64 {
-    const A: [f64; 6] =
-        [-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.357751867269, -30.66479806614716, 2.506628277459239];
-    const B: [f64; 5] = [-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572];
-    const C: [f64; 6] =
-        [-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968, 2.938163982698783];
+    const A: [f64; 6] = [
+        -39.69683028665376,
+        220.9460984245205,
+        -275.9285104469687,
+        138.357751867269,
+        -30.66479806614716,
+        2.506628277459239,
+    ];
+    const B: [f64; 5] =
+        [-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572];
+    const C: [f64; 6] = [
+        -0.007784894002430293,
+        -0.3223964580411365,
+        -2.400758277161838,
+        -2.549732539343734,
+        4.374664141464968,
+        2.938163982698783,
+    ];
     const D: [f64; 4] = [0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416];
     let polynomial = |factors: &[f64], x: f64| factors.iter().fold(0.0, |sum, factor| sum * x + factor);
     match p {
@@ -137,7 +161,9 @@ mod tests {
 
     #[test]
     fn the_probit_has_its_known_values() {
-        for (p, expected) in [(0.5, 0.0), (0.975, 1.959963984540054), (0.01, -2.326347874040841), (0.0001, -3.719016485455709)] {
+        for (p, expected) in
+            [(0.5, 0.0), (0.975, 1.959963984540054), (0.01, -2.326347874040841), (0.0001, -3.719016485455709)]
+        {
             assert!((probit(p) - expected).abs() < 1e-8, "{p}");
         }
     }
@@ -145,7 +171,10 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         let axis = Axis::over(Scale::Linear, "", true, [0.9412, 0.9931]).unwrap();
-        assert_eq!(axis.ticks(5.0).into_iter().map(|(_, text)| text).collect::<Vec<_>>(), ["94", "95", "96", "97", "98", "99"]);
+        assert_eq!(
+            axis.ticks(5.0).into_iter().map(|(_, text)| text).collect::<Vec<_>>(),
+            ["94", "95", "96", "97", "98", "99"]
+        );
         let axis = Axis::over(Scale::Log, "", false, [0.004, 30.0]).unwrap();
         assert_eq!(axis.ticks(5.0).into_iter().map(|(_, text)| text).collect::<Vec<_>>(), ["0.01", "0.1", "1", "10"]);
         assert!(Axis::over(Scale::Log, "", false, [f64::NAN, -1.0]).is_none());

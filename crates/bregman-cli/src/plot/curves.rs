@@ -18,7 +18,9 @@ pub(super) fn steps(runs: &[&Run], metric: &str, label: &'static str, scale: Sca
     for (at, run) in runs.iter().enumerate() {
         let Some(curve) = run.curves.metrics.get(metric) else { continue };
         let (look, xs) = (Look::of(at), || run.curves.last.iter().map(|&step| step as f64));
-        let edge = |values: &[f64]| xs().zip(values.to_vec()).map(|(x, y)| [x, y]).filter(|[_, y]| y.is_finite()).collect::<Vec<_>>();
+        let edge = |values: &[f64]| {
+            xs().zip(values.to_vec()).map(|(x, y)| [x, y]).filter(|[_, y]| y.is_finite()).collect::<Vec<_>>()
+        };
         let (above, below) = (edge(&curve.high), edge(&curve.low));
         if !above.is_empty() {
             let points = above.into_iter().chain(below.into_iter().rev()).collect();
@@ -30,10 +32,21 @@ pub(super) fn steps(runs: &[&Run], metric: &str, label: &'static str, scale: Sca
     Some((Panel::around((Scale::Linear, "step", false), (scale, label, percent), marks)?, keys))
 }
 
-pub(super) fn epochs(runs: &[&Run], column: fn(&Run) -> &Vec<f64>, label: &'static str, scale: Scale, percent: bool) -> Drawn {
+pub(super) fn epochs(
+    runs: &[&Run],
+    column: fn(&Run) -> &Vec<f64>,
+    label: &'static str,
+    scale: Scale,
+    percent: bool,
+) -> Drawn {
     let known = || runs.iter().enumerate().filter(|(_, run)| column(run).iter().any(|value| value.is_finite()));
-    let marks = known().map(|(at, run)| line(run.epochs.epoch.iter().map(|&epoch| epoch as f64), column(run), Look::of(at))).collect();
-    Some((Panel::around((Scale::Linear, "epoch", false), (scale, label, percent), marks)?, known().map(|(at, run)| key(run, at)).collect()))
+    let marks = known()
+        .map(|(at, run)| line(run.epochs.epoch.iter().map(|&epoch| epoch as f64), column(run), Look::of(at)))
+        .collect();
+    Some((
+        Panel::around((Scale::Linear, "epoch", false), (scale, label, percent), marks)?,
+        known().map(|(at, run)| key(run, at)).collect(),
+    ))
 }
 
 pub(super) fn target_look() -> Look {
@@ -47,7 +60,9 @@ pub(super) fn with_targets((mut panel, keys): (Panel, Vec<Key>), runs: &[&Run]) 
     targets.dedup_by(|a, b| a.0 == b.0);
     let [low, high] = panel.y.range;
     let ends = targets.iter().flat_map(|(target, tolerance)| [target - tolerance, target + tolerance]);
-    panel.y = Axis::over(panel.y.scale, panel.y.label, true, ends.chain([low, high])).unwrap_or(panel.y).within(f64::NEG_INFINITY, 1.005);
+    panel.y = Axis::over(panel.y.scale, panel.y.label, true, ends.chain([low, high]))
+        .unwrap_or(panel.y)
+        .within(f64::NEG_INFINITY, 1.005);
     bands(&mut panel, targets.into_iter());
     (panel, keys)
 }
@@ -65,7 +80,12 @@ fn bands(panel: &mut Panel, targets: impl Iterator<Item = (f64, f64)>) {
     let [left, right] = panel.x.range;
     let mut behind = Vec::new();
     for (target, tolerance) in targets {
-        behind.push(Mark::Rectangle { from: [left, target - tolerance], to: [right, target + tolerance], color: GOOD, alpha: 0.13 });
+        behind.push(Mark::Rectangle {
+            from: [left, target - tolerance],
+            to: [right, target + tolerance],
+            color: GOOD,
+            alpha: 0.13,
+        });
         behind.push(Mark::Line { points: vec![[left, target], [right, target]], look: target_look() });
     }
     behind.append(&mut panel.marks);
@@ -75,7 +95,8 @@ fn bands(panel: &mut Panel, targets: impl Iterator<Item = (f64, f64)>) {
 pub(super) fn groups(runs: &[&Run]) -> Drawn {
     let run = runs.iter().find(|run| !run.epochs.groups.is_empty())?;
     let named = || run.epochs.groups.iter().enumerate();
-    let marks = named().map(|(at, group)| line(run.epochs.epoch.iter().map(|&epoch| epoch as f64), &group.sparsity, Look::of(at)));
+    let marks = named()
+        .map(|(at, group)| line(run.epochs.epoch.iter().map(|&epoch| epoch as f64), &group.sparsity, Look::of(at)));
     let panel = Panel::around((Scale::Linear, "epoch", false), (Scale::Linear, "zeros, %", true), marks.collect())?;
     let keys = named().map(|(at, group)| Key { name: group.name.clone(), look: Look::of(at), symbol: None });
     Some((panel, keys.collect()))

@@ -1,4 +1,5 @@
-//! Draws a figure on any of plotters' backends. Lengths are in points; backends count in whole units, `scale` of them to a point.
+//! Draws a figure on any of plotters' backends. Lengths are in points; backends count in whole units, `scale` of them
+//! to a point.
 
 use plotters::prelude::{IntoFont, RGBAColor, ShapeStyle, TextStyle};
 use plotters::style::FontTransform;
@@ -35,7 +36,8 @@ fn y_ticks(panel: &Panel, height: f64) -> Vec<(f64, String)> {
 /// Space for the labels of the vertical axis.
 fn left_margin(panel: &Panel, width: f64) -> f64 {
     let ticks = y_ticks(panel, panel_height(panel, width));
-    let letters = ticks.iter().map(|(_, text)| text).chain(&panel.rows).map(|text| text.chars().count()).max().unwrap_or(0);
+    let letters =
+        ticks.iter().map(|(_, text)| text).chain(&panel.rows).map(|text| text.chars().count()).max().unwrap_or(0);
     0.58 * SMALL * letters as f64 + if panel.rows.is_empty() { 24.0 } else { 10.0 }
 }
 
@@ -60,7 +62,12 @@ pub(super) fn draw<B: DrawingBackend>(
     pen.backend.ensure_prepared()?;
     pen.rectangle([0.0, 0.0], [width, height], (255, 255, 255), 1.0)?;
     // Panels over the same axis stand exactly below each other.
-    let left = figure.panels.iter().filter(|panel| panel.rows.is_empty()).map(|panel| left_margin(panel, width)).fold(0.0, f64::max);
+    let left = figure
+        .panels
+        .iter()
+        .filter(|panel| panel.rows.is_empty())
+        .map(|panel| left_margin(panel, width))
+        .fold(0.0, f64::max);
     let mut top = 0.0;
     for panel in &figure.panels {
         let below = top + panel_height(panel, width);
@@ -85,7 +92,11 @@ impl<B: DrawingBackend> Pen<'_, B> {
     }
 
     fn style(&self, (r, g, b): Color, alpha: f64, width: f64) -> ShapeStyle {
-        ShapeStyle { color: RGBAColor(r, g, b, alpha), filled: true, stroke_width: (width * self.scale).round().max(1.0) as u32 }
+        ShapeStyle {
+            color: RGBAColor(r, g, b, alpha),
+            filled: true,
+            stroke_width: (width * self.scale).round().max(1.0) as u32,
+        }
     }
 
     fn path(&mut self, points: &[[f64; 2]], color: Color, width: f64) -> Drawing<B> {
@@ -230,7 +241,9 @@ mod tests {
     fn dashes_have_their_length_also_around_corners() {
         let corner = [[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]];
         let strokes = dashes(&corner, [2.0, 1.0]);
-        let length = |stroke: &Vec<[f64; 2]>| stroke.windows(2).map(|p| (p[1][0] - p[0][0]).hypot(p[1][1] - p[0][1])).sum::<f64>();
+        let length = |stroke: &Vec<[f64; 2]>| {
+            stroke.windows(2).map(|p| (p[1][0] - p[0][0]).hypot(p[1][1] - p[0][1])).sum::<f64>()
+        };
         assert_eq!(strokes.iter().map(length).collect::<Vec<_>>(), [2.0, 2.0, 1.0]);
         assert_eq!(strokes[1][0], [3.0, 0.0]);
     }

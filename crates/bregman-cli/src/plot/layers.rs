@@ -24,9 +24,13 @@ pub(super) fn layers(runs: &[&Run]) -> Drawn {
         alpha: 1.0,
     };
     let mut marks: Vec<Mark> = run.layers.layers.iter().enumerate().map(bar).collect();
-    marks.extend(run.target.map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }));
+    marks.extend(
+        run.target
+            .map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }),
+    );
     let x = Axis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
-    let dead = Key { name: "nothing lives here".to_owned(), look: Look { color: DEAD, dash: None, width: 4.0 }, symbol: None };
+    let dead =
+        Key { name: "nothing lives here".to_owned(), look: Look { color: DEAD, dash: None, width: 4.0 }, symbol: None };
     let keys = if run.layers.dead().next().is_some() { vec![dead] } else { vec![] };
     Some((Panel { x, y, marks, rows }, keys))
 }
@@ -36,11 +40,18 @@ pub(super) fn heat(runs: &[&Run]) -> Drawn {
     let last = *run.layers.epoch.last()? as f64;
     let cell = |(row, layer): (usize, &crate::runs::Layer)| {
         let epochs = &run.layers.epoch;
-        let cells = layer.sparsity.iter().enumerate().filter(|(_, sparsity)| sparsity.is_finite()).map(move |(at, &sparsity)| {
-            let from = if at == 0 { 0.5 } else { epochs[at - 1] as f64 + 0.5 };
-            let to = epochs[at] as f64 + 0.5;
-            Mark::Rectangle { from: [from, row as f64], to: [to, row as f64 + 1.0], color: cividis(sparsity), alpha: 1.0 }
-        });
+        let cells = layer.sparsity.iter().enumerate().filter(|(_, sparsity)| sparsity.is_finite()).map(
+            move |(at, &sparsity)| {
+                let from = if at == 0 { 0.5 } else { epochs[at - 1] as f64 + 0.5 };
+                let to = epochs[at] as f64 + 0.5;
+                Mark::Rectangle {
+                    from: [from, row as f64],
+                    to: [to, row as f64 + 1.0],
+                    color: cividis(sparsity),
+                    alpha: 1.0,
+                }
+            },
+        );
         cells.collect::<Vec<_>>()
     };
     let marks = run.layers.layers.iter().enumerate().flat_map(cell).collect();

@@ -33,7 +33,10 @@ impl Format {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
             Some("pdf") => Ok(Self::Pdf),
-            _ => Err(Failure::mistake(format!("{}: what format is this?", path.display()), "name the file .svg, .png or .pdf")),
+            _ => Err(Failure::mistake(
+                format!("{}: what format is this?", path.display()),
+                "name the file .svg, .png or .pdf",
+            )),
         }
     }
 }
@@ -61,13 +64,17 @@ fn svg(figure: &Figure, width: f64) -> Result<Vec<u8>, String> {
     let size = size(figure, width);
     let (wide, high) = units(size, FINE);
     let mut text = String::new();
-    draw(figure, width, &mut SVGBackend::with_string(&mut text, (wide, high)), FINE).map_err(|error| error.to_string())?;
+    draw(figure, width, &mut SVGBackend::with_string(&mut text, (wide, high)), FINE)
+        .map_err(|error| error.to_string())?;
     // The view box keeps the fine units; the picture has its size in points.
     let fine = format!("width=\"{wide}\" height=\"{high}\"");
     let [points_wide, points_high] = size;
     let points = format!("width=\"{points_wide}pt\" height=\"{points_high:.1}pt\"");
     let family = format!("font-family=\"{FAMILY}\"");
-    Ok(text.replacen(&fine, &points, 1).replace(&family, &format!("font-family=\"{FAMILY}, Helvetica, Arial, sans-serif\"")).into_bytes())
+    Ok(text
+        .replacen(&fine, &points, 1)
+        .replace(&family, &format!("font-family=\"{FAMILY}, Helvetica, Arial, sans-serif\""))
+        .into_bytes())
 }
 
 fn pdf(figure: &Figure, width: f64) -> Result<Vec<u8>, String> {
@@ -90,13 +97,17 @@ fn png(figure: &Figure, width: f64) -> Result<Vec<u8>, String> {
         let sum: usize = inner.map(|[y, x]| usize::from(fine[(y * wide * SMOOTH + x) * 3 + channel])).sum();
         (sum / (SMOOTH * SMOOTH)) as u8
     };
-    let coarse: Vec<u8> = (0..high).flat_map(|y| (0..wide).flat_map(move |x| (0..3).map(move |channel| pixel(x, y, channel)))).collect();
+    let coarse: Vec<u8> =
+        (0..high).flat_map(|y| (0..wide).flat_map(move |x| (0..3).map(move |channel| pixel(x, y, channel)))).collect();
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, wide as u32, high as u32);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let per_metre = (PIXELS as f64 * 72.0 / 0.0254).round() as u32;
     encoder.set_pixel_dims(Some(png::PixelDimensions { xppu: per_metre, yppu: per_metre, unit: png::Unit::Meter }));
-    encoder.write_header().and_then(|mut writer| writer.write_image_data(&coarse)).map_err(|error| error.to_string())?;
+    encoder
+        .write_header()
+        .and_then(|mut writer| writer.write_image_data(&coarse))
+        .map_err(|error| error.to_string())?;
     Ok(bytes)
 }

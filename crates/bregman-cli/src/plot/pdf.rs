@@ -1,5 +1,5 @@
-//! A PDF of one page: vector paths, and text in a font that is inside the file, as publishers ask for (ISO 32000-1, 8.5 paths, 9.7 composite
-//! fonts).
+//! A PDF of one page: vector paths, and text in a font that is inside the file, as publishers ask for (ISO 32000-1, 8.5
+//! paths, 9.7 composite fonts).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 
 use ab_glyph::{Font, FontRef};
 use plotters_backend::text_anchor::{HPos, VPos};
-use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, FontTransform};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, FontTransform,
+};
 
 use super::output::FONT;
 
@@ -65,8 +67,10 @@ impl Pdf {
     pub(super) fn finish(self) -> Vec<u8> {
         let units = f64::from(self.font.units_per_em().unwrap_or(2048.0));
         let em = |value: f32| (1000.0 * f64::from(value) / units).round();
-        let widths: String = self.glyphs.keys().map(|&glyph| format!("{glyph} [{:.0}] ", 1000.0 * self.advance(glyph))).collect();
-        let letters: String = self.glyphs.iter().map(|(glyph, letter)| format!("<{glyph:04x}> <{:04x}>\n", u32::from(*letter))).collect();
+        let widths: String =
+            self.glyphs.keys().map(|&glyph| format!("{glyph} [{:.0}] ", 1000.0 * self.advance(glyph))).collect();
+        let letters: String =
+            self.glyphs.iter().map(|(glyph, letter)| format!("<{glyph:04x}> <{:04x}>\n", u32::from(*letter))).collect();
         let unicode = format!(
             "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Letters def /CMapType 2 def\n\
              1 begincodespacerange <0000> <ffff> endcodespacerange\n{} beginbfchar\n{letters}endbfchar\nendcmap end end\n",
@@ -115,8 +119,9 @@ impl Pdf {
         }
         let table: String = places.iter().map(|place| format!("{place:010} 00000 n \n")).collect();
         let (start, count) = (file.len(), objects.len() + 1);
-        let trailer =
-            format!("xref\n0 {count}\n0000000000 65535 f \n{table}trailer\n<< /Size {count} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n");
+        let trailer = format!(
+            "xref\n0 {count}\n0000000000 65535 f \n{table}trailer\n<< /Size {count} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"
+        );
         file.extend_from_slice(trailer.as_bytes());
         file
     }
@@ -161,7 +166,15 @@ impl DrawingBackend for Pdf {
 
     fn draw_rect<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S, fill: bool) -> Drawn {
         self.ink(style.color(), style.stroke_width());
-        let _ = writeln!(self.content, "{} {} {} {} re {}", from.0, from.1, to.0 - from.0, to.1 - from.1, if fill { "f" } else { "S" });
+        let _ = writeln!(
+            self.content,
+            "{} {} {} {} re {}",
+            from.0,
+            from.1,
+            to.0 - from.0,
+            to.1 - from.1,
+            if fill { "f" } else { "S" }
+        );
         Ok(())
     }
 
@@ -199,7 +212,8 @@ impl DrawingBackend for Pdf {
             VPos::Center => 0.27 * size,
             VPos::Bottom => -0.2 * size,
         };
-        // The page is upside down, so letters are turned back; along each direction of writing the anchor moves with the text.
+        // The page is upside down, so letters are turned back; along each direction of writing the anchor moves with
+        // the text.
         let (x, y) = (f64::from(x), f64::from(y));
         let (matrix, [x, y]) = match style.transform() {
             FontTransform::Rotate270 => ("0 -1 -1 0", [x + down, y - right]),

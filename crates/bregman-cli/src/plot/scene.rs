@@ -56,7 +56,11 @@ pub(super) type Drawn = Option<(Panel, Vec<Key>)>;
 
 impl Panel {
     /// Axes around all marks, each given as its scale, its label and whether it shows shares.
-    pub(super) fn around(x: (Scale, &'static str, bool), y: (Scale, &'static str, bool), marks: Vec<Mark>) -> Option<Self> {
+    pub(super) fn around(
+        x: (Scale, &'static str, bool),
+        y: (Scale, &'static str, bool),
+        marks: Vec<Mark>,
+    ) -> Option<Self> {
         let corners = |mark: &Mark| match mark {
             Mark::Line { points, .. } | Mark::Area { points, .. } => points.clone(),
             Mark::Rectangle { from, to, .. } => vec![*from, *to],

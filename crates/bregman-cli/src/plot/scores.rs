@@ -23,7 +23,8 @@ pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
         points.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
         let look = Look { dash: None, width: 0.9, ..Look::of(number) };
         let means = points.chunk_by(|a, b| a.0 == b.0).map(|same| {
-            let mean = |value: fn(&Evaluation) -> f64| same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64;
+            let mean =
+                |value: fn(&Evaluation) -> f64| same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64;
             [mean(|one| one.subject.sparsity), mean(|one| one.rates.eer)]
         });
         marks.push(Mark::Line { points: means.collect(), look });
@@ -67,16 +68,25 @@ pub(super) fn scores(runs: &[&Run]) -> Drawn {
             [[left, share], [left + width, share]]
         };
         let ends = |x: f64| std::iter::once([x, 0.0]);
-        let points = ends(histogram.low).chain(counts.iter().enumerate().flat_map(step)).chain(ends(histogram.high)).collect();
+        let points =
+            ends(histogram.low).chain(counts.iter().enumerate().flat_map(step)).chain(ends(histogram.high)).collect();
         Mark::Area { points, color, alpha: 0.55 }
     };
     let marks = vec![shape(&histogram.others, COLORS[1]), shape(&histogram.targets, COLORS[0])];
-    let mut panel = Panel::around((Scale::Linear, "score", false), (Scale::Linear, "trials of each kind, %", true), marks)?;
+    let mut panel =
+        Panel::around((Scale::Linear, "score", false), (Scale::Linear, "trials of each kind, %", true), marks)?;
     panel.y.range[0] = 0.0;
     let top = panel.y.range[1];
     let threshold = Look { color: GREY, dash: Some([3.0, 2.0]), width: 0.9 };
     panel.marks.push(Mark::Line { points: vec![[rates.threshold, 0.0], [rates.threshold, top]], look: threshold });
     let key = |name: &str, look| Key { name: name.to_owned(), look, symbol: None };
     let block = |color| Look { color, dash: None, width: 5.0 };
-    Some((panel, vec![key("same speaker", block(COLORS[0])), key("different speakers", block(COLORS[1])), key("EER threshold", threshold)]))
+    Some((
+        panel,
+        vec![
+            key("same speaker", block(COLORS[0])),
+            key("different speakers", block(COLORS[1])),
+            key("EER threshold", threshold),
+        ],
+    ))
 }

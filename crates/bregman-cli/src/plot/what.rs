@@ -74,7 +74,9 @@ impl What {
     /// Where the data of this chart comes from.
     fn needs(self) -> &'static str {
         match self {
-            Self::Eer | Self::EerOut | Self::Det | Self::Scores => "evaluate the run first: bregman evaluate RUN --trials LIST --root DIR",
+            Self::Eer | Self::EerOut | Self::Det | Self::Scores => {
+                "evaluate the run first: bregman evaluate RUN --trials LIST --root DIR"
+            }
             Self::Lambda | Self::Error => "only runs with a steered λ have it",
             Self::ValidationLoss | Self::ValidationAccuracy | Self::Norm | Self::Groups | Self::Layers | Self::Heat => {
                 "it is logged when an epoch ends, and validation needs a validation set"
@@ -85,15 +87,20 @@ impl What {
 
     fn panel(self, runs: &[&Run]) -> Drawn {
         match self {
-            Self::Sparsity => steps(runs, "sparsity", "zeros, %", Scale::Linear, true).map(|drawn| with_targets(drawn, runs)),
-            Self::Lambda => steps(runs, "lambda", "λ", Scale::Log, false),
-            Self::Error => {
-                steps(runs, "epsilon", "target − sparsity, points", Scale::Linear, true).map(|drawn| with_tolerance(drawn, runs))
+            Self::Sparsity => {
+                steps(runs, "sparsity", "zeros, %", Scale::Linear, true).map(|drawn| with_targets(drawn, runs))
             }
+            Self::Lambda => steps(runs, "lambda", "λ", Scale::Log, false),
+            Self::Error => steps(runs, "epsilon", "target − sparsity, points", Scale::Linear, true)
+                .map(|drawn| with_tolerance(drawn, runs)),
             Self::Loss => steps(runs, "loss", "training loss", Scale::Log, false),
             Self::Accuracy => steps(runs, "accuracy", "training accuracy, %", Scale::Linear, true),
-            Self::ValidationLoss => epochs(runs, |run| &run.epochs.validation_loss, "validation loss", Scale::Log, false),
-            Self::ValidationAccuracy => epochs(runs, |run| &run.epochs.validation_accuracy, "validation accuracy, %", Scale::Linear, true),
+            Self::ValidationLoss => {
+                epochs(runs, |run| &run.epochs.validation_loss, "validation loss", Scale::Log, false)
+            }
+            Self::ValidationAccuracy => {
+                epochs(runs, |run| &run.epochs.validation_accuracy, "validation accuracy, %", Scale::Linear, true)
+            }
             Self::Norm => epochs(runs, |run| &run.epochs.norm, "Frobenius norm", Scale::Log, false),
             Self::Lr => steps(runs, "lr", "learning rate", Scale::Log, false),
             Self::Margin => steps(runs, "margin", "margin, radians", Scale::Linear, false),

@@ -1,7 +1,7 @@
 //! The page: template, style, script and data put together. Nothing is loaded from anywhere else.
 //!
-//! While a run trains, the file is rewritten and the open page looks into it every few seconds: it loads itself into a hidden frame, which
-//! hands its data over by a message. That works from `file://`, where a page may not read files, and keeps zoom and choices.
+//! While a run trains, the file is rewritten and the open page looks into it every few seconds: it loads itself into a
+//! hidden frame, which hands its data over by a message. That works from `file://`, where a page may not read files, and keeps zoom and choices.
 
 use serde::Serialize;
 

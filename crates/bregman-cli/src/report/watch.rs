@@ -45,8 +45,10 @@ impl Reader {
 }
 
 fn fingerprint(run: &Path) -> Fingerprint {
-    let files = ["metrics.jsonl", "config.toml", "command.json", "last/state.json", "best/state.json"].map(|name| run.join(name));
-    let evaluations = std::fs::read_dir(run.join("evaluations")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = ["metrics.jsonl", "config.toml", "command.json", "last/state.json", "best/state.json"]
+        .map(|name| run.join(name));
+    let evaluations =
+        std::fs::read_dir(run.join("evaluations")).into_iter().flatten().flatten().map(|entry| entry.path());
     let all = files.into_iter().chain(evaluations).filter_map(|file| {
         let data = file.metadata().ok()?;
         Some((file, data.len(), data.modified().ok()))

@@ -1,5 +1,6 @@
-//! Curves over steps, thinned without hiding anything: consecutive steps share a bucket, and each bucket keeps its lowest and highest value
-//! beside the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than buckets is kept exactly.
+//! Curves over steps, thinned without hiding anything: consecutive steps share a bucket, and each bucket keeps its
+//! lowest and highest value beside the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than
+//! buckets is kept exactly.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,18 @@ use serde::Serialize;
 use super::six_digits;
 
 /// What is logged at each step.
-pub(super) const METRICS: [&str; 10] =
-    ["loss", "accuracy", "lambda", "sparsity", "target", "epsilon", "lr", "margin", "gradient_norm", "utterances_per_second"];
+pub(super) const METRICS: [&str; 10] = [
+    "loss",
+    "accuracy",
+    "lambda",
+    "sparsity",
+    "target",
+    "epsilon",
+    "lr",
+    "margin",
+    "gradient_norm",
+    "utterances_per_second",
+];
 
 /// Every logged step.
 #[derive(Debug, Default)]
@@ -68,7 +79,8 @@ impl Steps {
     pub(super) fn thin(&self, buckets: usize) -> Curves {
         let per = self.step.len().div_ceil(buckets.max(1)).max(1);
         let thin = |column: &Vec<f64>| Curve::thin(column, per);
-        let logged = METRICS.iter().zip(&self.values).filter(|(_, column)| column.iter().any(|value| value.is_finite()));
+        let logged =
+            METRICS.iter().zip(&self.values).filter(|(_, column)| column.iter().any(|value| value.is_finite()));
         Curves {
             first: self.step.chunks(per).map(|bucket| bucket[0]).collect(),
             last: self.step.chunks(per).map(|bucket| bucket[bucket.len() - 1]).collect(),
@@ -81,7 +93,8 @@ impl Steps {
 impl Curve {
     fn thin(values: &[f64], per: usize) -> Self {
         let fold = |fold: fn(&mut dyn Iterator<Item = f64>) -> f64| {
-            let bucket = |bucket: &[f64]| six_digits(fold(&mut bucket.iter().copied().filter(|value| value.is_finite())));
+            let bucket =
+                |bucket: &[f64]| six_digits(fold(&mut bucket.iter().copied().filter(|value| value.is_finite())));
             values.chunks(per).map(bucket).collect::<Vec<f64>>()
         };
         let mean = fold(|values| {
@@ -91,7 +104,11 @@ impl Curve {
         if per == 1 {
             return Self { mean, ..Self::default() };
         }
-        Self { mean, low: fold(|values| values.fold(f64::NAN, f64::min)), high: fold(|values| values.fold(f64::NAN, f64::max)) }
+        Self {
+            mean,
+            low: fold(|values| values.fold(f64::NAN, f64::min)),
+            high: fold(|values| values.fold(f64::NAN, f64::max)),
+        }
     }
 }
 

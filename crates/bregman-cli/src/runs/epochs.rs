@@ -58,13 +58,16 @@ fn number(value: Option<f64>) -> f64 {
 
 impl Epochs {
     pub(super) fn of(lines: &[EpochLine]) -> Self {
-        let column = |value: fn(&EpochLine) -> Option<f64>| lines.iter().map(|line| number(value(line))).collect::<Vec<_>>();
+        let column =
+            |value: fn(&EpochLine) -> Option<f64>| lines.iter().map(|line| number(value(line))).collect::<Vec<_>>();
         let norm = |line: &EpochLine| {
             let squares: Option<f64> = line.layers.iter().map(|layer| layer.norm.map(|norm| norm * norm)).sum();
             squares.filter(|_| !line.layers.is_empty()).map(f64::sqrt)
         };
         let group = |(name, _): &(String, _)| {
-            let at = |line: &EpochLine| number(line.groups.iter().find(|(other, _)| other == name).and_then(|(_, sparsity)| *sparsity));
+            let at = |line: &EpochLine| {
+                number(line.groups.iter().find(|(other, _)| other == name).and_then(|(_, sparsity)| *sparsity))
+            };
             Group { name: name.clone(), sparsity: lines.iter().map(at).collect() }
         };
         Self {
@@ -85,8 +88,12 @@ impl Layers {
     pub(super) fn of(lines: &[EpochLine]) -> Self {
         let Some(last) = lines.last() else { return Self::default() };
         let stride = lines.len().div_ceil(COLUMNS);
-        let kept: Vec<&EpochLine> =
-            lines.iter().rev().step_by(stride).chain(lines.first().filter(|_| !(lines.len() - 1).is_multiple_of(stride))).collect();
+        let kept: Vec<&EpochLine> = lines
+            .iter()
+            .rev()
+            .step_by(stride)
+            .chain(lines.first().filter(|_| !(lines.len() - 1).is_multiple_of(stride)))
+            .collect();
         let kept: Vec<&EpochLine> = kept.into_iter().rev().collect();
         let layer = |(at, end): (usize, &super::metrics::LayerLine)| {
             let of = |line: &EpochLine| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();
@@ -100,7 +107,10 @@ impl Layers {
                 dead_since: dead.map(|line| line.epoch),
             }
         };
-        Self { epoch: kept.iter().map(|line| line.epoch).collect(), layers: last.layers.iter().enumerate().map(layer).collect() }
+        Self {
+            epoch: kept.iter().map(|line| line.epoch).collect(),
+            layers: last.layers.iter().enumerate().map(layer).collect(),
+        }
     }
 
     /// Names of the layers without a live weight.
@@ -115,7 +125,12 @@ mod tests {
     use super::*;
 
     fn line(epoch: u64, norm: f64, dead: bool) -> EpochLine {
-        let layer = |name: &str, norm| LayerLine { name: name.to_owned(), norm: Some(norm), sparsity: Some(0.5), ..LayerLine::default() };
+        let layer = |name: &str, norm| LayerLine {
+            name: name.to_owned(),
+            norm: Some(norm),
+            sparsity: Some(0.5),
+            ..LayerLine::default()
+        };
         let layers = vec![layer("a", 3.0 * norm), layer("b", 4.0 * norm)];
         EpochLine { epoch, layers, dead: if dead { vec!["b".to_owned()] } else { vec![] }, ..EpochLine::default() }
     }
@@ -127,9 +142,13 @@ mod tests {
 
     #[test]
     fn a_layer_is_dead_since_it_died_for_the_last_time() {
-        let lines: Vec<_> = [true, false, true, true].iter().zip(1..).map(|(&dead, epoch)| line(epoch, 1.0, dead)).collect();
+        let lines: Vec<_> =
+            [true, false, true, true].iter().zip(1..).map(|(&dead, epoch)| line(epoch, 1.0, dead)).collect();
         let layers = Layers::of(&lines);
-        assert_eq!(layers.dead().map(|layer| (layer.name.as_str(), layer.dead_since)).collect::<Vec<_>>(), [("b", Some(3))]);
+        assert_eq!(
+            layers.dead().map(|layer| (layer.name.as_str(), layer.dead_since)).collect::<Vec<_>>(),
+            [("b", Some(3))]
+        );
     }
 
     #[test]

@@ -14,12 +14,14 @@ pub(crate) struct Found {
 
 /// Finds the runs that `paths` mean: runs, checkpoints of runs, or folders of runs such as those of a sweep.
 ///
-/// A folder with nothing in it counts as a run that has not written yet; one that does not exist only if it may still come.
+/// A folder with nothing in it counts as a run that has not written yet; one that does not exist only if it may still
+/// come.
 pub(crate) fn find(paths: &[PathBuf], may_come: bool) -> Result<Vec<Found>, Failure> {
     let mut folders = Vec::new();
     for path in paths {
         if !path.is_dir() && !may_come {
-            let hint = "pass run folders, or a folder of runs such as that of a sweep; --watch waits for a run to begin";
+            let hint =
+                "pass run folders, or a folder of runs such as that of a sweep; --watch waits for a run to begin";
             return Err(Failure::mistake(format!("{}: no such folder", path.display()), hint));
         }
         let path = &path.canonicalize().unwrap_or_else(|_| std::env::current_dir().unwrap_or_default().join(path));
@@ -37,7 +39,9 @@ pub(crate) fn find(paths: &[PathBuf], may_come: bool) -> Result<Vec<Found>, Fail
 }
 
 fn is_run(path: &Path) -> bool {
-    ["config.toml", "metrics.jsonl", "last", "best", "evaluations", "command.json"].iter().any(|name| path.join(name).exists())
+    ["config.toml", "metrics.jsonl", "last", "best", "evaluations", "command.json"]
+        .iter()
+        .any(|name| path.join(name).exists())
 }
 
 fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
@@ -45,7 +49,8 @@ fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         return Ok(Vec::new());
     }
     let entries = std::fs::read_dir(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
-    let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|inner| inner.is_dir() && is_run(inner)).collect();
+    let mut runs: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|inner| inner.is_dir() && is_run(inner)).collect();
     runs.sort();
     Ok(runs)
 }

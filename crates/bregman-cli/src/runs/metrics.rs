@@ -1,4 +1,5 @@
-//! `metrics.jsonl`, line by line. A line that is cut off or garbled is left out and told; a number that is none (`null`) becomes NaN.
+//! `metrics.jsonl`, line by line. A line that is cut off or garbled is left out and told; a number that is none
+//! (`null`) becomes NaN.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
@@ -121,7 +122,9 @@ impl Metrics {
             let many = garbled.len();
             let text = match many {
                 1 => format!("line {first} of metrics.jsonl cannot be understood and is left out"),
-                _ => format!("{many} lines of metrics.jsonl cannot be understood and are left out; the first is line {first}"),
+                _ => format!(
+                    "{many} lines of metrics.jsonl cannot be understood and are left out; the first is line {first}"
+                ),
             };
             metrics.problems.push(text);
         }
@@ -181,10 +184,14 @@ mod tests {
 
     #[test]
     fn garbled_lines_are_counted_and_the_first_is_named() {
-        let metrics =
-            read("{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n");
+        let metrics = read(
+            "{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n",
+        );
         assert_eq!(metrics.steps.step, [1, 3]);
-        assert_eq!(metrics.problems, ["2 lines of metrics.jsonl cannot be understood and are left out; the first is line 2"]);
+        assert_eq!(
+            metrics.problems,
+            ["2 lines of metrics.jsonl cannot be understood and are left out; the first is line 2"]
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs as they lie on disk, in the form that `bregman report` and `bregman plot` show.
 //!
-//! Reading is lenient: a run that is unfinished, empty or half-written gives what there is, and notes about what is missing.
+//! Reading is lenient: a run that is unfinished, empty or half-written gives what there is, and notes about what is
+//! missing.
 
 mod curves;
 mod epochs;

@@ -131,19 +131,26 @@ impl Run {
         match state {
             None => notes.push("no checkpoint yet (last/): it cannot be continued or evaluated".to_owned()),
             Some(state) if state.selection.best.is_none() && self.target.is_some() => {
-                notes.push(format!("no epoch ended within ±{:.2} % of the target: there is no best/", 100.0 * self.tolerance));
+                notes.push(format!(
+                    "no epoch ended within ±{:.2} % of the target: there is no best/",
+                    100.0 * self.tolerance
+                ));
             }
             _ => {}
         }
         if self.evaluations.is_empty() && state.is_some() {
-            notes.push(format!("not evaluated: EER, DET and scores come from bregman evaluate {folder} --trials LIST --root DIR"));
+            notes.push(format!(
+                "not evaluated: EER, DET and scores come from bregman evaluate {folder} --trials LIST --root DIR"
+            ));
         }
         for evaluation in &self.evaluations {
             let subject = &evaluation.subject;
             let now = subject.checkpoint.file_name().and_then(|name| read_state(&self.folder.join(name)));
             if let Some(now) = now.filter(|now| now.step != subject.step) {
                 let (test, then, now) = (&subject.test, subject.step, now.step);
-                notes.push(format!("{test} was evaluated at step {then}, the checkpoint is now of step {now}: evaluate it again"));
+                notes.push(format!(
+                    "{test} was evaluated at step {then}, the checkpoint is now of step {now}: evaluate it again"
+                ));
             }
         }
         self.notes.extend(notes);
@@ -178,10 +185,16 @@ fn family(method: &MethodConfig) -> String {
     let title = method.title();
     let name = title.split([',', '→']).next().unwrap_or(&title).trim();
     let config = serde_json::to_value(method).unwrap_or_default();
-    let word = |value: &Value, usual: &str| value.as_str().filter(|word| *word != usual).map(|word| word.replace('_', " "));
+    let word =
+        |value: &Value, usual: &str| value.as_str().filter(|word| *word != usual).map(|word| word.replace('_', " "));
     let fixed = (config["kind"] == "fixed").then(|| "fixed λ".to_owned());
     let layerwise = config["layers"].is_object().then(|| "layerwise".to_owned());
-    let details = [fixed, word(&config["law"]["kind"], "multiplicative"), layerwise, word(&config["optimizer"]["variant"], "plain")];
+    let details = [
+        fixed,
+        word(&config["law"]["kind"], "multiplicative"),
+        layerwise,
+        word(&config["optimizer"]["variant"], "plain"),
+    ];
     details.into_iter().flatten().fold(name.to_owned(), |name, detail| format!("{name}, {detail}"))
 }
 
@@ -214,7 +227,10 @@ mod tests {
         };
         assert_eq!((of(&[]), of(&["method.target=0.99"])), ("LinBreg".to_owned(), "LinBreg".to_owned()));
         assert_eq!(of(&["method.optimizer.kind=adabreg", "method.law.kind=density"]), "AdaBreg, density");
-        assert_eq!(of(&["method.optimizer.kind=linbreg", "method.optimizer.variant=prox_rescaling"]), "LinBreg, prox rescaling");
+        assert_eq!(
+            of(&["method.optimizer.kind=linbreg", "method.optimizer.variant=prox_rescaling"]),
+            "LinBreg, prox rescaling"
+        );
         assert_eq!(of(&["method.kind=fixed", "method.lambda=0.3"]), "LinBreg, fixed λ");
         assert_eq!(of(&["method.kind=dense"]), "dense SGD");
         assert_eq!(of(&["method.kind=gradual", "method.target=0.9"]), "gradual pruning");

@@ -24,7 +24,8 @@ pub(crate) struct Browser {
 /// Where Chromium is: `CHROMIUM`, or one of its names on the `PATH`.
 pub(crate) fn find() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
-    let folders: Vec<PathBuf> = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let mut known = folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));
     named.or_else(|| known.find(|program| program.is_file()))
@@ -35,8 +36,20 @@ impl Browser {
     pub(crate) fn start(program: &Path) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut child = Command::new(program)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"])
-            .args(["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+            ])
+            .args([
+                "--disable-component-update",
+                "--disable-sync",
+                "--disable-dev-shm-usage",
+                "--remote-debugging-port=0",
+            ])
             .args(["--window-size=1400,900", &format!("--user-data-dir={}", profile.path().display()), "about:blank"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -44,15 +57,20 @@ impl Browser {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned));
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned));
         std::thread::spawn(move || lines.for_each(drop)); // a full pipe would stop the browser
         let (socket, _) = tungstenite::connect(address.expect("Chromium says where it listens")).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         }
-        let mut browser = Self { child, socket, session: Value::Null, next: 0, complaints: Vec::new(), _profile: profile };
+        let mut browser =
+            Self { child, socket, session: Value::Null, next: 0, complaints: Vec::new(), _profile: profile };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
-        browser.session = browser.call("Target.attachToTarget", json!({"targetId": target, "flatten": true}))["sessionId"].clone();
+        browser.session =
+            browser.call("Target.attachToTarget", json!({"targetId": target, "flatten": true}))["sessionId"].clone();
         for domain in ["Page", "Runtime", "Log"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }

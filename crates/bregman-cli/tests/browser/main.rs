@@ -28,7 +28,8 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     write_run(&runs.join("second <b> & co"), 5, 0.95, "adabreg");
     let third = write_run(&runs.join("third"), 5, 0.75, "adabreg");
     let recipe = std::fs::read_to_string(third.join("config.toml")).unwrap();
-    std::fs::write(third.join("config.toml"), recipe + "# </script><script>console.error('escaped')</script>\n").unwrap();
+    std::fs::write(third.join("config.toml"), recipe + "# </script><script>console.error('escaped')</script>\n")
+        .unwrap();
     success(&bregman(&["report", text(&runs), "-o", text(&report)]));
     browser.open(&report);
 
@@ -39,7 +40,11 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     );
     assert!(browser.eval("document.querySelectorAll('figure').length").as_u64() >= Some(20));
     for chart in ["sparsity", "lambda", "error", "norm", "loss-step", "lr", "speed", "det"] {
-        assert_eq!(browser.eval(&format!("document.querySelectorAll('#chart-{chart} path.line').length")), 3, "{chart}");
+        assert_eq!(
+            browser.eval(&format!("document.querySelectorAll('#chart-{chart} path.line').length")),
+            3,
+            "{chart}"
+        );
     }
     assert_eq!(browser.eval("document.querySelectorAll('#chart-sparsity .target').length"), 3, "one line per target");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-sparsity .band').length"), 3, "and its tolerance");
@@ -62,7 +67,10 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.mouse("mouseMoved", middle, 0);
     browser.until("!document.querySelector('#chart-lambda .tip').hidden");
     let read = browser.eval("document.querySelector('#chart-lambda .tip').textContent");
-    assert!(["step", "first", "second <b> & co", "third"].iter().all(|word| read.as_str().unwrap().contains(word)), "{read}");
+    assert!(
+        ["step", "first", "second <b> & co", "third"].iter().all(|word| read.as_str().unwrap().contains(word)),
+        "{read}"
+    );
 
     // Dragging zooms all charts over steps, a double click goes back.
     let first_tick = "Number(document.querySelector('#chart-loss-step svg text[text-anchor=middle]').textContent)";
@@ -81,7 +89,9 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.until("document.querySelectorAll('#chart-sparsity path.line').length === 2");
     browser
         .eval("(() => { const f = document.querySelector('#filter'); f.value = 'adabreg 0.75'; f.dispatchEvent(new Event('input')); })()");
-    browser.until("document.body.dataset.ready === 'yes' && document.querySelectorAll('#chart-sparsity path.line').length === 1");
+    browser.until(
+        "document.body.dataset.ready === 'yes' && document.querySelectorAll('#chart-sparsity path.line').length === 1",
+    );
     assert_eq!(browser.eval("document.querySelectorAll('#runs tbody tr').length"), 1);
 
     // Light and dark.
@@ -96,7 +106,10 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.eval("document.querySelectorAll('#chart-sparsity .tools button').forEach((button) => button.click())");
     browser.until("window.saved.length === 2");
     let saved = browser.eval("window.saved");
-    assert!(saved[0].as_str().unwrap().starts_with("<svg") && !saved[0].as_str().unwrap().contains("var(--"), "colours are resolved");
+    assert!(
+        saved[0].as_str().unwrap().starts_with("<svg") && !saved[0].as_str().unwrap().contains("var(--"),
+        "colours are resolved"
+    );
     let lines = saved[1].as_str().unwrap().lines().count() as u64;
     assert_eq!(lines, 1 + 5 * PER_EPOCH, "a header and every step of the one run that is shown");
     assert_eq!(browser.complaints, Vec::<String>::new());
@@ -117,8 +130,14 @@ fn damaged_and_empty_runs_are_shown_without_a_complaint() {
         browser.open(&report);
         let drawn = browser.eval("document.querySelectorAll('#chart-sparsity path.line').length");
         assert_eq!(drawn, u64::from(runs.contains(&text(&cut))));
-        assert_eq!(browser.eval("document.querySelectorAll('figure .empty').length > 0"), true, "what is missing says so");
-        assert!(browser.eval("document.querySelector('#notes').textContent").as_str().unwrap().contains("metrics.jsonl"));
+        assert_eq!(
+            browser.eval("document.querySelectorAll('figure .empty').length > 0"),
+            true,
+            "what is missing says so"
+        );
+        assert!(
+            browser.eval("document.querySelector('#notes').textContent").as_str().unwrap().contains("metrics.jsonl")
+        );
     }
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
@@ -129,7 +148,12 @@ fn an_open_page_follows_a_growing_run_from_disk_and_keeps_its_state() {
     let dir = tempfile::tempdir().unwrap();
     let (run, report) = (write_run(&dir.path().join("run"), 2, 0.9, "linbreg"), dir.path().join("report.html"));
     let args = ["report", text(&run), "-o", text(&report), "--watch", "--every", "1"];
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman"))
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     while !report.exists() {
         assert!(watch.try_wait().unwrap().is_none(), "the watch goes on");
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -139,7 +163,8 @@ fn an_open_page_follows_a_growing_run_from_disk_and_keeps_its_state() {
     let steps = "document.querySelector('#subtitle').textContent";
     assert!(browser.eval(steps).as_str().unwrap().contains(&format!("{} steps", 2 * PER_EPOCH)));
     let mut log = std::fs::OpenOptions::new().append(true).open(run.join("metrics.jsonl")).unwrap();
-    let more: String = (1..=PER_EPOCH).map(|step| step_line(2 * PER_EPOCH + step, 0.9)).chain([epoch_line(3, 0.9)]).collect();
+    let more: String =
+        (1..=PER_EPOCH).map(|step| step_line(2 * PER_EPOCH + step, 0.9)).chain([epoch_line(3, 0.9)]).collect();
     log.write_all(more.as_bytes()).unwrap();
     browser.until(&format!("{steps}.includes('{} steps')", 3 * PER_EPOCH));
     assert_eq!(browser.eval("window.same"), "page", "it was not loaded again");

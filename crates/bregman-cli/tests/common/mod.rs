@@ -68,8 +68,10 @@ pub(crate) fn epoch_line(epoch: u64, target: f64) -> String {
 
 /// An evaluation of a made-up run.
 fn evaluation(test: &str, domain: &str, sparsity: f64, eer: f64) -> Value {
-    let det: Vec<Value> =
-        (1..40).map(|at| f64::from(at) / 40.0).map(|rate| json!({"miss": rate, "false_alarm": eer * eer / rate})).collect();
+    let det: Vec<Value> = (1..40)
+        .map(|at| f64::from(at) / 40.0)
+        .map(|rate| json!({"miss": rate, "false_alarm": eer * eer / rate}))
+        .collect();
     json!({
         "test": test, "domain": domain, "checkpoint": "last", "step": 0, "sparsity": sparsity, "eer": eer, "min_dcf": 0.4, "min_dcf_p05": 0.3,
         "threshold": 0.4, "intervals": {"eer": [0.8 * eer, 1.2 * eer], "min_dcf": [[0.3, 0.5], [0.2, 0.4]]}, "det": det,

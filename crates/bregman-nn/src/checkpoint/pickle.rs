@@ -1,7 +1,8 @@
 //! A pickle reader that can only build what a `state_dict` needs: dictionaries, numbers, strings and tensors.
 //!
 //! A pickle is a program for a stack machine that can call any function by name. This one knows three: `OrderedDict`,
-//! `torch._utils._rebuild_tensor_v2` and `_rebuild_parameter`. Everything else is refused by name; nothing is ever executed.
+//! `torch._utils._rebuild_tensor_v2` and `_rebuild_parameter`. Everything else is refused by name; nothing is ever
+//! executed.
 
 use super::Format;
 
@@ -107,7 +108,8 @@ impl Machine<'_> {
                     self.stack.push(Value::Tuple(items));
                 }
                 0x85..=0x87 => {
-                    let start = self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or("pickle: stack is empty")?;
+                    let start =
+                        self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or("pickle: stack is empty")?;
                     let items = self.stack.split_off(start);
                     self.stack.push(Value::Tuple(items));
                 }
@@ -236,7 +238,11 @@ impl Machine<'_> {
             ("torch", "DoubleStorage") => Value::StorageType(Format::F64),
             ("torch", "IntStorage") => Value::StorageType(Format::I32),
             ("torch", "LongStorage") => Value::StorageType(Format::I64),
-            _ => return Err(format!("pickle: {module}.{name} is not part of a plain state_dict; save `model.state_dict()` only")),
+            _ => {
+                return Err(format!(
+                    "pickle: {module}.{name} is not part of a plain state_dict; save `model.state_dict()` only"
+                ));
+            }
         };
         self.stack.push(value);
         Ok(())
@@ -245,7 +251,9 @@ impl Machine<'_> {
     /// `("storage", type, key, device, count)` names a member of the archive.
     fn storage(&mut self) -> Result<()> {
         let value = self.pop()?;
-        let Value::Tuple(items) = &value else { return Err("pickle: a storage is not described by a tuple".to_owned()) };
+        let Value::Tuple(items) = &value else {
+            return Err("pickle: a storage is not described by a tuple".to_owned());
+        };
         let [Value::Text(kind), Value::StorageType(format), Value::Text(key), ..] = items.as_slice() else {
             return Err("pickle: unknown description of a storage".to_owned());
         };
@@ -278,7 +286,9 @@ impl Machine<'_> {
     }
 
     fn insert(&mut self, items: Vec<Value>) -> Result<()> {
-        let Some(Value::Dict(dict)) = self.stack.last_mut() else { return Err("pickle: sets an item outside of a dictionary".to_owned()) };
+        let Some(Value::Dict(dict)) = self.stack.last_mut() else {
+            return Err("pickle: sets an item outside of a dictionary".to_owned());
+        };
         let mut items = items.into_iter();
         while let (Some(key), Some(value)) = (items.next(), items.next()) {
             dict.push((key, value));

@@ -1,4 +1,5 @@
-//! PyTorch checkpoints: a zip archive of one pickle (`data.pkl`) and the raw values of every storage (`data/0`, `data/1` …).
+//! PyTorch checkpoints: a zip archive of one pickle (`data.pkl`) and the raw values of every storage (`data/0`,
+//! `data/1` …).
 
 use std::collections::HashMap;
 
@@ -10,9 +11,11 @@ type Result<T> = std::result::Result<T, String>;
 /// Reads a saved `state_dict`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Checkpoint> {
     let members = zip::members(bytes)?;
-    let (program, place) = members.iter().find(|(name, _)| name.ends_with("/data.pkl")).ok_or("no data.pkl: not a PyTorch file")?;
+    let (program, place) =
+        members.iter().find(|(name, _)| name.ends_with("/data.pkl")).ok_or("no data.pkl: not a PyTorch file")?;
     let folder = program.trim_end_matches("data.pkl").to_owned();
-    let files: HashMap<&str, &[u8]> = members.iter().map(|(name, place)| (name.as_str(), &bytes[place.clone()])).collect();
+    let files: HashMap<&str, &[u8]> =
+        members.iter().map(|(name, place)| (name.as_str(), &bytes[place.clone()])).collect();
     if files.get(format!("{folder}byteorder").as_str()).is_some_and(|&order| order != b"little") {
         return Err("values are big-endian, which is not supported".to_owned());
     }
@@ -37,16 +40,24 @@ fn read(tensor: &TensorRef, storage: &[u8]) -> Result<Array> {
     let TensorRef { format, offset, shape, strides, .. } = tensor;
     let outside = || "reaches outside of its storage".to_owned();
     let stored = storage.len() / format.size();
-    let count =
-        shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)).filter(|&count| count <= stored).ok_or_else(outside)?;
-    let reach =
-        shape.iter().zip(strides).try_fold(*offset, |reach, (&size, stride)| reach.checked_add(size.checked_sub(1)?.checked_mul(*stride)?));
+    let count = shape
+        .iter()
+        .try_fold(1usize, |count, &size| count.checked_mul(size))
+        .filter(|&count| count <= stored)
+        .ok_or_else(outside)?;
+    let reach = shape
+        .iter()
+        .zip(strides)
+        .try_fold(*offset, |reach, (&size, stride)| reach.checked_add(size.checked_sub(1)?.checked_mul(*stride)?));
     if count > 0 && reach.is_none_or(|reach| reach >= stored) {
         return Err(outside());
     }
     let index = |flat: usize| {
-        let (at, _) =
-            shape.iter().zip(strides).rev().fold((*offset, flat), |(at, rest), (&size, stride)| (at + rest % size * stride, rest / size));
+        let (at, _) = shape
+            .iter()
+            .zip(strides)
+            .rev()
+            .fold((*offset, flat), |(at, rest), (&size, stride)| (at + rest % size * stride, rest / size));
         at
     };
     let values = match format.decode(storage) {
@@ -65,7 +76,13 @@ mod tests {
     fn strided_views_are_copied_and_bad_ones_refused() {
         let storage: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let view = |offset, shape: &[usize], strides: &[usize]| {
-            let tensor = TensorRef { format: Format::F32, key: "0".to_owned(), offset, shape: shape.to_vec(), strides: strides.to_vec() };
+            let tensor = TensorRef {
+                format: Format::F32,
+                key: "0".to_owned(),
+                offset,
+                shape: shape.to_vec(),
+                strides: strides.to_vec(),
+            };
             read(&tensor, &storage)
         };
         assert_eq!(view(0, &[3, 2], &[1, 3]).unwrap().values, Values::F32(vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));

@@ -1,4 +1,5 @@
-//! Just enough of the zip format for PyTorch's files: stored (uncompressed) members, found through the central directory.
+//! Just enough of the zip format for PyTorch's files: stored (uncompressed) members, found through the central
+//! directory.
 
 use std::ops::Range;
 
@@ -13,7 +14,11 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<usize> {
 pub(super) fn members(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>> {
     const END: &[u8] = b"PK\x05\x06";
     let tail = bytes.len().saturating_sub(22 + 65535);
-    let end = bytes[tail..].windows(4).rposition(|window| window == END).ok_or("zip archive without a directory: file cut off?")? + tail;
+    let end = bytes[tail..]
+        .windows(4)
+        .rposition(|window| window == END)
+        .ok_or("zip archive without a directory: file cut off?")?
+        + tail;
     let (count, mut at) = (number::<2>(bytes, end + 10)?, number::<4>(bytes, end + 16)?);
     if count == 0xFFFF || at == 0xFFFF_FFFF {
         return Err("zip archives over 4 GB are not supported: convert it to safetensors".to_owned());
@@ -23,8 +28,12 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>> {
         if bytes.get(at..at + 4) != Some(b"PK\x01\x02") {
             return Err("zip directory is damaged".to_owned());
         }
-        let [method, name_len, extra_len, comment_len] =
-            [number::<2>(bytes, at + 10)?, number::<2>(bytes, at + 28)?, number::<2>(bytes, at + 30)?, number::<2>(bytes, at + 32)?];
+        let [method, name_len, extra_len, comment_len] = [
+            number::<2>(bytes, at + 10)?,
+            number::<2>(bytes, at + 28)?,
+            number::<2>(bytes, at + 30)?,
+            number::<2>(bytes, at + 32)?,
+        ];
         let (size, header) = (number::<4>(bytes, at + 20)?, number::<4>(bytes, at + 42)?);
         let name = bytes.get(at + 46..at + 46 + name_len).ok_or("zip directory is cut off")?;
         let name = String::from_utf8_lossy(name).into_owned();

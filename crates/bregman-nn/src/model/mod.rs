@@ -5,7 +5,8 @@ mod step;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
 use crate::{
-    Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Params, ResNet, ResNetConfig, Result,
+    Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Params, ResNet,
+    ResNetConfig, Result,
 };
 
 /// Which network, and how large.
@@ -19,8 +20,8 @@ pub enum Architecture {
     Mlp(Vec<usize>),
 }
 
-/// A batch of features: `batch × frames × features`, row-major. A model that [computes features itself](Model::set_filterbank) takes
-/// `batch × samples` instead.
+/// A batch of features: `batch × frames × features`, row-major. A model that [computes features
+/// itself](Model::set_filterbank) takes `batch × samples` instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The values.
@@ -62,7 +63,8 @@ pub struct Model<B: Backend> {
 }
 
 impl<B: Backend> Model<B> {
-    /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding; a perceptron brings its own classes.
+    /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding; a perceptron brings
+    /// its own classes.
     pub fn new(backend: B, architecture: &Architecture, classes: Option<usize>, seed: u64) -> Result<Self> {
         let mut builder = Builder::new(&backend, seed);
         let network: Box<dyn Network<B>> = match architecture {
@@ -81,7 +83,19 @@ impl<B: Backend> Model<B> {
         let inputs = [Tensor::empty(&backend)?, Tensor::empty(&backend)?];
         let (architecture, context) = (architecture.clone(), Context::new(backend, params));
         let (front_end, current, staged, recordings, unread) = (None, 0, None, Default::default(), 0);
-        Ok(Self { architecture, context, network, head, classes, front_end, inputs, current, staged, recordings, unread })
+        Ok(Self {
+            architecture,
+            context,
+            network,
+            head,
+            classes,
+            front_end,
+            inputs,
+            current,
+            staged,
+            recordings,
+            unread,
+        })
     }
 
     /// The device.
@@ -109,13 +123,18 @@ impl<B: Backend> Model<B> {
         (&self.context.backend, &mut self.context.params)
     }
 
-    /// Lets the device compute the features: from now on inputs are samples, levelled as the network's features always were.
+    /// Lets the device compute the features: from now on inputs are samples, levelled as the network's features always
+    /// were.
     ///
     /// # Errors
     /// A filterbank with another number of bins than the network has features, too little memory.
     pub fn set_filterbank(&mut self, tables: FilterbankTables) -> Result<()> {
         if tables.bins != self.network.features() {
-            return Err(Error::Config { field: "filterbank bins", value: tables.bins, expected: "as many as the network has features" });
+            return Err(Error::Config {
+                field: "filterbank bins",
+                value: tables.bins,
+                expected: "as many as the network has features",
+            });
         }
         let filterbank = self.context.backend.filterbank(tables.clone())?;
         self.front_end = Some(FrontEnd { tables, filterbank });
@@ -164,7 +183,8 @@ impl<B: Backend> Model<B> {
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.
     pub fn clip_gradients(&mut self, limit: f32) -> Result<f32> {
         let Context { backend, params, .. } = &mut self.context;
-        let mut gradients: Vec<&mut B::Buffer> = params.all_mut().iter_mut().map(|parameter| &mut parameter.grad).collect();
+        let mut gradients: Vec<&mut B::Buffer> =
+            params.all_mut().iter_mut().map(|parameter| &mut parameter.grad).collect();
         Ok(backend.clip(&mut gradients, limit)?)
     }
 
@@ -205,7 +225,10 @@ impl<B: Backend> Model<B> {
         }
         let expected = batch * length * features;
         if values.len() != expected {
-            return fail(format!("{} values, expected {batch} items × {length} {what} × {features} features = {expected}", values.len()));
+            return fail(format!(
+                "{} values, expected {batch} items × {length} {what} × {features} features = {expected}",
+                values.len()
+            ));
         }
         Ok(frames)
     }

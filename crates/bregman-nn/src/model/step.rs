@@ -15,8 +15,8 @@ pub(super) struct Staged {
 impl<B: Backend> Model<B> {
     /// Forward, loss and backward for one batch: afterwards every parameter holds its gradient.
     ///
-    /// The same as [`Model::stage`], [`Model::launch`] and [`Model::outcome`]; a loop that stages the next batch before it asks for the
-    /// outcome keeps a GPU busy:
+    /// The same as [`Model::stage`], [`Model::launch`] and [`Model::outcome`]; a loop that stages the next batch before
+    /// it asks for the outcome keeps a GPU busy:
     /// ```
     /// # use bregman_nn::{Architecture, Input, Model};
     /// # use bregman_tensor::{Cpu, Margin};
@@ -65,7 +65,8 @@ impl<B: Backend> Model<B> {
             return self.pass(margin); // looks at results on the way: cannot be recorded
         }
         let Margin { scale, margin: angle, easy } = margin;
-        let key = [batch as u64, frames as u64, u64::from(scale.to_bits()), u64::from(angle.to_bits()), u64::from(easy)];
+        let key =
+            [batch as u64, frames as u64, u64::from(scale.to_bits()), u64::from(angle.to_bits()), u64::from(easy)];
         loop {
             if self.context.backend.replay(&mut self.recordings[self.current], &key)? {
                 return Ok(());
@@ -87,7 +88,8 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void afterwards.
+    /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void
+    /// afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.check_labels(input.batch, labels)?;
         self.run(input, false)?;

@@ -62,8 +62,8 @@ fn squeeze_excite(graph: &mut Graph, name: &str, x: &str) -> String {
     graph.node(name, "Mul", &[x, &gate], &[])
 }
 
-/// α = softmaxₜ(W₂ tanh(W₁ x + b₁) + b₂); mean and deviation under α. With global context W₁ also sees the utterance's moments, which do
-/// not depend on time: their columns of W₁ are multiplied once per utterance, as in training.
+/// α = softmaxₜ(W₂ tanh(W₁ x + b₁) + b₂); mean and deviation under α. With global context W₁ also sees the utterance's
+/// moments, which do not depend on time: their columns of W₁ are multiplied once per utterance, as in training.
 fn attentive_statistics(graph: &mut Graph, name: &str, x: &str, global_context: bool) -> String {
     let named = |part: &str| format!("{name}.{part}");
     let hidden = if global_context {

@@ -1,7 +1,7 @@
 //! An ONNX graph under construction, and the layers that both networks are made of.
 //!
-//! Every node has one output of the node's own name; weights keep the names of the `state_dict`. Field numbers are those of
-//! `onnx.proto` (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>).
+//! Every node has one output of the node's own name; weights keep the names of the `state_dict`. Field numbers are
+//! those of `onnx.proto` (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>).
 
 use std::collections::BTreeSet;
 
@@ -135,7 +135,12 @@ impl<'a> Graph<'a> {
     pub(super) fn norm(&mut self, name: &str, x: &str) -> String {
         let [scale, shift, mean, variance] =
             ["weight", "bias", "running_mean", "running_var"].map(|part| self.weight(&format!("{name}.{part}")));
-        self.node(name, "BatchNormalization", &[x, &scale, &shift, &mean, &variance], &[("epsilon", Float(NORM_EPSILON))])
+        self.node(
+            name,
+            "BatchNormalization",
+            &[x, &scale, &shift, &mean, &variance],
+            &[("epsilon", Float(NORM_EPSILON))],
+        )
     }
 
     /// max(x, 0)

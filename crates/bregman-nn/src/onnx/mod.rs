@@ -1,7 +1,9 @@
-//! A network as a standard ONNX graph, for any runtime that reads those: the forward pass in evaluation mode, without the classifier.
+//! A network as a standard ONNX graph, for any runtime that reads those: the forward pass in evaluation mode, without
+//! the classifier.
 //!
-//! Input `feats` `[B, T, features]` (mean-subtracted filterbanks), output `embs` `[B, embedding]`, as WeSpeaker's exporter names them; batch
-//! and frames are free. Operators are those of opset 17. Weights keep their `state_dict` names, so that they can be found in the file.
+//! Input `feats` `[B, T, features]` (mean-subtracted filterbanks), output `embs` `[B, embedding]`, as WeSpeaker's
+//! exporter names them; batch and frames are free. Operators are those of opset 17. Weights keep their `state_dict`
+//! names, so that they can be found in the file.
 
 mod ecapa;
 mod graph;
@@ -31,7 +33,8 @@ impl<B: Backend> Model<B> {
         graph.node("embs", "Identity", &[&output], &[]);
         let frames = if name == "mlp" { Dimension::Fixed(1) } else { Dimension::Named("T") };
         let input = [Dimension::Named("B"), frames, Dimension::Fixed(self.features())];
-        let graph = graph.finish(name, ("feats", &input), ("embs", &[Dimension::Named("B"), Dimension::Fixed(self.outputs())]));
+        let graph =
+            graph.finish(name, ("feats", &input), ("embs", &[Dimension::Named("B"), Dimension::Fixed(self.outputs())]));
         let opset = Message::default().text(1, "").int(2, OPSET);
         let model = Message::default()
             .int(1, IR_VERSION)

@@ -74,7 +74,10 @@ mod tests {
         let text = Message::default().text(2, "testing").finish();
         assert_eq!(text, *b"\x12\x07testing");
         assert_eq!(Message::default().message(3, &inner).finish(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
-        assert_eq!(Message::default().int(1, -2).finish(), [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+        assert_eq!(
+            Message::default().int(1, -2).finish(),
+            [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]
+        );
         assert_eq!(Message::default().float(20, 1.0).finish(), [0xa5, 0x01, 0, 0, 0x80, 0x3f]);
     }
 }

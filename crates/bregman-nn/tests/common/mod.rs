@@ -46,9 +46,15 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
             global_context: constructor["global_context_att"].as_bool().unwrap(),
         }),
         "resnet" => {
-            let blocks: Vec<usize> = constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+            let blocks: Vec<usize> =
+                constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
             let blocks = blocks.try_into().unwrap();
-            Architecture::ResNet(ResNetConfig { blocks, channels: number(constructor, "m_channels"), features, embedding })
+            Architecture::ResNet(ResNetConfig {
+                blocks,
+                channels: number(constructor, "m_channels"),
+                features,
+                embedding,
+            })
         }
         other => panic!("unknown kind {other}"),
     }
@@ -71,7 +77,9 @@ pub(crate) struct Features {
 impl Features {
     pub(crate) fn read() -> Self {
         let file = tensors("model_input");
-        let [batch, frames, features] = file.tensors["x"].shape[..] else { panic!("x is not [batch, frames, features]") };
+        let [batch, frames, features] = file.tensors["x"].shape[..] else {
+            panic!("x is not [batch, frames, features]")
+        };
         Self { values: file.floats("x").to_vec(), batch, frames, features }
     }
 

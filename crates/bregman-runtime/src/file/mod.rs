@@ -9,8 +9,8 @@
 //!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its scale and shift (f32)
 //! ```
 //!
-//! Reading checks the sum, then every length against the architecture, then every position and value while it is decoded: no content makes it
-//! panic or read elsewhere.
+//! Reading checks the sum, then every length against the architecture, then every position and value while it is
+//! decoded: no content makes it panic or read elsewhere.
 
 mod positions;
 mod values;
@@ -52,9 +52,10 @@ pub struct Layer {
     pub bias: Vec<f32>,
     /// Scale and shift per output, for [`Norm::AfterRelu`].
     pub after_relu: Option<[Vec<f32>; 2]>,
-    /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias for what rounding the
-    /// weights W to R shifts, b + (W − R)·mean, so that the error is that of the *deviations* from the mean. Where a norm with small variances
-    /// was folded these are many times smaller than the inputs.
+    /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias
+    /// for what rounding the weights W to R shifts, b + (W − R)·mean, so that the error is that of the
+    /// *deviations* from the mean. Where a norm with small variances was folded these are many times smaller than
+    /// the inputs.
     pub input_mean: Option<Vec<f32>>,
 }
 
@@ -215,12 +216,19 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     }
     payload.extend(bias.iter().flat_map(|&bias| (bias as f32).to_le_bytes()));
     vectors.into_iter().flatten().for_each(|value| payload.extend(value.to_le_bytes()));
-    Ok(Entry { name: spec.name.clone(), positions, values: format, live: live.len(), position_bytes: position_bytes.len() })
+    Ok(Entry {
+        name: spec.name.clone(),
+        positions,
+        values: format,
+        live: live.len(),
+        position_bytes: position_bytes.len(),
+    })
 }
 
 impl<'a> Contents<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let word = |at: usize| bytes.get(at..at + 4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+        let word =
+            |at: usize| bytes.get(at..at + 4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
         if !bytes.starts_with(MAGIC) {
             return Err(Error::format("it does not begin as one (bregman export RUN -o model.breg makes one)"));
         }
@@ -233,16 +241,22 @@ impl<'a> Contents<'a> {
         if crc32fast::hash(rest) != sum {
             return Err(Error::format("its content does not match its checksum: it was cut off or altered"));
         }
-        let length = rest.get(..8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes"))).ok_or_else(cut)?;
+        let length =
+            rest.get(..8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes"))).ok_or_else(cut)?;
         let end = usize::try_from(length).ok().and_then(|length| length.checked_add(PREFIX)).ok_or_else(cut)?;
         let (header, mut payload) = (bytes.get(PREFIX..end).ok_or_else(cut)?, &bytes[end..]);
-        let header: Header = serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
+        let header: Header =
+            serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
         header.architecture.check()?;
         let specs = header.architecture.layers();
         if specs.len() != header.layers.len() {
             return Err(Error::format(format!("{} layers, its architecture has {}", header.layers.len(), specs.len())));
         }
-        let layers = specs.into_iter().zip(header.layers).map(|(spec, entry)| StoredLayer::split(spec, entry, &mut payload)).collect();
+        let layers = specs
+            .into_iter()
+            .zip(header.layers)
+            .map(|(spec, entry)| StoredLayer::split(spec, entry, &mut payload))
+            .collect();
         let layers: Vec<_> = Result::<_>::from_iter::<Vec<Result<_>>>(layers)?;
         if !payload.is_empty() {
             return Err(Error::format(format!("{} bytes too many", payload.len())));
@@ -265,8 +279,9 @@ impl<'a> StoredLayer<'a> {
         let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
         let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
         let mut take = |length: Option<usize>| {
-            let (bytes, rest) =
-                length.and_then(|length| payload.split_at_checked(length)).ok_or_else(|| wrong("the file ends within it"))?;
+            let (bytes, rest) = length
+                .and_then(|length| payload.split_at_checked(length))
+                .ok_or_else(|| wrong("the file ends within it"))?;
             *payload = rest;
             Ok(bytes)
         };

@@ -6,8 +6,9 @@
 //! | bitmap | 1 | d around ½ |
 //! | gaps | close to the entropy H(d): 0.29 at d = 5 %, 0.08 at 1 % | sparse |
 //!
-//! `gaps` is the Golomb–Rice code (Rice, 1979) of the number of zeros before each live weight: g = q·2ᵏ + r as q zero bits, a one, and the k bits
-//! of r; optimal for zeros that fall independently. Bits are filled from the least significant one.
+//! `gaps` is the Golomb–Rice code (Rice, 1979) of the number of zeros before each live weight: g = q·2ᵏ + r as q zero
+//! bits, a one, and the k bits of r; optimal for zeros that fall independently. Bits are filled from the least
+//! significant one.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,8 @@ pub enum Positions {
 /// Most low bits that a gap may have.
 const MOST_LOW_BITS: u32 = 30;
 
-/// The positions of the non-zero `weights` in the encoding that makes positions and values (`value_bytes` each) smallest.
+/// The positions of the non-zero `weights` in the encoding that makes positions and values (`value_bytes` each)
+/// smallest.
 pub(super) fn encode(weights: &[f32], value_bytes: usize) -> (Positions, Vec<u8>) {
     let live = weights.iter().filter(|&&weight| weight != 0.0).count();
     let low_bits = best_low_bits(weights, live);
@@ -70,10 +72,13 @@ fn gap_bits(weights: &[f32], low_bits: u32) -> usize {
 fn best_low_bits(weights: &[f32], live: usize) -> u32 {
     let mean = (weights.len() / live.max(1)).max(1);
     let guess = mean.ilog2();
-    (guess.saturating_sub(2)..=(guess + 1).min(MOST_LOW_BITS)).min_by_key(|&low_bits| gap_bits(weights, low_bits)).unwrap_or(0)
+    (guess.saturating_sub(2)..=(guess + 1).min(MOST_LOW_BITS))
+        .min_by_key(|&low_bits| gap_bits(weights, low_bits))
+        .unwrap_or(0)
 }
 
-/// Calls `found` with every position, rising; stops and says what is wrong where `bytes` do not hold `live` positions below `count`.
+/// Calls `found` with every position, rising; stops and says what is wrong where `bytes` do not hold `live` positions
+/// below `count`.
 pub(super) fn decode(
     positions: Positions,
     bytes: &[u8],
@@ -109,7 +114,8 @@ pub(super) fn decode(
             for _ in 0..live {
                 let high = bits.zeros().ok_or("its gaps end too early")?;
                 let gap =
-                    high.checked_shl(low_bits).filter(|gap| gap >> low_bits == high).ok_or("a gap is too large")? + bits.take(low_bits);
+                    high.checked_shl(low_bits).filter(|gap| gap >> low_bits == high).ok_or("a gap is too large")?
+                        + bits.take(low_bits);
                 let at = usize::try_from(gap).ok().and_then(|gap| gap.checked_add(next)).filter(|&at| at < count);
                 let at = at.ok_or("a weight lies outside of the layer")?;
                 found(at);

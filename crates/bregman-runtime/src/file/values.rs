@@ -3,7 +3,8 @@
 use half::f16;
 use serde::{Deserialize, Serialize};
 
-/// How a weight is stored. Inference computes in f32 whatever it is; biases, scales and shifts are always stored in f32.
+/// How a weight is stored. Inference computes in f32 whatever it is; biases, scales and shifts are always stored in
+/// f32.
 ///
 /// | format | bytes | error |
 /// | --- | --- | --- |
@@ -38,7 +39,13 @@ impl ValueFormat {
     }
 
     /// Appends `values`, which belong to `rows` (rising); `None` where one does not fit the format.
-    pub(super) fn encode(self, values: &[f32], row_of: impl Fn(usize) -> usize, rows: usize, out: &mut Vec<u8>) -> Option<()> {
+    pub(super) fn encode(
+        self,
+        values: &[f32],
+        row_of: impl Fn(usize) -> usize,
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         match self {
             Self::F32 => values.iter().for_each(|value| out.extend(value.to_le_bytes())),
             Self::F16 => {
@@ -52,7 +59,10 @@ impl ValueFormat {
             }
             Self::Int8 => {
                 let mut scales = vec![0f32; rows];
-                values.iter().enumerate().for_each(|(i, value)| scales[row_of(i)] = scales[row_of(i)].max(value.abs() / 127.0));
+                values
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, value)| scales[row_of(i)] = scales[row_of(i)].max(value.abs() / 127.0));
                 scales.iter().for_each(|scale| out.extend(scale.to_le_bytes()));
                 let level = |(i, value): (usize, &f32)| {
                     let scale = scales[row_of(i)];

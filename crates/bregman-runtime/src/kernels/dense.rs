@@ -17,7 +17,8 @@ pub(super) struct Dense {
     panels: Vec<f32>,
 }
 
-/// Whether dense is faster than sparse at this many non-zeros: a non-zero costs about as much as 2¼ weights of a dense layer.
+/// Whether dense is faster than sparse at this many non-zeros: a non-zero costs about as much as 2¼ weights of a dense
+/// layer.
 pub(super) fn pays(weights: usize, live: usize) -> bool {
     live * 9 > weights * 4
 }
@@ -72,8 +73,9 @@ impl Dense {
             let mut sums = [[simd.splat_f32s(0.0); V]; ROWS];
             for (&offset, weights) in job.offsets.iter().zip(panel.as_chunks::<ROWS>().0) {
                 // SAFETY: as above; the vectors of a block end within it.
-                let x: [S::f32s; V] =
-                    std::array::from_fn(|v| unsafe { x.add(offset as usize + v * lanes).cast::<S::f32s>().read_unaligned() });
+                let x: [S::f32s; V] = std::array::from_fn(|v| unsafe {
+                    x.add(offset as usize + v * lanes).cast::<S::f32s>().read_unaligned()
+                });
                 for (sums, &weight) in sums.iter_mut().zip(weights) {
                     let weight = simd.splat_f32s(weight);
                     for (sum, &x) in sums.iter_mut().zip(&x) {

@@ -1,12 +1,13 @@
 //! Loops over rows that are no products: sums, gates, statistics, exponentials.
 //!
-//! [`vectorized!`] compiles a function once per instruction set and picks one at run time. The loops inside are plain and without closures,
-//! which the compiler would keep out of the vectorized code.
+//! [`vectorized!`] compiles a function once per instruction set and picks one at run time. The loops inside are plain
+//! and without closures, which the compiler would keep out of the vectorized code.
 #![allow(clippy::needless_range_loop, reason = "loops over lanes of a fixed number are what the compiler vectorizes")]
 
 use pulp::Arch;
 
-/// `fn name<'a>(arch, …)`: the body compiled for the instructions of `arch`. All functions in it must be `#[inline(always)]`.
+/// `fn name<'a>(arch, …)`: the body compiled for the instructions of `arch`. All functions in it must be
+/// `#[inline(always)]`.
 macro_rules! vectorized {
     ($(#[$attribute:meta])* fn $name:ident<'a>($($argument:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$attribute])*
@@ -121,7 +122,8 @@ fn add_weighted(x: &[f32], logits: &[f32], largest: f32, [total, first, second]:
 /// ε under the square roots of standard deviations.
 const POOL_EPSILON: f32 = 1e-7;
 
-/// Rows that are cut into pieces: piece p of row r are the numbers from `p · step + r · pitch` on, `pitch` of them but in the last piece.
+/// Rows that are cut into pieces: piece p of row r are the numbers from `p · step + r · pitch` on, `pitch` of them but
+/// in the last piece.
 #[derive(Clone, Copy)]
 pub(crate) struct Pieces {
     pub(crate) count: usize,

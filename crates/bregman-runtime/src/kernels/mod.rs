@@ -4,14 +4,15 @@
 //! ```text
 //! y[r, p] = store( b[r] + Σ_k W[r, k] · x[p + offset[k]] )
 //! ```
-//! with one offset per (input channel, tap): a row of the input for a pointwise convolution, a shifted row for a dilated one, a shifted plane for a
-//! two-dimensional one. Positions are taken in blocks of [`BLOCK`], a few SIMD vectors whose sums stay in registers:
+//! with one offset per (input channel, tap): a row of the input for a pointwise convolution, a shifted row for a
+//! dilated one, a shifted plane for a two-dimensional one. Positions are taken in blocks of [`BLOCK`], a few SIMD
+//! vectors whose sums stay in registers:
 //!
 //! * sparse: a non-zero costs one broadcast and a multiply-add per vector; nothing is written until the row is done;
 //! * dense: several rows at a time share the vectors of x, and their weights lie in the order in which they are used.
 //!
-//! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do not depend on the number of
-//! threads.
+//! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do
+//! not depend on the number of threads.
 
 mod buffer;
 mod dense;
@@ -161,7 +162,9 @@ impl Weights {
         assert!(u32::try_from(offsets.reach).is_ok(), "a buffer of more than 2³² numbers");
         offsets.list.clear();
         match &self.form {
-            Form::Sparse(sparse) => offsets.list.extend(sparse.columns().iter().map(|&column| offset(column as usize) as u32)),
+            Form::Sparse(sparse) => {
+                offsets.list.extend(sparse.columns().iter().map(|&column| offset(column as usize) as u32))
+            }
             Form::Dense(_) => offsets.list.extend((0..self.columns).map(|column| offset(column) as u32)),
         }
     }
@@ -173,7 +176,15 @@ impl Weights {
     ///
     /// # Panics
     /// If the block, or what it needs of x, lies outside of the buffers.
-    pub(crate) unsafe fn apply(&self, arch: Arch, offsets: &Offsets, x: &[f32], place: Place, store: &Store, y: Shared<'_>) {
+    pub(crate) unsafe fn apply(
+        &self,
+        arch: Arch,
+        offsets: &Offsets,
+        x: &[f32],
+        place: Place,
+        store: &Store,
+        y: Shared<'_>,
+    ) {
         assert!(place.width <= BLOCK, "a block of {} positions", place.width);
         assert!(place.x + offsets.reach.max(1) - 1 + BLOCK <= x.len(), "the block needs more of x than there is");
         store.check(self.rows, y);

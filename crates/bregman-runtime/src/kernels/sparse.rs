@@ -8,7 +8,8 @@ use super::{BLOCK, Job};
 use crate::Result;
 use crate::file::StoredLayer;
 
-/// Non-zeros, rows in the order of their number of non-zeros: loops that end when they did before are predicted by the CPU.
+/// Non-zeros, rows in the order of their number of non-zeros: loops that end when they did before are predicted by the
+/// CPU.
 pub(super) struct Sparse {
     /// Which row of the matrix comes when.
     order: Vec<u32>,

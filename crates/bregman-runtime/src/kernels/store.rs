@@ -19,17 +19,28 @@ pub(crate) struct Store<'a> {
 impl Store<'_> {
     pub(super) fn check(&self, rows: usize, y: Shared) {
         assert_eq!(self.bias.len(), rows, "one bias per row");
-        assert!(self.norm.iter().all(|vector| vector.is_empty() || vector.len() == rows), "one scale and shift per row");
+        assert!(
+            self.norm.iter().all(|vector| vector.is_empty() || vector.len() == rows),
+            "one scale and shift per row"
+        );
         assert!(self.residual.is_none_or(|residual| residual.len() == y.length()), "a residual lies as y does");
     }
 
     /// Writes V vectors of `row` to `y`, which begins at `at` of its buffer.
     #[inline(always)]
-    pub(super) fn write<S: Simd, const V: usize>(&self, simd: S, row: usize, sums: [S::f32s; V], at: usize, y: &mut [f32]) {
+    pub(super) fn write<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        row: usize,
+        sums: [S::f32s; V],
+        at: usize,
+        y: &mut [f32],
+    ) {
         let (y, _) = S::as_mut_simd_f32s(y);
         let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..V * S::F32_LANES]).0);
         let zero = simd.splat_f32s(0.0);
-        let norm = if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
+        let norm =
+            if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
         for (v, mut value) in sums.into_iter().enumerate() {
             if let Some(residual) = residual {
                 value = simd.add_f32s(value, residual[v]);

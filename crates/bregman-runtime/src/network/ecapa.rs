@@ -1,5 +1,6 @@
-//! ECAPA-TDNN. Time is cut into strips of [`BLOCK`] frames that lie one after the other, `[strip][channel][frame]`: what a pointwise convolution
-//! needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy with the neighbouring frames on both sides.
+//! ECAPA-TDNN. Time is cut into strips of [`BLOCK`] frames that lie one after the other, `[strip][channel][frame]`:
+//! what a pointwise convolution needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy
+//! with the neighbouring frames on both sides.
 
 use super::{Conv, Cost, Layers, Run};
 use crate::Result;
@@ -8,7 +9,8 @@ use crate::file::StoredLayer;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Buffer, Linear, Offsets, Place, Shared};
 
-/// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after it in the next row's margin.
+/// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
+/// it in the next row's margin.
 const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
 
@@ -117,7 +119,10 @@ impl Workspace {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        [&self.halo, &self.outputs, &self.middle, &self.last, &self.frames, &self.hidden, &self.logits].iter().map(|b| b.bytes()).sum()
+        [&self.halo, &self.outputs, &self.middle, &self.last, &self.frames, &self.hidden, &self.logits]
+            .iter()
+            .map(|b| b.bytes())
+            .sum()
     }
 }
 
@@ -155,7 +160,8 @@ impl Ecapa {
         let aggregate = Strip::new(layers.conv()?, |channel| channels + channel);
         let (number, stored) = layers.take();
         let hidden = Strip::new(Conv::of_columns(number, stored, 0..FRAME_CHANNELS)?, |channel| channel);
-        let context = global_context.then(|| Linear::new(stored, FRAME_CHANNELS..3 * FRAME_CHANNELS, false)).transpose()?;
+        let context =
+            global_context.then(|| Linear::new(stored, FRAME_CHANNELS..3 * FRAME_CHANNELS, false)).transpose()?;
         let logits = Strip::new(layers.conv()?, |channel| channel);
         let (number, stored) = layers.take();
         let linear = (number, Linear::new(stored, 0..2 * FRAME_CHANNELS, true)?);
@@ -222,9 +228,11 @@ impl Ecapa {
             run.layer(part.conv.layer, strips.count(), |strip| {
                 // SAFETY: each task has its own strip of `halo`.
                 let sums = unsafe { halo.part(strip * stride, stride) };
-                // SAFETY: parts before this one are complete; what is written now is part i of Res2's half, which nobody reads.
-                let row =
-                    |strip: usize, half: usize, row: usize| unsafe { middle.read(((2 * strip + half) * channels + row) * BLOCK, BLOCK) };
+                // SAFETY: parts before this one are complete; what is written now is part i of Res2's half, which
+                // nobody reads.
+                let row = |strip: usize, half: usize, row: usize| unsafe {
+                    middle.read(((2 * strip + half) * channels + row) * BLOCK, BLOCK)
+                };
                 for channel in 0..width {
                     let before = |strip: usize, range: std::ops::Range<usize>, sums: &mut [f32]| {
                         let x = &row(strip, 0, i * width + channel)[range.clone()];
@@ -235,7 +243,13 @@ impl Ecapa {
                             sums.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
                         }
                     };
-                    with_neighbours(strips, strip, part.reach, &mut sums[channel * HALO_PITCH..][..HALO_PITCH + MARGIN], before);
+                    with_neighbours(
+                        strips,
+                        strip,
+                        part.reach,
+                        &mut sums[channel * HALO_PITCH..][..HALO_PITCH + MARGIN],
+                        before,
+                    );
                 }
                 let y = ((2 * strip + 1) * channels + i * width) * BLOCK;
                 // SAFETY: each task has its own strip of `middle`.
@@ -269,8 +283,13 @@ impl Ecapa {
         run.layer(block.excite.0, strips.count(), |strip| {
             let (from, length) = (input * strip + number * channels * BLOCK, channels * BLOCK);
             // SAFETY: each task has its own strip; x and y are different rows of it.
-            let (x, y, last) =
-                unsafe { (outputs.read(from, length), outputs.part(from + length, length), last.read(channels * BLOCK * strip, length)) };
+            let (x, y, last) = unsafe {
+                (
+                    outputs.read(from, length),
+                    outputs.part(from + length, length),
+                    last.read(channels * BLOCK * strip, length),
+                )
+            };
             math::gated(arch, x, last, gate, y);
         });
     }
@@ -278,19 +297,25 @@ impl Ecapa {
     /// Attentive statistics of the aggregated blocks.
     fn pool(&self, run: &mut Run, work: &mut Workspace, strips: Strips) {
         let (channels, arch) = (self.channels, run.arch);
-        let (frames, hidden, logits) =
-            (Shared::new(work.frames.get_mut()), Shared::new(work.hidden.get_mut()), Shared::new(work.logits.get_mut()));
+        let (frames, hidden, logits) = (
+            Shared::new(work.frames.get_mut()),
+            Shared::new(work.hidden.get_mut()),
+            Shared::new(work.logits.get_mut()),
+        );
         let outputs = work.outputs.get();
         let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
             let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
             // SAFETY: each task has its own strip.
-            unsafe { self.aggregate.apply(arch, x, true, strips.width(strip), strip_of(FRAME_CHANNELS, strip), frames) };
+            unsafe {
+                self.aggregate.apply(arch, x, true, strips.width(strip), strip_of(FRAME_CHANNELS, strip), frames)
+            };
         });
 
         // SAFETY: nobody writes the frames from here on.
         let x = unsafe { frames.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let pieces = Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
+        let pieces =
+            Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
         if let Some(context) = &self.context {
             let moments = Shared::new(&mut work.moments);
             run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
@@ -380,7 +405,13 @@ impl Halo {
 
 /// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip; zeros lie outside of the utterance.
 #[inline(always)]
-fn with_neighbours(strips: Strips, strip: usize, reach: usize, row: &mut [f32], copy: impl Fn(usize, std::ops::Range<usize>, &mut [f32])) {
+fn with_neighbours(
+    strips: Strips,
+    strip: usize,
+    reach: usize,
+    row: &mut [f32],
+    copy: impl Fn(usize, std::ops::Range<usize>, &mut [f32]),
+) {
     let width = strips.width(strip);
     let (before, rest) = row.split_at_mut(MARGIN);
     let (own, after) = rest.split_at_mut(width);
@@ -407,7 +438,9 @@ fn with_neighbours(strips: Strips, strip: usize, reach: usize, row: &mut [f32], 
 /// Features `[frame][bin]` as rows `[bin][frame]` of one strip with neighbours.
 fn transpose(features: &[f32], bins: usize, strip: usize, reach: usize, rows: &mut [f32]) {
     for column in 0..BLOCK + 2 * reach {
-        let frame = (strip * BLOCK + column).checked_sub(reach).and_then(|frame| features.get(frame * bins..(frame + 1) * bins));
+        let frame = (strip * BLOCK + column)
+            .checked_sub(reach)
+            .and_then(|frame| features.get(frame * bins..(frame + 1) * bins));
         for bin in 0..bins {
             rows[bin * HALO_PITCH + MARGIN - reach + column] = frame.map_or(0.0, |frame| frame[bin]);
         }

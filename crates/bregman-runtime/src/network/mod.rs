@@ -58,7 +58,9 @@ impl Network {
     pub(crate) fn forward(&self, run: &mut Run, workspace: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
         match (self, workspace) {
             (Self::Ecapa(network), Workspace::Ecapa(workspace)) => network.forward(run, workspace, features, embedding),
-            (Self::ResNet(network), Workspace::ResNet(workspace)) => network.forward(run, workspace, features, embedding),
+            (Self::ResNet(network), Workspace::ResNet(workspace)) => {
+                network.forward(run, workspace, features, embedding)
+            }
             _ => unreachable!("a workspace belongs to its network"),
         }
     }
@@ -82,7 +84,8 @@ impl Workspace {
     }
 }
 
-/// How one execution goes: with which instructions, on how many threads, and whether anybody wants to know where the time goes.
+/// How one execution goes: with which instructions, on how many threads, and whether anybody wants to know where the
+/// time goes.
 pub(crate) struct Run<'a> {
     pub(crate) arch: Arch,
     pub(crate) threads: usize,

@@ -1,6 +1,6 @@
-//! ResNet with temporal statistics pooling. A channel is a plane whose rows follow each other with one zero between them, and zeros before and
-//! after: one flat signal, on which a 3×3 convolution is nine shifts. For a stride of two the input is first split into its four
-//! phases (even and odd rows and columns), on which the same holds.
+//! ResNet with temporal statistics pooling. A channel is a plane whose rows follow each other with one zero between
+//! them, and zeros before and after: one flat signal, on which a 3×3 convolution is nine shifts. For a stride of two
+//! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
 use super::{Conv, Cost, Layers, Run};
 use crate::Result;
@@ -69,8 +69,8 @@ impl Plane {
         channel * self.size + row * self.pitch + column
     }
 
-    /// Offset of a tap of stride two in the phases of channel `channel`: rows 2i − 1, 2i, 2i + 1 are row i − 1 of the odd phase, row i of the
-    /// even one, row i of the odd one.
+    /// Offset of a tap of stride two in the phases of channel `channel`: rows 2i − 1, 2i, 2i + 1 are row i − 1 of the
+    /// odd phase, row i of the even one, row i of the odd one.
     fn strided_tap(self, channel: usize, row: usize, column: usize) -> usize {
         let [(row_phase, row), (column_phase, column)] = [row, column].map(|tap| ((tap + 1) % 2, usize::from(tap > 0)));
         self.tap(4 * channel + 2 * row_phase + column_phase, row, column)
@@ -116,7 +116,8 @@ impl Workspace {
         let last = self.planes[3];
         self.statistics.resize(2 * (network.channels << 3) * last.height, 0.0);
         self.offsets.resize_with(network.linear.0, Offsets::default);
-        let mut resolve = |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+        let mut resolve =
+            |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
         let plane = self.planes[0];
         resolve(&network.stem, &|column| plane.tap(0, column / 3, column % 3));
         for block in &network.blocks {

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use bregman_audio::FbankConfig;
-use bregman_nn::{Architecture as Trainable, Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_nn::{
+    Architecture as Trainable, Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values,
+};
 use bregman_runtime::{Architecture, FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 use serde_json::Value;
@@ -22,26 +24,38 @@ pub(crate) fn architectures(case: &Value) -> (Trainable, Architecture) {
     match case["kind"].as_str().unwrap() {
         "ecapa" => ecapa(number("channels"), features, embedding, constructor["global_context_att"].as_bool().unwrap()),
         "resnet" => {
-            let blocks: Vec<usize> = constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+            let blocks: Vec<usize> =
+                constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
             resnet(blocks.try_into().unwrap(), number("m_channels"), features, embedding)
         }
         other => panic!("unknown kind {other}"),
     }
 }
 
-pub(crate) fn ecapa(channels: usize, features: usize, embedding: usize, global_context: bool) -> (Trainable, Architecture) {
+pub(crate) fn ecapa(
+    channels: usize,
+    features: usize,
+    embedding: usize,
+    global_context: bool,
+) -> (Trainable, Architecture) {
     let engine = Trainable::Ecapa(EcapaConfig { channels, features, embedding, global_context });
     (engine, Architecture::Ecapa { channels, features, embedding, global_context })
 }
 
-pub(crate) fn resnet(blocks: [usize; 4], channels: usize, features: usize, embedding: usize) -> (Trainable, Architecture) {
+pub(crate) fn resnet(
+    blocks: [usize; 4],
+    channels: usize,
+    features: usize,
+    embedding: usize,
+) -> (Trainable, Architecture) {
     let engine = Trainable::ResNet(ResNetConfig { blocks, channels, features, embedding });
     (engine, Architecture::ResNet { blocks, channels, features, embedding })
 }
 
 /// Every golden model with its own weights.
 pub(crate) fn golden() -> Vec<(Pair, Value)> {
-    let names = bregman_golden::cases(|name| bregman_golden::dir().join(format!("{name}_expected.safetensors")).exists());
+    let names =
+        bregman_golden::cases(|name| bregman_golden::dir().join(format!("{name}_expected.safetensors")).exists());
     assert!(!names.is_empty(), "no model in {}", bregman_golden::dir().display());
     let load = |name: String| {
         let case = bregman_golden::json(&format!("{name}_expected"));

@@ -1,4 +1,5 @@
-//! A CSV file that someone wrote: our manifest columns, at least `speaker` and `path`; paths count from the file's folder.
+//! A CSV file that someone wrote: our manifest columns, at least `speaker` and `path`; paths count from the file's
+//! folder.
 
 use std::path::Path;
 

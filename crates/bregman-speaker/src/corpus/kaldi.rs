@@ -1,7 +1,8 @@
 //! A Kaldi data folder: `wav.scp` (`utterance path`) and `utt2spk` (`utterance speaker`).
 //!
-//! Paths count from the folder itself if they exist there, else from the working folder, as Kaldi does. Lines that are shell pipes
-//! (`… |`) are refused: nothing here runs commands found in a file. So is a `segments` file, whose utterances are parts of recordings.
+//! Paths count from the folder itself if they exist there, else from the working folder, as Kaldi does. Lines that are
+//! shell pipes (`… |`) are refused: nothing here runs commands found in a file. So is a `segments` file, whose
+//! utterances are parts of recordings.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +14,10 @@ use crate::{Error, Result};
 pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
     let (scp, utt2spk) = (root.join("wav.scp"), root.join("utt2spk"));
     if root.join("segments").exists() {
-        return Err(Error::format(&root.join("segments"), "utterances that are parts of recordings; cut them into files first"));
+        return Err(Error::format(
+            &root.join("segments"),
+            "utterances that are parts of recordings; cut them into files first",
+        ));
     }
     let speakers: HashMap<String, String> = pairs(&utt2spk)?.into_iter().map(|(_, key, value)| (key, value)).collect();
     let mut found = Builder::default();

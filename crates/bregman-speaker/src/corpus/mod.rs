@@ -1,6 +1,7 @@
 //! Where published corpora keep their files.
 //!
-//! Each layout is one file here with one function: the utterances under a root, by id, speaker, session and genre, unmeasured.
+//! Each layout is one file here with one function: the utterances under a root, by id, speaker, session and genre,
+//! unmeasured.
 
 mod cnceleb;
 mod csv;
@@ -46,11 +47,16 @@ pub enum Part {
 }
 
 impl Corpus {
-    /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are only known where written down.
+    /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are only known
+    /// where written down.
     pub fn find(self, root: &Path, part: Part) -> Result<Manifest> {
         if part != Part::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
             let value = format!("{part:?}").to_lowercase();
-            return Err(Error::Setting { field: "part", value, expected: "all: only VoxCeleb and CN-Celeb have a fixed test set" });
+            return Err(Error::Setting {
+                field: "part",
+                value,
+                expected: "all: only VoxCeleb and CN-Celeb have a fixed test set",
+            });
         }
         std::fs::metadata(root).map_err(Error::io(root))?;
         let mut utterances = match self {
@@ -66,7 +72,10 @@ impl Corpus {
         utterances.sort_by(|a, b| a.id.cmp(&b.id));
         if let Some(pair) = utterances.windows(2).find(|pair| pair[0].id == pair[1].id) {
             let (first, second) = (pair[0].path.display(), pair[1].path.display());
-            return Err(Error::format(root, format!("two files are both utterance '{}': {first} and {second}", pair[0].id)));
+            return Err(Error::format(
+                root,
+                format!("two files are both utterance '{}': {first} and {second}", pair[0].id),
+            ));
         }
         Ok(Manifest { utterances })
     }
@@ -95,7 +104,14 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, id: String, speaker: &str, path: impl Into<std::path::PathBuf>, session: Option<&str>, genre: Option<&str>) {
+    fn add(
+        &mut self,
+        id: String,
+        speaker: &str,
+        path: impl Into<std::path::PathBuf>,
+        session: Option<&str>,
+        genre: Option<&str>,
+    ) {
         let (speaker, session) = (self.interner.get(speaker), session.map(|text| self.interner.get(text)));
         let genre = genre.map(|text| self.interner.get(text));
         self.utterances.push(Utterance { id, speaker, path: path.into(), seconds: None, session, genre });

@@ -1,8 +1,9 @@
-//! VoxCeleb1 and 2 (Nagrani et al. 2017, Chung et al. 2018): `…/SPEAKER/VIDEO/CLIP.{wav,m4a,flac}` under any folders, such as
-//! `vox1_dev_wav/wav/id10001/1zcIwhmdeo4/00001.wav` or `dev/aac/id00012/21Uxsk56VDQ/00001.m4a`.
+//! VoxCeleb1 and 2 (Nagrani et al. 2017, Chung et al. 2018): `…/SPEAKER/VIDEO/CLIP.{wav,m4a,flac}` under any folders,
+//! such as `vox1_dev_wav/wav/id10001/1zcIwhmdeo4/00001.wav` or `dev/aac/id00012/21Uxsk56VDQ/00001.m4a`.
 //!
-//! The id is `SPEAKER/VIDEO/CLIP`, which is what the O, E and H lists name; the session is the video. Test speakers are VoxCeleb1's
-//! id10270–id10309 (the 40 of VoxCeleb1-O) and whatever lies below a folder with the word `test` in its name.
+//! The id is `SPEAKER/VIDEO/CLIP`, which is what the O, E and H lists name; the session is the video. Test speakers are
+//! VoxCeleb1's id10270–id10309 (the 40 of VoxCeleb1-O) and whatever lies below a folder with the word `test` in its
+//! name.
 
 use std::path::Path;
 

@@ -4,8 +4,8 @@
 //! "BRGFEAT1" | fingerprint | cuts | frames | bins | cuts × (frames × bins) f16 | cuts × u8 (1 = readable)      all little-endian
 //! ```
 //!
-//! The fingerprint covers the front end, the cut settings and the list of utterances; if any of them changes, the cache is built
-//! anew. f16 keeps 11 bits: an error below 0.016 for mean-subtracted features below 64 dB.
+//! The fingerprint covers the front end, the cut settings and the list of utterances; if any of them changes, the cache
+//! is built anew. f16 keeps 11 bits: an error below 0.016 for mean-subtracted features below 64 dB.
 
 use std::io::Write;
 use std::path::Path;
@@ -35,7 +35,8 @@ pub struct FeatureCache {
 }
 
 impl FeatureCache {
-    /// Opens the cache of `cuts` at `path`, and builds it first if it is missing, incomplete or made from something else.
+    /// Opens the cache of `cuts` at `path`, and builds it first if it is missing, incomplete or made from something
+    /// else.
     pub fn open(path: &Path, cuts: Cuts, progress: &dyn Progress) -> Result<Self> {
         if cuts.config().augment != AugmentConfig::default() {
             let expected = "no augmentation with a feature cache: a cache repeats one epoch for ever";
@@ -93,7 +94,9 @@ fn build(path: &Path, cuts: &Cuts, header: &[u8], progress: &dyn Progress) -> Re
                         let read = reader.read(cut, Rng::keyed(&[cut as u64]).bits(), features);
                         progress.step();
                         match read {
-                            Ok(_) => Ok((features.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(), true)),
+                            Ok(_) => {
+                                Ok((features.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(), true))
+                            }
                             Err(Error::Unreadable { .. }) => Ok((vec![0; record(cuts)], false)),
                             Err(other) => Err(other),
                         }

@@ -1,4 +1,5 @@
-//! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state between cuts.
+//! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state
+//! between cuts.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -32,8 +33,8 @@ pub trait CutSource: Send + Sync {
 
 /// Reads cuts in one thread.
 pub trait CutReader {
-    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which a change of speed changes too.
-    /// What is random about them comes from `seed` alone.
+    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which a change of speed changes
+    /// too. What is random about them comes from `seed` alone.
     fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32>;
 }
 
@@ -100,8 +101,11 @@ impl CutSource for Cuts {
 
     fn name(&self, cut: usize) -> String {
         let utterances = &self.source.manifest().utterances;
-        let names: Vec<String> =
-            self.plan.pieces(cut, self.config.samples()).map(|(number, _)| utterances[number].path.display().to_string()).collect();
+        let names: Vec<String> = self
+            .plan
+            .pieces(cut, self.config.samples())
+            .map(|(number, _)| utterances[number].path.display().to_string())
+            .collect();
         names.join(" + ")
     }
 
@@ -127,7 +131,8 @@ impl Reader<'_> {
             source.append(utterance, range, &mut self.samples)?;
         }
         let unreadable = |problem: String| Error::Unreadable { utterance: self.cuts.name(cut), problem };
-        repeat_to(&mut self.samples, needed).ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
+        repeat_to(&mut self.samples, needed)
+            .ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
         augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
         self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
         Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
@@ -154,7 +159,8 @@ impl Waveforms {
     /// Masks.
     pub fn new(cuts: Cuts) -> Result<Self> {
         if cuts.config.augment.mask.is_some() {
-            let expected = "none where the device computes the features: masks are laid over those that the loader computes";
+            let expected =
+                "none where the device computes the features: masks are laid over those that the loader computes";
             return Err(Error::Setting { field: "augment.mask", value: "set".to_owned(), expected });
         }
         Ok(Self(cuts))

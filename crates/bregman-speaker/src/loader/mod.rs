@@ -1,9 +1,9 @@
 //! Batches for the trainer, computed ahead by worker threads.
 //!
-//! Batch b of epoch e is a function of (seed, e, b): threads only decide *when* it is computed, never what is in it. A position is
-//! therefore two numbers, and a run that resumes there sees the very batches it would have seen. Memory is bounded: at most
-//! `ahead` batches exist between the workers and the trainer. A cut that cannot be read is replaced by another one drawn from the
-//! same seed, so batches keep their size; the file is counted and named.
+//! Batch b of epoch e is a function of (seed, e, b): threads only decide *when* it is computed, never what is in it. A
+//! position is therefore two numbers, and a run that resumes there sees the very batches it would have seen. Memory is
+//! bounded: at most `ahead` batches exist between the workers and the trainer. A cut that cannot be read is replaced by
+//! another one drawn from the same seed, so batches keep their size; the file is counted and named.
 
 mod cache;
 mod cuts;
@@ -136,7 +136,11 @@ impl Loader {
         }
         let inner = Inner { source, config, skipped: Mutex::default() };
         if inner.batches_per_epoch() == 0 {
-            return wrong("batch", inner.config.batch, "at most the number of cuts in the corpus, or drop_last = false");
+            return wrong(
+                "batch",
+                inner.config.batch,
+                "at most the number of cuts in the corpus, or drop_last = false",
+            );
         }
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -172,7 +176,10 @@ impl Loader {
     /// Files that could not be read so far, by name.
     pub fn skipped(&self) -> Vec<Skipped> {
         let skipped = self.inner.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skipped.iter().map(|(name, (problem, times))| Skipped { name: name.clone(), problem: problem.clone(), times: *times }).collect()
+        skipped
+            .iter()
+            .map(|(name, (problem, times))| Skipped { name: name.clone(), problem: problem.clone(), times: *times })
+            .collect()
     }
 }
 
@@ -184,11 +191,21 @@ impl Inner {
 
     /// The position one batch further.
     fn after(&self, Position { epoch, batch }: Position) -> Position {
-        if batch + 1 < self.batches_per_epoch() { Position { epoch, batch: batch + 1 } } else { Position { epoch: epoch + 1, batch: 0 } }
+        if batch + 1 < self.batches_per_epoch() {
+            Position { epoch, batch: batch + 1 }
+        } else {
+            Position { epoch: epoch + 1, batch: 0 }
+        }
     }
 
     /// Computes one batch; `buffer` is memory of a batch that is done.
-    fn batch(&self, reader: &mut dyn CutReader, order: &[u32], position: Position, mut buffer: Vec<f32>) -> Result<Batch> {
+    fn batch(
+        &self,
+        reader: &mut dyn CutReader,
+        order: &[u32],
+        position: Position,
+        mut buffer: Vec<f32>,
+    ) -> Result<Batch> {
         let first = position.batch as usize * self.config.batch;
         let mut cuts = order[first..order.len().min(first + self.config.batch)].to_vec();
         let [frames, bins] = self.source.shape();
@@ -198,10 +215,23 @@ impl Inner {
             let mut rng = Rng::keyed(&[self.config.seed, 8, position.epoch, (first + at) as u64]);
             labels.push(self.read_or_replace(reader, cut, &mut rng, out)?);
         }
-        Ok(Batch { features: buffer, labels, shape: [cuts.len(), frames, bins], cuts, position, next: self.after(position) })
+        Ok(Batch {
+            features: buffer,
+            labels,
+            shape: [cuts.len(), frames, bins],
+            cuts,
+            position,
+            next: self.after(position),
+        })
     }
 
-    fn read_or_replace(&self, reader: &mut dyn CutReader, cut: &mut u32, rng: &mut Rng, out: &mut [f32]) -> Result<u32> {
+    fn read_or_replace(
+        &self,
+        reader: &mut dyn CutReader,
+        cut: &mut u32,
+        rng: &mut Rng,
+        out: &mut [f32],
+    ) -> Result<u32> {
         let mut attempts = 0;
         loop {
             match reader.read(*cut as usize, rng.bits(), out) {

@@ -1,8 +1,8 @@
 //! Which cuts an epoch consists of: every 3 s piece of every utterance, or of joined clips.
 //!
-//! CN-Celeb has many clips below 2 s, so clips of one speaker and genre are joined, in manifest order, until they exceed
-//! `join_seconds`; what is left at the end joins the last group. A group shorter than one cut is one cut, repeated to its length;
-//! otherwise the rest after the last whole cut is left out, as in the paper.
+//! CN-Celeb has many clips below 2 s, so clips of one speaker and genre are joined, in manifest order, until they
+//! exceed `join_seconds`; what is left at the end joins the last group. A group shorter than one cut is one cut,
+//! repeated to its length; otherwise the rest after the last whole cut is left out, as in the paper.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,12 @@ pub struct CutConfig {
 
 impl Default for CutConfig {
     fn default() -> Self {
-        Self { seconds: 3.0, join_seconds: 0.0, features: FbankConfig::speechbrain(), augment: AugmentConfig::default() }
+        Self {
+            seconds: 3.0,
+            join_seconds: 0.0,
+            features: FbankConfig::speechbrain(),
+            augment: AugmentConfig::default(),
+        }
     }
 }
 
@@ -82,7 +87,11 @@ impl Plan {
         for group in joined(manifest, &plan.lengths, limit) {
             let utterance = &manifest.utterances[group[0] as usize];
             let label = speakers.label(&utterance.speaker).ok_or_else(|| {
-                let problem = format!("speaker '{}' is not among the {} speakers of the training set", utterance.speaker, speakers.len());
+                let problem = format!(
+                    "speaker '{}' is not among the {} speakers of the training set",
+                    utterance.speaker,
+                    speakers.len()
+                );
                 Error::format(&utterance.path, problem)
             })?;
             let total: usize = group.iter().map(|&number| plan.lengths[number as usize] as usize).sum();
@@ -119,9 +128,16 @@ impl Plan {
 
 fn samples(utterance: &Utterance) -> Result<u32> {
     match utterance.seconds {
-        Some(seconds) if seconds * f64::from(RATE) < f64::from(u32::MAX) => Ok((seconds * f64::from(RATE)).round() as u32),
-        Some(seconds) => Err(Error::format(&utterance.path, format!("seconds = {seconds}: longer than 74 hours; split the file"))),
-        None => Err(Error::format(&utterance.path, "its length is not in the manifest; run `bregman prepare csv` on the manifest once")),
+        Some(seconds) if seconds * f64::from(RATE) < f64::from(u32::MAX) => {
+            Ok((seconds * f64::from(RATE)).round() as u32)
+        }
+        Some(seconds) => {
+            Err(Error::format(&utterance.path, format!("seconds = {seconds}: longer than 74 hours; split the file")))
+        }
+        None => Err(Error::format(
+            &utterance.path,
+            "its length is not in the manifest; run `bregman prepare csv` on the manifest once",
+        )),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The threads behind a stream of batches: one lock, two conditions, no channel.
 //!
-//! Workers take the next batch number while fewer than `ahead` are out, compute it and put it on the shelf; the trainer takes them
-//! from the shelf in order. Used feature buffers come back through [`Batches::recycle`], so steady training allocates nothing.
+//! Workers take the next batch number while fewer than `ahead` are out, compute it and put it on the shelf; the trainer
+//! takes them from the shelf in order. Used feature buffers come back through [`Batches::recycle`], so steady training
+//! allocates nothing.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +77,10 @@ impl Shared {
             let batch = catch_unwind(AssertUnwindSafe(|| self.inner.batch(reader.as_mut(), &order, position, buffer)));
             let batch = batch.unwrap_or_else(|panic| {
                 reader = self.inner.source.reader();
-                let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied());
                 Err(Error::Worker(text.unwrap_or("unknown reason").to_owned()))
             });
             self.lock().shelf.insert(number, batch);
@@ -89,8 +93,23 @@ impl Batches {
     pub(super) fn start(inner: Arc<Inner>, from: Position, total: u64) -> Result<Self> {
         let workers = inner.config.workers;
         let ahead = inner.config.ahead.unwrap_or(workers + 2) as u64;
-        let state = State { next: from, order: Arc::default(), issued: 0, taken: 0, shelf: BTreeMap::new(), used: Vec::new(), stop: false };
-        let shared = Arc::new(Shared { inner, ahead, total, state: Mutex::new(state), room: Condvar::new(), ready: Condvar::new() });
+        let state = State {
+            next: from,
+            order: Arc::default(),
+            issued: 0,
+            taken: 0,
+            shelf: BTreeMap::new(),
+            used: Vec::new(),
+            stop: false,
+        };
+        let shared = Arc::new(Shared {
+            inner,
+            ahead,
+            total,
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            ready: Condvar::new(),
+        });
         shared.lock().order = shared.order(from.epoch);
         let mut batches = Self { shared, threads: Vec::new(), failed: false };
         for number in 0..workers {

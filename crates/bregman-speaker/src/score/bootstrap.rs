@@ -1,11 +1,12 @@
 //! Confidence intervals by resampling speakers.
 //!
-//! Trials that share a speaker are not independent, so resampling trials gives intervals far too narrow. Here speakers are drawn with
-//! replacement (Bolle, Ratha & Pankanti, CVIU 2004, subsets bootstrap; Poh & Bengio 2007). A speaker drawn w times brings w copies: each
-//! target trial counts w times, a non-target trial between speakers drawn w and v times counts w·v times. The interval is the 2.5 % and
-//! 97.5 % quantile over the replicates.
+//! Trials that share a speaker are not independent, so resampling trials gives intervals far too narrow. Here speakers
+//! are drawn with replacement (Bolle, Ratha & Pankanti, CVIU 2004, subsets bootstrap; Poh & Bengio 2007). A speaker
+//! drawn w times brings w copies: each target trial counts w times, a non-target trial between speakers drawn w and v
+//! times counts w·v times. The interval is the 2.5 % and 97.5 % quantile over the replicates.
 //!
-//! Who speaks is read off the trials: two sides linked by a target trial are one speaker. So no speaker names are needed.
+//! Who speaks is read off the trials: two sides linked by a target trial are one speaker. So no speaker names are
+//! needed.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,14 @@ impl Bootstrap {
     /// Intervals of the EER and of minDCF at each of `p_targets`; none with fewer than two speakers or no replicates.
     ///
     /// `det` is the curve of `scores`; `speakers` are those of [`speakers_of_trials`].
-    pub fn intervals(&self, det: &Det, scores: &[f64], trials: &[Trial], speakers: &[[u32; 2]], p_targets: &[f64]) -> Option<Intervals> {
+    pub fn intervals(
+        &self,
+        det: &Det,
+        scores: &[f64],
+        trials: &[Trial],
+        speakers: &[[u32; 2]],
+        p_targets: &[f64],
+    ) -> Option<Intervals> {
         let count = speakers.iter().flatten().max().map_or(0, |&last| last as usize + 1);
         if count < 2 || self.replicates == 0 {
             return None;
@@ -52,7 +60,9 @@ impl Bootstrap {
         let passes: Vec<usize> = (0..self.replicates.div_ceil(LANES)).collect();
         let measure = |counts: &Counts| -> Option<Vec<f64>> {
             let possible = counts.totals().iter().all(|&total| total > 0);
-            possible.then(|| std::iter::once(counts.crossing().rate).chain(p_targets.iter().map(|&p| counts.min_dcf(p))).collect())
+            possible.then(|| {
+                std::iter::once(counts.crossing().rate).chain(p_targets.iter().map(|&p| counts.min_dcf(p))).collect()
+            })
         };
         let replicate = |&pass: &usize| {
             let weights = self.draw(pass, count);
@@ -69,7 +79,8 @@ impl Bootstrap {
                 .collect::<Vec<_>>()
         };
         let measured: Vec<Vec<f64>> = passes.par_iter().flat_map_iter(replicate).collect();
-        let mut intervals = (0..=p_targets.len()).map(|column| quantiles(measured.iter().map(|row| row[column]).collect()));
+        let mut intervals =
+            (0..=p_targets.len()).map(|column| quantiles(measured.iter().map(|row| row[column]).collect()));
         Some(Intervals { eer: intervals.next()??, min_dcf: intervals.collect::<Option<_>>()? })
     }
 
@@ -136,8 +147,12 @@ impl Sorted {
 ///
 /// `models` are the utterances of each enrollment model, as numbered by `test`.
 pub fn speakers_of_trials(models: &[Vec<usize>], trials: &[Trial]) -> Vec<[u32; 2]> {
-    let utterances =
-        trials.iter().map(|trial| trial.test as usize).chain(models.iter().flatten().copied()).max().map_or(0, |last| last + 1);
+    let utterances = trials
+        .iter()
+        .map(|trial| trial.test as usize)
+        .chain(models.iter().flatten().copied())
+        .max()
+        .map_or(0, |last| last + 1);
     // Nodes: utterances, then models.
     let mut parent: Vec<usize> = (0..utterances + models.len()).collect();
     fn root(parent: &mut [usize], mut node: usize) -> usize {
@@ -154,7 +169,10 @@ pub fn speakers_of_trials(models: &[Vec<usize>], trials: &[Trial]) -> Vec<[u32; 
     for (model, members) in models.iter().enumerate() {
         members.iter().for_each(|&utterance| join(utterances + model, utterance));
     }
-    trials.iter().filter(|trial| trial.target).for_each(|trial| join(utterances + trial.enroll as usize, trial.test as usize));
+    trials
+        .iter()
+        .filter(|trial| trial.target)
+        .for_each(|trial| join(utterances + trial.enroll as usize, trial.test as usize));
 
     let mut numbers = vec![u32::MAX; parent.len()];
     let mut next = 0;
@@ -177,8 +195,8 @@ mod tests {
         Trial { enroll, test, target }
     }
 
-    /// `speakers` of 4 utterances each, every utterance a model, all pairs of different utterances; scores of a Gaussian model with an
-    /// offset per speaker, which makes the trials of a speaker alike.
+    /// `speakers` of 4 utterances each, every utterance a model, all pairs of different utterances; scores of a
+    /// Gaussian model with an offset per speaker, which makes the trials of a speaker alike.
     fn experiment(speakers: u32, seed: u64) -> (Vec<Vec<usize>>, Vec<Trial>, Vec<f64>) {
         let mut rng = Rng::keyed(&[seed]);
         let offsets: Vec<f64> = (0..speakers).map(|_| rng.normal()).collect();
@@ -192,7 +210,10 @@ mod tests {
         ((0..4 * speakers as usize).map(|utterance| vec![utterance]).collect(), trials, scores)
     }
 
-    fn interval((models, trials, scores): &(Vec<Vec<usize>>, Vec<Trial>, Vec<f64>), replicates: usize) -> (f64, Intervals) {
+    fn interval(
+        (models, trials, scores): &(Vec<Vec<usize>>, Vec<Trial>, Vec<f64>),
+        replicates: usize,
+    ) -> (f64, Intervals) {
         let labels: Vec<bool> = trials.iter().map(|trial| trial.target).collect();
         let det = Det::new(scores, &labels).unwrap();
         let speakers = speakers_of_trials(models, trials);
@@ -233,7 +254,9 @@ mod tests {
     #[test]
     fn the_seed_decides_and_the_threads_do_not() {
         let experiment = experiment(12, 5);
-        let on = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| interval(&experiment, 100));
+        let on = |threads| {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| interval(&experiment, 100))
+        };
         assert_eq!(on(1), on(3));
     }
 
@@ -242,6 +265,9 @@ mod tests {
         let trials = [trial(0, 1, true), trial(0, 2, true), trial(0, 2, false)];
         let det = Det::new(&[1.0, 2.0, 0.5], &[true, true, false]).unwrap();
         let speakers = speakers_of_trials(&[vec![0]], &trials);
-        assert_eq!(Bootstrap { replicates: 100, seed: 1 }.intervals(&det, &[1.0, 2.0, 0.5], &trials, &speakers, &[]), None);
+        assert_eq!(
+            Bootstrap { replicates: 100, seed: 1 }.intervals(&det, &[1.0, 2.0, 0.5], &trials, &speakers, &[]),
+            None
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Adaptive symmetric score normalisation (AS-norm; Matějka et al., Interspeech 2017).
 //!
-//! Each side of a trial is compared with a cohort of other speakers; μ and σ are the mean and the population standard deviation of its
-//! `top_n` highest cohort scores:
+//! Each side of a trial is compared with a cohort of other speakers; μ and σ are the mean and the population standard
+//! deviation of its `top_n` highest cohort scores:
 //!
 //! ```text
 //! s' = ½ · ((s − μ_enroll) / σ_enroll + (s − μ_test) / σ_test)
@@ -30,14 +30,19 @@ pub struct CohortScores {
 }
 
 impl CohortScores {
-    /// The scores of every row of `embeddings` against its best `top_n` of `cohort`, all of it if it has fewer. Rows have length 1.
+    /// The scores of every row of `embeddings` against its best `top_n` of `cohort`, all of it if it has fewer. Rows
+    /// have length 1.
     pub fn of(embeddings: &Embeddings, cohort: &Embeddings, top_n: usize) -> Result<Vec<Self>> {
         if cohort.dim() != embeddings.dim() {
             let value = format!("{} values where the test has {}", cohort.dim(), embeddings.dim());
             return Err(Error::Setting { field: "cohort", value, expected: "embeddings of the same network" });
         }
         if cohort.len() < 2 {
-            return Err(Error::Setting { field: "cohort", value: format!("{} speakers", cohort.len()), expected: "2 or more" });
+            return Err(Error::Setting {
+                field: "cohort",
+                value: format!("{} speakers", cohort.len()),
+                expected: "2 or more",
+            });
         }
         if top_n < 2 {
             return Err(Error::Setting { field: "as-norm", value: top_n.to_string(), expected: "2 or more" });

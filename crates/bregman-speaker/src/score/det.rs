@@ -1,11 +1,13 @@
-//! Detection error trade-off: misses against false alarms over all thresholds, the equal error rate and the detection cost.
+//! Detection error trade-off: misses against false alarms over all thresholds, the equal error rate and the detection
+//! cost.
 //!
-//! A threshold accepts scores *above* it. Trials with the same score cannot be told apart by any threshold, so the curve has one point
-//! per distinct score and is linear between points: the result does not depend on the order of the trials. For scores without ties this
-//! is what WeSpeaker computes; with ties its results depend on an unstable sort, and ours lies between its best and its worst case.
+//! A threshold accepts scores *above* it. Trials with the same score cannot be told apart by any threshold, so the
+//! curve has one point per distinct score and is linear between points: the result does not depend on the order of the
+//! trials. For scores without ties this is what WeSpeaker computes; with ties its results depend on an unstable sort,
+//! and ours lies between its best and its worst case.
 //!
-//! Only the targets are sorted. The miss rate changes nowhere but at target scores, so all that matters about a non-target is which target
-//! scores it lies between: 3.5 M non-targets become counts in the gaps of 18 k targets.
+//! Only the targets are sorted. The miss rate changes nowhere but at target scores, so all that matters about a
+//! non-target is which target scores it lies between: 3.5 M non-targets become counts in the gaps of 18 k targets.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -83,13 +85,15 @@ impl Counts {
                 Some(Crossing { rate: below.miss, slot: 2 * level })
             } else {
                 let share = gap_at / (gap_at + gap_below);
-                (gap_at >= 0.0).then(|| Crossing { rate: at.miss + share * (below.miss - at.miss), slot: 2 * level + 1 })
+                (gap_at >= 0.0)
+                    .then(|| Crossing { rate: at.miss + share * (below.miss - at.miss), slot: 2 * level + 1 })
             }
         };
         self.points().enumerate().find_map(cross).expect("at the last level all targets are missed")
     }
 
-    /// The lowest P·miss + (1 − P)·false alarm, as a fraction of what the better of "accept all" and "reject all" costs.
+    /// The lowest P·miss + (1 − P)·false alarm, as a fraction of what the better of "accept all" and "reject all"
+    /// costs.
     pub(super) fn min_dcf(&self, p_target: f64) -> f64 {
         let cost = |point: DetPoint| p_target * point.miss + (1.0 - p_target) * point.false_alarm;
         let trivial = p_target.min(1.0 - p_target);
@@ -112,7 +116,9 @@ impl Det {
         if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
             return Err(Error::NotFinite(format!("the score of trial {}", at + 1)));
         }
-        let of_class = |class: bool| scores.iter().zip(targets).filter(move |(_, target)| **target == class).map(|(&score, _)| score);
+        let of_class = |class: bool| {
+            scores.iter().zip(targets).filter(move |(_, target)| **target == class).map(|(&score, _)| score)
+        };
         let mut levels: Vec<f64> = of_class(true).collect();
         if levels.is_empty() || levels.len() == scores.len() {
             return Err(Error::OneClass(if levels.is_empty() { "target" } else { "non-target" }));
@@ -146,7 +152,8 @@ impl Det {
         self.threshold
     }
 
-    /// The minimum detection cost for `p_target` in (0, 1), both errors costing 1, divided by that of the better trivial system.
+    /// The minimum detection cost for `p_target` in (0, 1), both errors costing 1, divided by that of the better
+    /// trivial system.
     pub fn min_dcf(&self, p_target: f64) -> f64 {
         self.counts.min_dcf(p_target)
     }
@@ -156,10 +163,13 @@ impl Det {
         self.counts.totals()
     }
 
-    /// The curve with rising misses, thinned to points that differ by 3 % in one of the rates: a few hundred of any number of trials.
+    /// The curve with rising misses, thinned to points that differ by 3 % in one of the rates: a few hundred of any
+    /// number of trials.
     pub fn points(&self) -> Vec<DetPoint> {
         let [targets, others] = self.trials();
-        let logs = |point: &DetPoint| [point.miss.max(0.5 / targets as f64).ln(), point.false_alarm.max(0.5 / others as f64).ln()];
+        let logs = |point: &DetPoint| {
+            [point.miss.max(0.5 / targets as f64).ln(), point.false_alarm.max(0.5 / others as f64).ln()]
+        };
         let mut kept = vec![DetPoint { miss: 0.0, false_alarm: 1.0 }];
         for point in self.counts.points().flatten() {
             let (last, new) = (logs(&kept[kept.len() - 1]), logs(&point));

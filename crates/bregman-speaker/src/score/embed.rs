@@ -38,8 +38,8 @@ pub struct Embedded {
 
 /// Embeds utterances of `source`, at most the middle `max_seconds` of each, those in `store` for free.
 ///
-/// Each thread makes its own network with `embedder` and runs it on one core: utterances differ in length, and many at a time keep all
-/// cores busy where one at a time would not. The result does not depend on the number of threads.
+/// Each thread makes its own network with `embedder` and runs it on one core: utterances differ in length, and many at
+/// a time keep all cores busy where one at a time would not. The result does not depend on the number of threads.
 ///
 /// # Errors
 /// A network that cannot be made, a store that cannot be written. Unreadable audio is reported in the result.
@@ -68,16 +68,20 @@ pub fn embed_utterances<E: Embedder>(
             };
             let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
             samples.clear();
-            let embedding = append_middle(source, utterance, max_seconds, &mut samples).map_err(|error| error.to_string()).and_then(|()| {
-                let values = network.embed(&mut samples)?;
-                if values.iter().any(|value| !value.is_finite()) {
-                    return Err("its embedding is not finite".to_owned());
-                }
-                Ok(Embedding { values, seconds: samples.len() as f32 / RATE as f32 })
-            });
+            let embedding = append_middle(source, utterance, max_seconds, &mut samples)
+                .map_err(|error| error.to_string())
+                .and_then(|()| {
+                    let values = network.embed(&mut samples)?;
+                    if values.iter().any(|value| !value.is_finite()) {
+                        return Err("its embedding is not finite".to_owned());
+                    }
+                    Ok(Embedding { values, seconds: samples.len() as f32 / RATE as f32 })
+                });
             match embedding {
                 Ok(embedding) => store.add(*key, &embedding)?,
-                Err(problem) => problems.lock().expect("no thread panics while it holds the list").push((*key, problem)),
+                Err(problem) => {
+                    problems.lock().expect("no thread panics while it holds the list").push((*key, problem))
+                }
             }
             progress.step();
         }
@@ -86,14 +90,21 @@ pub fn embed_utterances<E: Embedder>(
     let threads = rayon::current_num_threads().min(missing.len());
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
     })?;
 
     let problems = problems.into_inner().expect("all threads have ended");
     let mut embedded = Embedded { computed: missing.len() - problems.len(), ..Embedded::default() };
     for (key, &utterance) in keys.into_iter().zip(utterances) {
         let found = key.map_err(|error| error.to_string()).and_then(|key| {
-            let problem = || problems.iter().find(|(other, _)| *other == key).map_or_else(String::new, |(_, problem)| problem.clone());
+            let problem = || {
+                problems
+                    .iter()
+                    .find(|(other, _)| *other == key)
+                    .map_or_else(String::new, |(_, problem)| problem.clone())
+            };
             store.get(key).ok_or_else(problem)
         });
         embedded.embeddings.push(match found {
@@ -110,7 +121,8 @@ pub fn embed_utterances<E: Embedder>(
 
 /// Runs `work` in a thread pool of its own with one thread, so that parallel code inside stays on this core.
 fn on_one_core(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| Error::Worker(error.to_string()))?;
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| Error::Worker(error.to_string()))?;
     pool.install(work)
 }
 
@@ -153,7 +165,8 @@ mod tests {
     }
 
     fn corpus(dir: &std::path::Path) -> Manifest {
-        let config = SynthConfig { speakers: 3, utterances: 2, held_out: 0, seconds: [0.3, 0.6], ..SynthConfig::default() };
+        let config =
+            SynthConfig { speakers: 3, utterances: 2, held_out: 0, seconds: [0.3, 0.6], ..SynthConfig::default() };
         SynthCorpus::new(config).unwrap().write(dir, true, &()).unwrap().0
     }
 
@@ -165,7 +178,8 @@ mod tests {
         std::fs::copy(&manifest.utterances[0].path, &copy).unwrap();
         manifest.utterances[5].path = copy;
         let (source, store) = (FileCorpus(manifest), EmbeddingStore::in_memory());
-        let embed = |utterances: &[usize]| embed_utterances(&source, utterances, 60.0, || Ok(Probe), &store, &()).unwrap();
+        let embed =
+            |utterances: &[usize]| embed_utterances(&source, utterances, 60.0, || Ok(Probe), &store, &()).unwrap();
         let first = embed(&[0, 1, 2, 5]);
         assert_eq!((first.computed, first.embeddings[0] == first.embeddings[3], first.unreadable.len()), (3, true, 0));
         let second = embed(&[2, 3]);
@@ -190,7 +204,10 @@ mod tests {
         manifest.utterances[0].seconds = None;
         assert_eq!(embed(&manifest).embeddings[0], embedded.embeddings[0], "as much of it if its length is not known");
         assert!(embedded.embeddings[1].is_none() && embedded.embeddings[2].is_none());
-        assert!(embedded.unreadable[1].path.ends_with("missing.wav") && embedded.unreadable.iter().all(|file| !file.problem.is_empty()));
+        assert!(
+            embedded.unreadable[1].path.ends_with("missing.wav")
+                && embedded.unreadable.iter().all(|file| !file.problem.is_empty())
+        );
     }
 
     #[test]
@@ -198,6 +215,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = FileCorpus(corpus(dir.path()));
         let broken = || Err::<Probe, _>(Error::NotFinite("a weight".to_owned()));
-        assert!(matches!(embed_utterances(&source, &[0], 1.0, broken, &EmbeddingStore::in_memory(), &()), Err(Error::NotFinite(_))));
+        assert!(matches!(
+            embed_utterances(&source, &[0], 1.0, broken, &EmbeddingStore::in_memory(), &()),
+            Err(Error::NotFinite(_))
+        ));
     }
 }

@@ -77,8 +77,8 @@ impl Embeddings {
 
     /// One row of length 1 per group: the mean of the group's rows, each weighted by `weight(row)`.
     ///
-    /// With rows of length 1 and durations as weights this is multi-session enrollment; with equal weights and the utterances of a
-    /// speaker as group, an AS-norm cohort.
+    /// With rows of length 1 and durations as weights this is multi-session enrollment; with equal weights and the
+    /// utterances of a speaker as group, an AS-norm cohort.
     pub fn averages(&self, groups: &[Vec<usize>], weight: impl Fn(usize) -> f64) -> Self {
         let average = |rows: &Vec<usize>| {
             let total: f64 = rows.iter().map(|&row| weight(row)).sum();
@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn what_is_not_a_matrix_of_finite_numbers_is_refused() {
         assert!(matches!(Embeddings::new(3, vec![0.0; 4]), Err(Error::Setting { .. })));
-        assert_eq!(Embeddings::new(2, vec![0.0, 1.0, f32::NAN, 0.0]).unwrap_err().to_string(), "embedding 1 is not a finite number");
+        assert_eq!(
+            Embeddings::new(2, vec![0.0, 1.0, f32::NAN, 0.0]).unwrap_err().to_string(),
+            "embedding 1 is not a finite number"
+        );
         let zero = Embeddings::new(2, vec![0.0, 0.0]).unwrap().normalize();
         assert_eq!(zero.row(0), [0.0, 0.0]);
     }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Bootstrap, Cohort, Det, DetPoint, Embedded, Embedder, EmbeddingStore, Embeddings, Histogram, Intervals, embed_utterances, score_trials,
-    speakers_of_trials,
+    Bootstrap, Cohort, Det, DetPoint, Embedded, Embedder, EmbeddingStore, Embeddings, Histogram, Intervals,
+    embed_utterances, score_trials, speakers_of_trials,
 };
 use crate::{AudioSource, Error, Progress, ResolvedTrials, Result, Trial, Unreadable};
 
@@ -114,7 +114,8 @@ impl Evaluation<'_> {
     /// Embeds, scores and measures.
     ///
     /// # Errors
-    /// Trials of one class only, a cohort of fewer than two speakers, a network or store that fails; unreadable audio if strict.
+    /// Trials of one class only, a cohort of fewer than two speakers, a network or store that fails; unreadable audio
+    /// if strict.
     pub fn run<E: Embedder>(
         &self,
         embedder: impl Fn() -> Result<E> + Sync,
@@ -124,7 +125,8 @@ impl Evaluation<'_> {
         check_classes(&self.trials.trials)?; // before hours of work
         let utterances = self.utterances();
         let mut embedded = embed_utterances(self.source, &utterances, self.max_seconds, &embedder, store, progress)?;
-        let cohort = self.cohort.map(|cohort| cohort.embed(self.max_seconds, &embedder, store, progress)).transpose()?;
+        let cohort =
+            self.cohort.map(|cohort| cohort.embed(self.max_seconds, &embedder, store, progress)).transpose()?;
         let (cohort, cohort_unreadable) = cohort.unzip();
         embedded.unreadable.extend(cohort_unreadable.unwrap_or_default());
         if let (true, Some(Unreadable { path, problem })) = (self.strict, embedded.unreadable.first().cloned()) {
@@ -144,7 +146,8 @@ impl Evaluation<'_> {
         check_classes(&trials)?;
         let models = all.embeddings.averages(&members, |row| f64::from(all.seconds[row]));
         let settings = self.cohort.zip(cohort.as_ref());
-        let settings = settings.map(|(config, speakers)| Cohort { speakers, center: config.center, as_norm: config.as_norm });
+        let settings =
+            settings.map(|(config, speakers)| Cohort { speakers, center: config.center, as_norm: config.as_norm });
         let scores = score_trials(&models, &all.embeddings.select(&tests), &trials, settings)?;
 
         let original: Vec<Trial> = kept.iter().map(|&at| self.trials.trials[at]).collect();
@@ -198,10 +201,15 @@ impl CohortSource<'_> {
         }
         let embedded = embed_utterances(self.source, &of_speaker.concat(), max_seconds, embedder, store, progress)?;
         if embedded.embeddings.iter().all(Option::is_none) {
-            return Err(Error::Setting { field: "cohort", value: "0 readable utterances".to_owned(), expected: "2 speakers or more" });
+            return Err(Error::Setting {
+                field: "cohort",
+                value: "0 readable utterances".to_owned(),
+                expected: "2 speakers or more",
+            });
         }
         let rows = Rows::new(&of_speaker.concat(), &embedded, manifest.utterances.len())?;
-        let groups: Vec<Vec<usize>> = of_speaker.iter().map(|members| members.iter().filter_map(|&u| rows.row_of[u]).collect()).collect();
+        let groups: Vec<Vec<usize>> =
+            of_speaker.iter().map(|members| members.iter().filter_map(|&u| rows.row_of[u]).collect()).collect();
         let groups: Vec<Vec<usize>> = groups.into_iter().filter(|rows: &Vec<usize>| !rows.is_empty()).collect();
         Ok((rows.embeddings.averages(&groups, |_| 1.0), embedded.unreadable))
     }

@@ -1,6 +1,7 @@
 //! Score files: `enroll test score target|nontarget`, one line per trial, as Kaldi and WeSpeaker write them.
 //!
-//! Scores are written with as many digits as it takes to read back the same number: rounding them makes ties that were none.
+//! Scores are written with as many digits as it takes to read back the same number: rounding them makes ties that were
+//! none.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -27,10 +28,18 @@ pub fn read_scores(path: &Path) -> Result<(Vec<f64>, Vec<bool>)> {
     let (mut scores, mut labels) = (Vec::new(), Vec::new());
     for (at, text) in BufReader::new(File::open(path).map_err(Error::io(path))?).lines().enumerate() {
         let text = text.map_err(Error::io(path))?;
-        let wrong = |problem: &str| Error::line(path, at as u64 + 1, format!("{problem}; expected 'enroll test score target|nontarget'"));
+        let wrong = |problem: &str| {
+            Error::line(path, at as u64 + 1, format!("{problem}; expected 'enroll test score target|nontarget'"))
+        };
         let fields: Vec<&str> = text.split_whitespace().collect();
         let &[_, _, score, label] = &fields[..] else { return Err(wrong(&format!("{} fields", fields.len()))) };
-        scores.push(score.parse().ok().filter(|score: &f64| score.is_finite()).ok_or_else(|| wrong(&format!("score '{score}'")))?);
+        scores.push(
+            score
+                .parse()
+                .ok()
+                .filter(|score: &f64| score.is_finite())
+                .ok_or_else(|| wrong(&format!("score '{score}'")))?,
+        );
         labels.push(match label {
             "target" | "1" => true,
             "nontarget" | "0" => false,
@@ -54,6 +63,9 @@ mod tests {
         assert_eq!(read_scores(&path).unwrap(), (scores.to_vec(), vec![true, false]));
         assert!(matches!(write_scores(&path, &trials, &scores, false), Err(Error::Exists(_))));
         std::fs::write(&path, "a b x target\n").unwrap();
-        assert!(read_scores(&path).unwrap_err().to_string().contains("line 1: score 'x'; expected"), "names line and field");
+        assert!(
+            read_scores(&path).unwrap_err().to_string().contains("line 1: score 'x'; expected"),
+            "names line and field"
+        );
     }
 }

@@ -65,7 +65,12 @@ pub struct Cohort<'a> {
 }
 
 /// Scores trials: `enroll` numbers rows of `models`, `test` rows of `tests`. Rows need not have length 1.
-pub fn score_trials(models: &Embeddings, tests: &Embeddings, trials: &[Trial], cohort: Option<Cohort>) -> Result<Scores> {
+pub fn score_trials(
+    models: &Embeddings,
+    tests: &Embeddings,
+    trials: &[Trial],
+    cohort: Option<Cohort>,
+) -> Result<Scores> {
     let outside = |trial: &&Trial| trial.enroll as usize >= models.len() || trial.test as usize >= tests.len();
     if let Some(trial) = trials.iter().find(outside) {
         let value = format!("model {} against test {}", trial.enroll, trial.test);
@@ -82,9 +87,11 @@ pub fn score_trials(models: &Embeddings, tests: &Embeddings, trials: &[Trial], c
         None => None,
         Some((speakers, top_n)) => {
             let speakers = prepare(speakers);
-            let (enroll, test) = (CohortScores::of(&models, &speakers, top_n)?, CohortScores::of(&tests, &speakers, top_n)?);
-            let normalize =
-                |(&score, trial): (&f64, &Trial)| (enroll[trial.enroll as usize].z(score) + test[trial.test as usize].z(score)) / 2.0;
+            let (enroll, test) =
+                (CohortScores::of(&models, &speakers, top_n)?, CohortScores::of(&tests, &speakers, top_n)?);
+            let normalize = |(&score, trial): (&f64, &Trial)| {
+                (enroll[trial.enroll as usize].z(score) + test[trial.test as usize].z(score)) / 2.0
+            };
             Some(cosine.par_iter().zip(trials).with_min_len(BLOCK).map(normalize).collect())
         }
     };

@@ -1,7 +1,8 @@
 //! Embeddings that were computed once, on disk, found again by the content of their audio.
 //!
-//! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian, only ever appended to. A
-//! process that is killed loses what it was writing: a torn last record is cut off when the file is opened again.
+//! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian, only ever
+//! appended to. A process that is killed loses what it was writing: a torn last record is cut off when the file is
+//! opened again.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -36,7 +37,8 @@ impl EmbeddingStore {
         Self::default()
     }
 
-    /// The store in the file `path`, empty if there is none. `path` must be different for every network and its settings.
+    /// The store in the file `path`, empty if there is none. `path` must be different for every network and its
+    /// settings.
     pub fn open(path: &Path, dim: usize) -> Result<Self> {
         let bytes = match std::fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -68,7 +70,8 @@ impl EmbeddingStore {
     pub fn add(&self, key: u128, embedding: &Embedding) -> Result<()> {
         if let Some((path, file)) = &self.file {
             let numbers = std::iter::once(&embedding.seconds).chain(&embedding.values);
-            let record: Vec<u8> = key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
+            let record: Vec<u8> =
+                key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
             let mut file = file.lock().expect("no thread panics while it holds the file");
             file.write_all(&record).map_err(Error::io(path))?; // one write: a record is whole or torn at its end
         }

@@ -25,7 +25,11 @@ impl Golden {
 
     fn trials(&self) -> Vec<Trial> {
         let (pairs, labels) = (self.tensors.i64("trials"), self.tensors.i64("trial_labels"));
-        let trial = |(pair, &label): (&[i64; 2], &i64)| Trial { enroll: pair[0] as u32, test: pair[1] as u32, target: label == 1 };
+        let trial = |(pair, &label): (&[i64; 2], &i64)| Trial {
+            enroll: pair[0] as u32,
+            test: pair[1] as u32,
+            target: label == 1,
+        };
         pairs.as_chunks().0.iter().zip(&labels).map(trial).collect()
     }
 
@@ -34,14 +38,17 @@ impl Golden {
     }
 
     fn metric(&self, case: &str, name: &str) -> f64 {
-        self.settings["metrics"][case][name].as_f64().unwrap_or_else(|| panic!("scoring.json has no metrics.{case}.{name}"))
+        self.settings["metrics"][case][name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("scoring.json has no metrics.{case}.{name}"))
     }
 
     /// Every detection cost of a case: its P_target and its value.
     fn costs(&self, case: &str) -> Vec<(f64, f64)> {
         let setting = |name: &str| self.settings[name].as_f64().unwrap();
         let (c_miss, c_fa) = (setting("c_miss"), setting("c_fa"));
-        let costs = self.settings["metrics"][case].as_object().unwrap().iter().filter(|(name, _)| name.starts_with("min_dcf"));
+        let costs =
+            self.settings["metrics"][case].as_object().unwrap().iter().filter(|(name, _)| name.starts_with("min_dcf"));
         let cost = |(name, value): (&String, &serde_json::Value)| {
             let p = name.strip_prefix("min_dcf_p").map_or(setting("p_target"), |p| p.parse().unwrap());
             // Costs other than 1 only move the prior.
@@ -65,7 +72,8 @@ fn assert_close(what: &str, ours: impl IntoIterator<Item = f64>, reference: &[f6
 #[test]
 fn scores_equal_the_reference_with_and_without_centring() {
     let golden = Golden::load();
-    let (embeddings, speakers, trials) = (golden.embeddings("embeddings"), golden.embeddings("cohort"), golden.trials());
+    let (embeddings, speakers, trials) =
+        (golden.embeddings("embeddings"), golden.embeddings("cohort"), golden.trials());
     for (center, suffix) in [(false, ""), (true, "_centered")] {
         let cohort = Cohort { speakers: &speakers, center, as_norm: Some(golden.top_n()) };
         let scores = score_trials(&embeddings, &embeddings, &trials, Some(cohort)).unwrap();
@@ -74,7 +82,8 @@ fn scores_equal_the_reference_with_and_without_centring() {
         assert_close("AS-norm", scores.best().to_vec(), &reference("asnorm"), AS_NORM);
 
         let mean = speakers.mean();
-        let prepare = |e: &Embeddings| if center { e.clone().subtract(&mean).normalize() } else { e.clone().normalize() };
+        let prepare =
+            |e: &Embeddings| if center { e.clone().subtract(&mean).normalize() } else { e.clone().normalize() };
         let statistics = CohortScores::of(&prepare(&embeddings), &prepare(&speakers), golden.top_n()).unwrap();
         assert_close("cohort mean", statistics.iter().map(|s| s.mean), &reference("cohort_mean"), COSINE);
         assert_close("cohort std", statistics.iter().map(|s| s.std), &reference("cohort_std"), COSINE);
@@ -93,9 +102,15 @@ fn enrollment_with_equal_weights_equals_the_reference() {
     let golden = Golden::load();
     let speaker = golden.tensors.i64("speaker");
     let count = *speaker.iter().max().unwrap() + 1;
-    let groups: Vec<Vec<usize>> = (0..count).map(|s| (0..speaker.len()).filter(|&row| speaker[row] == s).collect()).collect();
+    let groups: Vec<Vec<usize>> =
+        (0..count).map(|s| (0..speaker.len()).filter(|&row| speaker[row] == s).collect()).collect();
     let models = golden.embeddings("embeddings").normalize().averages(&groups, |_| 5.0);
-    assert_close("models", models.values().iter().map(|&x| f64::from(x)), &golden.tensors.f64("authors_enrollment_mean"), 1e-6);
+    assert_close(
+        "models",
+        models.values().iter().map(|&x| f64::from(x)),
+        &golden.tensors.f64("authors_enrollment_mean"),
+        1e-6,
+    );
 }
 
 fn assert_costs(det: &Det, golden: &Golden, case: &str) {
@@ -123,7 +138,8 @@ fn rates_equal_the_reference() {
 fn ties_lie_between_the_extremes_of_the_reference() {
     let golden = Golden::load();
     let det = Det::new(&golden.tensors.f64("metric_scores_ties"), &golden.metric_labels()).unwrap();
-    let [first, last] = ["ties_targets_sorted_first", "ties_targets_sorted_last"].map(|case| golden.metric(case, "eer"));
+    let [first, last] =
+        ["ties_targets_sorted_first", "ties_targets_sorted_last"].map(|case| golden.metric(case, "eer"));
     assert!((last..=first).contains(&det.eer()), "{last} {} {first}", det.eer());
     // No threshold can use the order within a tie: the cost is that of the order that gains nothing from it.
     assert_costs(&det, &golden, "ties_targets_sorted_first");
@@ -148,11 +164,14 @@ fn one_class_or_a_score_that_is_no_number_is_refused() {
 
 #[test]
 fn trials_and_cohorts_that_do_not_fit_are_refused() {
-    let embeddings = |rows: usize, dim: usize| Embeddings::new(dim, (0..rows * dim).map(|i| (i as f32).sin()).collect()).unwrap();
+    let embeddings =
+        |rows: usize, dim: usize| Embeddings::new(dim, (0..rows * dim).map(|i| (i as f32).sin()).collect()).unwrap();
     let (three, one, other) = (embeddings(3, 4), embeddings(1, 4), embeddings(3, 5));
     let trial = Trial { enroll: 0, test: 2, target: true };
     let score = |speakers: &Embeddings, top_n| {
-        score_trials(&three, &three, &[trial], Some(Cohort { speakers, center: false, as_norm: Some(top_n) })).unwrap_err().to_string()
+        score_trials(&three, &three, &[trial], Some(Cohort { speakers, center: false, as_norm: Some(top_n) }))
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(score(&one, 5), "cohort = 1 speakers: expected 2 or more");
     assert_eq!(score(&three, 1), "as-norm = 1: expected 2 or more");
@@ -165,10 +184,12 @@ fn by_definition(scores: &[f64], labels: &[bool]) -> (f64, f64) {
     let mut thresholds: Vec<f64> = scores.iter().copied().chain([f64::NEG_INFINITY]).collect();
     thresholds.sort_by(f64::total_cmp);
     let rate = |class: bool, accepted: &dyn Fn(f64) -> bool| {
-        let members: Vec<f64> = scores.iter().zip(labels).filter(|(_, label)| **label == class).map(|(s, _)| *s).collect();
+        let members: Vec<f64> =
+            scores.iter().zip(labels).filter(|(_, label)| **label == class).map(|(s, _)| *s).collect();
         members.iter().filter(|s| accepted(**s)).count() as f64 / members.len() as f64
     };
-    let points: Vec<(f64, f64)> = thresholds.iter().map(|&t| (rate(true, &|s| s <= t), rate(false, &|s| s > t))).collect();
+    let points: Vec<(f64, f64)> =
+        thresholds.iter().map(|&t| (rate(true, &|s| s <= t), rate(false, &|s| s > t))).collect();
     let at = points.iter().position(|(miss, fa)| miss >= fa).unwrap();
     let ((m0, f0), (m1, f1)) = (points[at.max(1) - 1], points[at]);
     let share = if at == 0 { 0.0 } else { (m1 - f1) / ((f0 - f1) - (m0 - m1)) };

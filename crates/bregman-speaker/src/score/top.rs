@@ -1,7 +1,8 @@
 //! Mean and standard deviation of the n largest of many values, without sorting them.
 //!
-//! Bisection on the value: counting how many lie at or above a threshold is one vectorised pass, and some ten passes over a row in the
-//! first-level cache leave a handful of candidates around the n-th largest. A partial sort takes several times as long.
+//! Bisection on the value: counting how many lie at or above a threshold is one vectorised pass, and some ten passes
+//! over a row in the first-level cache leave a handful of candidates around the n-th largest. A partial sort takes
+//! several times as long.
 
 use pulp::{Arch, Simd, WithSimd};
 

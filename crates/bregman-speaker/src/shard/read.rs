@@ -44,7 +44,10 @@ impl ShardCorpus {
     pub fn open(folder: &Path) -> Result<Self> {
         let entries = if folder.join(INDEX).exists() { index::read(folder)? } else { walk(folder)? };
         if entries.is_empty() {
-            return Err(Error::Empty { path: folder.to_owned(), expected: "shards with KEY.spk and KEY.wav members".to_owned() });
+            return Err(Error::Empty {
+                path: folder.to_owned(),
+                expected: "shards with KEY.spk and KEY.wav members".to_owned(),
+            });
         }
         let (mut shards, mut numbers) = (Vec::new(), HashMap::new());
         let (mut utterances, mut places) = (Vec::new(), Vec::new());
@@ -59,10 +62,21 @@ impl ShardCorpus {
                     shards.len() - 1
                 }
             };
-            let end = entry.offset.checked_add(entry.bytes).filter(|&end| end <= shards[shard].len() as u64).ok_or_else(|| {
-                Error::format(&path, format!("'{}' lies beyond the end of the shard; delete {INDEX} to index anew", entry.utterance))
-            })?;
-            places.push(Place { shard, content: entry.offset as usize..end as usize, extension: interner.get(&entry.extension) });
+            let end = entry
+                .offset
+                .checked_add(entry.bytes)
+                .filter(|&end| end <= shards[shard].len() as u64)
+                .ok_or_else(|| {
+                    Error::format(
+                        &path,
+                        format!("'{}' lies beyond the end of the shard; delete {INDEX} to index anew", entry.utterance),
+                    )
+                })?;
+            places.push(Place {
+                shard,
+                content: entry.offset as usize..end as usize,
+                extension: interner.get(&entry.extension),
+            });
             utterances.push(Utterance {
                 id: entry.utterance,
                 speaker: interner.get(&entry.speaker),
@@ -90,7 +104,8 @@ impl AudioSource for ShardCorpus {
             out.extend(wanted.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32768.0));
             return Ok(());
         }
-        let decoded = Decoder::from_bytes(bytes, &place.extension).and_then(|decoder| decode_range(decoder, range, out));
+        let decoded =
+            Decoder::from_bytes(bytes, &place.extension).and_then(|decoder| decode_range(decoder, range, out));
         decoded.map_err(|error| {
             let utterance = &self.manifest.utterances[utterance];
             unreadable(&format!("{} in {}", utterance.id, utterance.path.display()), error)
@@ -98,7 +113,8 @@ impl AudioSource for ShardCorpus {
     }
 }
 
-/// The samples of a WAV file exactly as `bregman shard` writes it (16 kHz, mono, 16 bits): the common case, read without a decoder.
+/// The samples of a WAV file exactly as `bregman shard` writes it (16 kHz, mono, 16 bits): the common case, read
+/// without a decoder.
 fn plain_pcm(bytes: &[u8]) -> Option<&[u8]> {
     let (header, samples) = bytes.split_at_checked(44)?;
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -138,7 +154,10 @@ fn entries(path: &Path) -> Result<Vec<Entry>> {
     }
     let mut entries = Vec::new();
     for (name, range) in &members {
-        let Some((key, extension)) = split_key(name).filter(|(_, extension)| AUDIO_EXTENSIONS.contains(extension)) else { continue };
+        let Some((key, extension)) = split_key(name).filter(|(_, extension)| AUDIO_EXTENSIONS.contains(extension))
+        else {
+            continue;
+        };
         let Some(speaker) = speakers.get(key) else {
             return Err(Error::format(path, format!("'{name}' has no speaker; expected a member '{key}.spk'")));
         };
@@ -188,7 +207,14 @@ mod tests {
     }
 
     fn synth() -> SynthCorpus {
-        SynthCorpus::new(SynthConfig { speakers: 4, utterances: 2, held_out: 0, seconds: [0.3, 0.6], ..SynthConfig::default() }).unwrap()
+        SynthCorpus::new(SynthConfig {
+            speakers: 4,
+            utterances: 2,
+            held_out: 0,
+            seconds: [0.3, 0.6],
+            ..SynthConfig::default()
+        })
+        .unwrap()
     }
 
     /// Every utterance of `corpus` by id: speaker and samples.
@@ -196,7 +222,11 @@ mod tests {
         let utterances = corpus.manifest().utterances.iter().enumerate();
         let mut all: Vec<_> = utterances
             .map(|(number, utterance)| {
-                (utterance.id.trim_end_matches(".wav").replace('.', "_"), utterance.speaker.to_string(), corpus.whole(number).unwrap())
+                (
+                    utterance.id.trim_end_matches(".wav").replace('.', "_"),
+                    utterance.speaker.to_string(),
+                    corpus.whole(number).unwrap(),
+                )
             })
             .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -222,7 +252,8 @@ mod tests {
             std::fs::remove_file(out.join(INDEX)).unwrap();
             let walked = ShardCorpus::open(&out).unwrap();
             assert_eq!(content(&walked), content(&files));
-            let lengths = |corpus: &ShardCorpus| corpus.manifest().utterances.iter().map(|u| u.seconds.unwrap()).sum::<f64>();
+            let lengths =
+                |corpus: &ShardCorpus| corpus.manifest().utterances.iter().map(|u| u.seconds.unwrap()).sum::<f64>();
             assert!((lengths(&walked) - lengths(&indexed)).abs() < 1e-3);
         }
     }

@@ -23,7 +23,9 @@ pub(super) fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<us
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         match end {
             Some(end) => found.push((name, start as usize..end as usize)),
-            None => return Err(Error::format(path, format!("member '{name}' is cut off: the file ends before it does"))),
+            None => {
+                return Err(Error::format(path, format!("member '{name}' is cut off: the file ends before it does")));
+            }
         }
     }
     Ok(found)

@@ -1,4 +1,5 @@
-//! Packing a corpus into shards, in parallel, one shard per task. A shard that is complete is kept when a killed run starts again.
+//! Packing a corpus into shards, in parallel, one shard per task. A shard that is complete is kept when a killed run
+//! starts again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,7 +76,9 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     let packed: Vec<Packed> = order
         .par_chunks(config.per_shard)
         .enumerate()
-        .map(|(number, utterances)| Packer { source, config, progress, name: format!("shard-{number:06}.tar").into() }.pack(utterances))
+        .map(|(number, utterances)| {
+            Packer { source, config, progress, name: format!("shard-{number:06}.tar").into() }.pack(utterances)
+        })
         .collect::<Result<_>>()?;
 
     let mut total = Sharded { shards: packed.len(), resumed: 0, utterances: 0, bytes: 0, unreadable: Vec::new() };
@@ -127,14 +130,18 @@ impl Packer<'_> {
                 match self.audio(number) {
                     Ok((extension, audio, seconds)) => {
                         let key = key(utterance);
-                        offset =
-                            append(&mut builder, &format!("{key}.spk"), utterance.speaker.as_bytes(), offset).map_err(Error::io(&path))?.1;
-                        let (at, end) = append(&mut builder, &format!("{key}.{extension}"), &audio, offset).map_err(Error::io(&path))?;
+                        offset = append(&mut builder, &format!("{key}.spk"), utterance.speaker.as_bytes(), offset)
+                            .map_err(Error::io(&path))?
+                            .1;
+                        let (at, end) = append(&mut builder, &format!("{key}.{extension}"), &audio, offset)
+                            .map_err(Error::io(&path))?;
                         offset = end;
                         packed.entries.push(self.entry(utterance, &extension, seconds, at, audio.len() as u64));
                     }
                     Err(error @ Error::Unreadable { .. }) if self.config.strict => return Err(error),
-                    Err(Error::Unreadable { utterance: path, problem }) => packed.unreadable.push(Unreadable { path, problem }),
+                    Err(Error::Unreadable { utterance: path, problem }) => {
+                        packed.unreadable.push(Unreadable { path, problem })
+                    }
                     Err(other) => return Err(other),
                 }
                 self.progress.step();
@@ -157,9 +164,15 @@ impl Packer<'_> {
         for (&number, (name, range)) in utterances.iter().zip(&audio) {
             let utterance = &self.source.manifest().utterances[number];
             let pcm = self.config.format == ShardFormat::Pcm;
-            let seconds = if pcm { Some((range.len().saturating_sub(44) / 2) as f64 / f64::from(RATE)) } else { utterance.seconds };
+            let seconds = if pcm {
+                Some((range.len().saturating_sub(44) / 2) as f64 / f64::from(RATE))
+            } else {
+                utterance.seconds
+            };
             let extension = if pcm { "wav".into() } else { extension(utterance) };
-            let (Some(seconds), true) = (seconds, *name == format!("{}.{extension}", key(utterance))) else { return Ok(None) };
+            let (Some(seconds), true) = (seconds, *name == format!("{}.{extension}", key(utterance))) else {
+                return Ok(None);
+            };
             entries.push(self.entry(utterance, &extension, seconds, range.start as u64, range.len() as u64));
         }
         Ok(Some(entries))
@@ -188,7 +201,8 @@ impl Packer<'_> {
 
     fn read(&self, utterance: &Utterance) -> Result<Vec<u8>> {
         let name = utterance.path.display().to_string();
-        std::fs::read(&utterance.path).map_err(|error| Error::Unreadable { utterance: name, problem: error.to_string() })
+        std::fs::read(&utterance.path)
+            .map_err(|error| Error::Unreadable { utterance: name, problem: error.to_string() })
     }
 
     fn entry(&self, utterance: &Utterance, extension: &Arc<str>, seconds: f64, offset: u64, bytes: u64) -> Entry {
@@ -216,7 +230,12 @@ fn extension(utterance: &Utterance) -> Arc<str> {
 }
 
 /// Appends a member; returns where its content starts and where the next header will.
-fn append<W: std::io::Write>(builder: &mut tar::Builder<W>, name: &str, content: &[u8], at: u64) -> std::io::Result<(u64, u64)> {
+fn append<W: std::io::Write>(
+    builder: &mut tar::Builder<W>,
+    name: &str,
+    content: &[u8],
+    at: u64,
+) -> std::io::Result<(u64, u64)> {
     builder.append_data(&mut header(content.len()), name, content)?;
     // Names over 100 bytes take a long-name member first: its header and the name with a final zero, padded to blocks.
     let long = if name.len() > 100 { 512 + (name.len() as u64 + 1).next_multiple_of(512) } else { 0 };

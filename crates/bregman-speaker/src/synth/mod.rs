@@ -1,9 +1,9 @@
-//! A synthetic-voice corpus for the demo and the tests: seconds to make, the same for a seed (another math library may move single
-//! samples by one step).
+//! A synthetic-voice corpus for the demo and the tests: seconds to make, the same for a seed (another math library may
+//! move single samples by one step).
 //!
-//! `speakers` × `utterances`, `per_session` utterances in each recording session. The last `held_out` speakers are for testing only.
-//! Utterance n of a speaker is drawn from (seed, speaker, n) alone: a larger corpus contains the smaller one, and any utterance can
-//! be rendered by itself, in any thread.
+//! `speakers` × `utterances`, `per_session` utterances in each recording session. The last `held_out` speakers are for
+//! testing only. Utterance n of a speaker is drawn from (seed, speaker, n) alone: a larger corpus contains the smaller
+//! one, and any utterance can be rendered by itself, in any thread.
 
 mod phones;
 mod render;
@@ -60,7 +60,16 @@ pub struct SynthConfig {
 
 impl Default for SynthConfig {
     fn default() -> Self {
-        Self { speakers: 50, utterances: 12, per_session: 3, held_out: 10, seconds: [3.2, 4.8], syllables: 0, distortion: 1.0, seed: 1 }
+        Self {
+            speakers: 50,
+            utterances: 12,
+            per_session: 3,
+            held_out: 10,
+            seconds: [3.2, 4.8],
+            syllables: 0,
+            distortion: 1.0,
+            seed: 1,
+        }
     }
 }
 
@@ -73,14 +82,20 @@ pub struct SynthCorpus {
 impl SynthCorpus {
     /// Checks the settings.
     pub fn new(config: SynthConfig) -> Result<Self> {
-        let setting =
-            |good: bool, field, value: String, expected| if good { Ok(()) } else { Err(Error::Setting { field, value, expected }) };
+        let setting = |good: bool, field, value: String, expected| {
+            if good { Ok(()) } else { Err(Error::Setting { field, value, expected }) }
+        };
         let SynthConfig { speakers, utterances, per_session, held_out, seconds: [low, high], distortion, .. } = config;
         setting((2..100_000).contains(&speakers), "speakers", speakers.to_string(), "2 to 99999")?;
         setting((1..100_000).contains(&utterances), "utterances", utterances.to_string(), "1 to 99999")?;
         setting(per_session >= 1, "per_session", per_session.to_string(), "1 or more")?;
         setting(held_out < speakers, "held_out", held_out.to_string(), "fewer than there are speakers")?;
-        setting(low >= 0.1 && low <= high && high <= 600.0, "seconds", format!("{low}..{high}"), "0.1 to 600, the smaller first")?;
+        setting(
+            low >= 0.1 && low <= high && high <= 600.0,
+            "seconds",
+            format!("{low}..{high}"),
+            "0.1 to 600, the smaller first",
+        )?;
         setting((0.0..=1.0).contains(&distortion), "distortion", distortion.to_string(), "0 to 1")?;
         Ok(Self { config })
     }
@@ -93,7 +108,8 @@ impl SynthCorpus {
     /// Every utterance, by speaker and number; paths are relative, as [`SynthCorpus::write`] lays them out.
     pub fn manifest(&self) -> Manifest {
         let mut names = Interner::default();
-        let each = (0..self.config.speakers).flat_map(|speaker| (0..self.config.utterances).map(move |number| (speaker, number)));
+        let each = (0..self.config.speakers)
+            .flat_map(|speaker| (0..self.config.utterances).map(move |number| (speaker, number)));
         let utterance = |(speaker, number): (usize, usize)| {
             let session = number / self.config.per_session;
             let path = format!("s{speaker:05}/{session:02}-{number:03}.wav");
@@ -119,9 +135,11 @@ impl SynthCorpus {
     pub fn render(&self, speaker: usize, number: usize) -> Vec<i16> {
         let (seed, session) = (self.config.seed, number / self.config.per_session);
         let voice = Voice::draw(&mut Rng::keyed(&[seed, 1, speaker as u64]));
-        let session = Session::draw(self.config.distortion, &mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
+        let session =
+            Session::draw(self.config.distortion, &mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
         let mut rng = Rng::keyed(&[seed, 3, speaker as u64, number as u64]);
-        let vocabulary: Vec<_> = (0..self.config.syllables).map(|n| Syllable::draw(&mut Rng::keyed(&[seed, 5, n as u64]))).collect();
+        let vocabulary: Vec<_> =
+            (0..self.config.syllables).map(|n| Syllable::draw(&mut Rng::keyed(&[seed, 5, n as u64]))).collect();
         let mut samples = render::speak(&voice, &session, &vocabulary, self.length(speaker, number), &mut rng);
         session.record(&mut samples, &mut rng);
         samples.into_iter().map(|sample| (sample * 32767.0) as i16).collect()
@@ -130,7 +148,10 @@ impl SynthCorpus {
     /// All utterances in manifest order, rendered in parallel.
     pub fn render_all(&self) -> Vec<Vec<i16>> {
         let per_speaker = self.config.utterances;
-        (0..self.config.speakers * per_speaker).into_par_iter().map(|at| self.render(at / per_speaker, at % per_speaker)).collect()
+        (0..self.config.speakers * per_speaker)
+            .into_par_iter()
+            .map(|at| self.render(at / per_speaker, at % per_speaker))
+            .collect()
     }
 
     /// The corpus without a disk: (training, held-out) speakers.
@@ -170,7 +191,13 @@ mod tests {
 
     #[test]
     fn every_voice_is_sound_with_a_sane_level_and_no_offset() {
-        let corpus = SynthCorpus::new(SynthConfig { speakers: 40, utterances: 1, seconds: [1.0, 1.5], ..SynthConfig::default() }).unwrap();
+        let corpus = SynthCorpus::new(SynthConfig {
+            speakers: 40,
+            utterances: 1,
+            seconds: [1.0, 1.5],
+            ..SynthConfig::default()
+        })
+        .unwrap();
         for samples in corpus.render_all() {
             let n = samples.len() as f64;
             let mean = samples.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
@@ -187,6 +214,9 @@ mod tests {
         let seconds = SynthConfig { seconds: [5.0, 4.0], ..SynthConfig::default() };
         assert_eq!(message(seconds), "seconds = 5..4: expected 0.1 to 600, the smaller first");
         assert!(SynthCorpus::new(SynthConfig { seconds: [f64::NAN, 4.0], ..SynthConfig::default() }).is_err());
-        assert_eq!(message(SynthConfig { distortion: 2.0, ..SynthConfig::default() }), "distortion = 2: expected 0 to 1");
+        assert_eq!(
+            message(SynthConfig { distortion: 2.0, ..SynthConfig::default() }),
+            "distortion = 2: expected 0 to 1"
+        );
     }
 }

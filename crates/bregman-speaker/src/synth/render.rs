@@ -1,7 +1,8 @@
 //! From a voice and a phone string to samples: Klatt's cascade (1980), reduced.
 //!
-//! Every millisecond the formant targets are smoothed; between, plain arithmetic: Rosenberg glottal pulses (1971) with jitter and
-//! shimmer, a one-pole tilt, aspiration noise, five two-pole resonators in cascade, and a parallel resonator for frication.
+//! Every millisecond the formant targets are smoothed; between, plain arithmetic: Rosenberg glottal pulses (1971) with
+//! jitter and shimmer, a one-pole tilt, aspiration noise, five two-pole resonators in cascade, and a parallel resonator
+//! for frication.
 
 use std::f64::consts::{PI, TAU};
 
@@ -29,7 +30,13 @@ impl Syllable {
 }
 
 /// Speaks syllables of the vocabulary, any where it is empty, for `seconds`, before room and channel.
-pub(super) fn speak(voice: &Voice, session: &Session, vocabulary: &[Syllable], seconds: f64, rng: &mut Rng) -> Vec<f32> {
+pub(super) fn speak(
+    voice: &Voice,
+    session: &Session,
+    vocabulary: &[Syllable],
+    seconds: f64,
+    rng: &mut Rng,
+) -> Vec<f32> {
     let length = (seconds * RATE) as usize;
     let mut tract = Tract::new(voice, session, rng);
     let mut samples = Vec::with_capacity(length + RATE as usize);
@@ -167,7 +174,8 @@ impl<'a> Tract<'a> {
     /// Moves towards `target` formants and `(voicing, hiss)` gains for `seconds`.
     fn run(&mut self, seconds: f64, target: [f64; FORMANTS], (voicing, hiss): (f32, f32), out: &mut Vec<f32>) {
         for _ in 0..((seconds * RATE) as usize).div_ceil(BLOCK) {
-            for ((now, target), (resonator, bandwidth)) in self.formants.iter_mut().zip(target).zip(self.cascade.iter_mut().zip(BANDWIDTHS))
+            for ((now, target), (resonator, bandwidth)) in
+                self.formants.iter_mut().zip(target).zip(self.cascade.iter_mut().zip(BANDWIDTHS))
             {
                 *now += 0.05 * (target - *now); // about 20 ms to reach a target
                 resonator.tune(*now, bandwidth * self.voice.damping);
@@ -193,7 +201,8 @@ impl<'a> Tract<'a> {
             let (start, slope, wave) = self.contour;
             let contour = start + slope * self.time + 0.6 * (TAU * 2.3 * self.time + wave).sin();
             let jitter = 1.0 + self.voice.jitter * self.noise.normal();
-            self.period = (jitter / (self.pitch * (self.voice.pitch_range * contour).exp())).clamp(1.0 / 500.0, 1.0 / 45.0);
+            self.period =
+                (jitter / (self.pitch * (self.voice.pitch_range * contour).exp())).clamp(1.0 / 500.0, 1.0 / 45.0);
             self.strength = (1.0 + self.voice.shimmer * self.noise.normal()) as f32;
         }
         // Rosenberg's polynomial pulse: flow u² (3 − 2u)-like opening, abrupt closing.

@@ -1,9 +1,9 @@
 //! A recording session: what stands between the mouth and the file.
 //!
-//! Channel (high-pass, low-pass, three resonances of ±14 dB, tilt), room (Schroeder 1962: combs and an all-pass) and background noise
-//! are drawn per session, independent of the speaker. They dominate the long-term mean spectrum, so a feature mean tells sessions
-//! apart rather than speakers; subtracting that mean removes most of the channel and leaves the voice. `distortion` scales all of it,
-//! from the same close microphone every time (0) to what is said here (1).
+//! Channel (high-pass, low-pass, three resonances of ±14 dB, tilt), room (Schroeder 1962: combs and an all-pass) and
+//! background noise are drawn per session, independent of the speaker. They dominate the long-term mean spectrum, so a
+//! feature mean tells sessions apart rather than speakers; subtracting that mean removes most of the channel and leaves
+//! the voice. `distortion` scales all of it, from the same close microphone every time (0) to what is said here (1).
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, TAU};
 
@@ -110,7 +110,10 @@ impl Biquad {
 
     fn peak(center: f64, decibels: f64, q: f64) -> Self {
         let ((cos, alpha), gain) = (angle(center, q), 10f64.powf(decibels / 40.0));
-        Self::new([1.0 + alpha * gain, -2.0 * cos, 1.0 - alpha * gain], [1.0 + alpha / gain, -2.0 * cos, 1.0 - alpha / gain])
+        Self::new(
+            [1.0 + alpha * gain, -2.0 * cos, 1.0 - alpha * gain],
+            [1.0 + alpha / gain, -2.0 * cos, 1.0 - alpha / gain],
+        )
     }
 
     /// High shelf at 1.5 kHz: tilts the spectrum by `decibels`.
@@ -118,7 +121,11 @@ impl Biquad {
         let ((cos, alpha), gain) = (angle(1500.0, 0.5), 10f64.powf(decibels / 40.0));
         let (plus, minus, root) = (gain + 1.0, gain - 1.0, 2.0 * gain.sqrt() * alpha);
         Self::new(
-            [gain * (plus + minus * cos + root), -2.0 * gain * (minus + plus * cos), gain * (plus + minus * cos - root)],
+            [
+                gain * (plus + minus * cos + root),
+                -2.0 * gain * (minus + plus * cos),
+                gain * (plus + minus * cos - root),
+            ],
             [plus - minus * cos + root, 2.0 * (minus - plus * cos), plus - minus * cos - root],
         )
     }
@@ -151,7 +158,8 @@ mod tests {
         let recordings: Vec<Vec<f32>> = (0..5)
             .map(|session| {
                 let mut samples: Vec<f32> = (0..16_000).map(pulse).collect();
-                Session::draw(distortion, &mut Rng::keyed(&[session])).record(&mut samples, &mut Rng::keyed(&[session, 1]));
+                Session::draw(distortion, &mut Rng::keyed(&[session]))
+                    .record(&mut samples, &mut Rng::keyed(&[session, 1]));
                 samples
             })
             .collect();

@@ -1,7 +1,8 @@
 //! Trials among the held-out speakers of a synthetic corpus.
 //!
-//! Targets are pairs of one speaker from *different* sessions, so the channel never helps; as many nontargets are drawn by the seed.
-//! Enrollment models take the first utterance of every session of the first half, and meet every utterance of the second half.
+//! Targets are pairs of one speaker from *different* sessions, so the channel never helps; as many nontargets are drawn
+//! by the seed. Enrollment models take the first utterance of every session of the first half, and meet every utterance
+//! of the second half.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub(super) struct Lists {
 }
 
 impl SynthCorpus {
-    /// Trials between utterances of held-out speakers, half of them targets; an error if fewer than two speakers or sessions are there.
+    /// Trials between utterances of held-out speakers, half of them targets; an error if fewer than two speakers or
+    /// sessions are there.
     pub fn trials(&self) -> Result<Trials> {
         Trials::parse(self.lists().trials.as_bytes(), Path::new("synthetic trials"))
     }
@@ -53,7 +55,8 @@ impl SynthCorpus {
         let half = count.div_ceil(per_session) / 2 * per_session;
         let (mut enroll, mut trials_multi) = (String::new(), String::new());
         for &speaker in &test {
-            let names: Vec<String> = (0..half).step_by(per_session).map(|number| self.name((speaker, number))).collect();
+            let names: Vec<String> =
+                (0..half).step_by(per_session).map(|number| self.name((speaker, number))).collect();
             enroll += &format!("s{speaker:05}-enroll {}\n", names.join(" "));
             for &other in &test {
                 for number in half..count {

@@ -1,8 +1,8 @@
 //! A synthetic speaker: the numbers that make a voice.
 //!
-//! Source-filter theory (Fant 1960): a glottal pulse train with its own pitch, jitter, open quotient and tilt excites a tube whose
-//! length scales every formant. On top of it, how this person says each phone. All of it is drawn once per speaker; a session then
-//! moves pitch and effort a little, as people do, so no single number identifies anybody.
+//! Source-filter theory (Fant 1960): a glottal pulse train with its own pitch, jitter, open quotient and tilt excites a
+//! tube whose length scales every formant. On top of it, how this person says each phone. All of it is drawn once per
+//! speaker; a session then moves pitch and effort a little, as people do, so no single number identifies anybody.
 
 use super::phones::{FORMANTS, PHONES};
 use crate::rng::Rng;

@@ -16,7 +16,8 @@ use crate::{Error, Progress, Result};
 impl SynthCorpus {
     /// Writes the corpus to `folder`; one step per utterance. Returns (training, test) manifests.
     pub fn write(&self, folder: &Path, force: bool, progress: &dyn Progress) -> Result<(Manifest, Manifest)> {
-        let lists = ["train.csv", "test.csv", "trials.txt", "enroll.map", "trials_multi.txt"].map(|name| folder.join(name));
+        let lists =
+            ["train.csv", "test.csv", "trials.txt", "enroll.map", "trials_multi.txt"].map(|name| folder.join(name));
         lists.iter().try_for_each(|path| check_free(path, force))?;
         let [train_csv, test_csv, trials, enroll, trials_multi] = lists;
 
@@ -52,7 +53,8 @@ impl SynthCorpus {
 
     /// (training, held-out) utterances of [`SynthCorpus::manifest`].
     pub fn divide(&self, manifest: &Manifest) -> (Manifest, Manifest) {
-        let (train, test) = manifest.utterances.split_at((self.config.speakers - self.config.held_out) * self.config.utterances);
+        let (train, test) =
+            manifest.utterances.split_at((self.config.speakers - self.config.held_out) * self.config.utterances);
         (Manifest { utterances: train.to_vec() }, Manifest { utterances: test.to_vec() })
     }
 }
@@ -66,14 +68,23 @@ mod tests {
     fn a_written_corpus_has_resolvable_trials_across_sessions_and_disjoint_speakers() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("synth");
-        let config =
-            SynthConfig { speakers: 5, utterances: 4, per_session: 2, held_out: 3, seconds: [0.2, 0.3], seed: 9, ..SynthConfig::default() };
+        let config = SynthConfig {
+            speakers: 5,
+            utterances: 4,
+            per_session: 2,
+            held_out: 3,
+            seconds: [0.2, 0.3],
+            seed: 9,
+            ..SynthConfig::default()
+        };
         let corpus = SynthCorpus::new(config).unwrap();
         corpus.write(&folder, false, &()).unwrap();
         assert!(matches!(corpus.write(&folder, false, &()), Err(Error::Exists(_))));
 
-        let (train, test) =
-            (Manifest::read(&folder.join("train.csv"), None).unwrap(), Manifest::read(&folder.join("test.csv"), None).unwrap());
+        let (train, test) = (
+            Manifest::read(&folder.join("train.csv"), None).unwrap(),
+            Manifest::read(&folder.join("test.csv"), None).unwrap(),
+        );
         assert_eq!((train.utterances.len(), test.utterances.len()), (8, 12));
         assert!(train.speakers().names().iter().all(|name| test.speakers().label(name).is_none()));
         for utterance in train.utterances.iter().chain(&test.utterances) {
@@ -85,7 +96,8 @@ mod tests {
         let (_, in_memory) = corpus.in_memory();
         assert_eq!(corpus.trials().unwrap().resolve(in_memory.manifest(), None).unwrap(), trials);
         for trial in &trials.trials {
-            let (a, b) = (&test.utterances[trials.models[trial.enroll as usize][0]], &test.utterances[trial.test as usize]);
+            let (a, b) =
+                (&test.utterances[trials.models[trial.enroll as usize][0]], &test.utterances[trial.test as usize]);
             assert_eq!(trial.target, a.speaker == b.speaker);
             assert!(!trial.target || a.session != b.session);
         }

@@ -1,9 +1,9 @@
 //! Convolution, forward and backward: sparse or dense, f32 or bf16, as the weight's [`Copies`](super::Copies) say.
 //!
-//! Sparse and bf16 products, and both gradients of most 3×3 layers, run on `kernels`; the rest of dense f32 here, on `gemm`:
-//! 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time, on patches that fit the
-//! second-level cache: `Y = W · P(X)`, `dX = W′ · P(dY)` with the taps reversed (or, with a stride, `Pᵀ(Wᵀ · dY)`),
-//! `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
+//! Sparse and bf16 products, and both gradients of most 3×3 layers, run on `kernels`; the rest of dense f32 here, on
+//! `gemm`: 1×1: `Y = W · X` over the whole batch at once. Otherwise one batch item and one tile of positions at a time,
+//! on patches that fit the second-level cache: `Y = W · P(X)`, `dX = W′ · P(dY)` with the taps reversed (or, with a
+//! stride, `Pᵀ(Wᵀ · dY)`), `dW = Σ dY · P(X)ᵀ`. Tasks own disjoint parts of their output, so the result
 //! does not depend on which thread runs what.
 
 use std::cell::RefCell;
@@ -142,7 +142,14 @@ pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu
     }
     if conv.is_pointwise() {
         let [m, n, k] = [block.rows, block.columns, plane];
-        return multiply([m, n, k], Mat::rows(dy, k), Mat::rows(x, k).t(), Into::Replace, &mut dw[block.first..], block.stride);
+        return multiply(
+            [m, n, k],
+            Mat::rows(dy, k),
+            Mat::rows(x, k).t(),
+            Into::Replace,
+            &mut dw[block.first..],
+            block.stride,
+        );
     }
     let groups = channel_groups(input, 1);
     let size = input.channels.div_ceil(groups);

@@ -1,5 +1,5 @@
-//! Features from samples by matrix products, an utterance per task. A CPU has a faster way, the Fourier transform of `bregman-audio`; this one
-//! says in plain words what a GPU computes.
+//! Features from samples by matrix products, an utterance per task. A CPU has a faster way, the Fourier transform of
+//! `bregman-audio`; this one says in plain words what a GPU computes.
 
 use rayon::prelude::*;
 
@@ -9,7 +9,8 @@ use crate::FilterbankTables;
 /// `[batch, frames, bins]` from `[batch, samples]`.
 pub(super) fn features(tables: &FilterbankTables, samples: &[f32], batch: usize, frames: usize) -> Vec<f32> {
     let mut features = vec![0.0; batch * frames * tables.bins];
-    let items = features.par_chunks_exact_mut(frames * tables.bins).zip(samples.par_chunks_exact(samples.len() / batch));
+    let items =
+        features.par_chunks_exact_mut(frames * tables.bins).zip(samples.par_chunks_exact(samples.len() / batch));
     items.for_each(|(features, samples)| utterance(tables, samples, frames, features));
     features
 }
@@ -34,8 +35,9 @@ fn utterance(tables: &FilterbankTables, samples: &[f32], frames: usize, features
     };
     let mut spectrum = vec![0.0; frames * 2 * frequencies];
     multiply([2 * frequencies, window], &gathered, &tables.spectrum, &mut spectrum);
-    let power =
-        |row: &[f32]| -> Vec<f32> { (0..frequencies).map(|k| row[k] * row[k] + row[frequencies + k] * row[frequencies + k]).collect() };
+    let power = |row: &[f32]| -> Vec<f32> {
+        (0..frequencies).map(|k| row[k] * row[k] + row[frequencies + k] * row[frequencies + k]).collect()
+    };
     let powers: Vec<f32> = spectrum.chunks_exact(2 * frequencies).flat_map(power).collect();
     multiply([bins, frequencies], &powers, &tables.mel, features);
     features.iter_mut().for_each(|x| *x = factor * x.max(smallest).ln());

@@ -22,14 +22,15 @@ pub(super) fn unit(batch: usize, x: &[f32], unit: &mut [f32], lengths: &mut [f32
 /// d ← (d − (d·u) u) / ‖x‖
 pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut [f32]) {
     for (item, &length) in lengths.iter().enumerate().take(batch) {
-        let along: f64 = unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
+        let along: f64 =
+            unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
         let along = along as f32;
         d.iter_mut().zip(unit).skip(item).step_by(batch).for_each(|(d, &u)| *d = (*d - along * u) / length);
     }
 }
 
-/// `lengths[r] = ‖w[r, :]‖`, and 1 for a row without a live weight: its cosines are 0, and a gradient divided by a tiny length would throw
-/// it far out at the first step.
+/// `lengths[r] = ‖w[r, :]‖`, and 1 for a row without a live weight: its cosines are 0, and a gradient divided by a tiny
+/// length would throw it far out at the first step.
 pub(super) fn row_lengths(w: &[f32], block: Block, lengths: &mut [f32]) {
     lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
         let norm = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt();
@@ -39,9 +40,11 @@ pub(super) fn row_lengths(w: &[f32], block: Block, lengths: &mut [f32]) {
 
 /// `dw[r, :] −= radial[r] · w[r, :]`
 pub(super) fn remove_radial(w: &[f32], radial: &[f32], block: Block, dw: &mut [f32]) {
-    dw.par_chunks_mut(block.stride).zip(w.par_chunks(block.stride)).zip(radial).with_min_len(64).for_each(|((dw, w), &radial)| {
-        simd!(dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
-    });
+    dw.par_chunks_mut(block.stride).zip(w.par_chunks(block.stride)).zip(radial).with_min_len(64).for_each(
+        |((dw, w), &radial)| {
+            simd!(dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
+        },
+    );
 }
 
 /// The target's margin: φ(cos θ) = cos(θ + m), continued beyond θ = π − m, and its derivative in cos θ.
@@ -75,9 +78,9 @@ struct Item {
     total: f32,
 }
 
-/// Softmax cross-entropy of `scale · scores`, averaged over the batch. `target(score) = (logit / scale, slope)` treats the target class.
-/// `scores` (classes × batch) become the gradient, and `along[class]` is told Σ gradient · score. Returns the mean loss and how many
-/// targets had the best score.
+/// Softmax cross-entropy of `scale · scores`, averaged over the batch. `target(score) = (logit / scale, slope)` treats
+/// the target class. `scores` (classes × batch) become the gradient, and `along[class]` is told Σ gradient · score.
+/// Returns the mean loss and how many targets had the best score.
 fn softmax(
     scale: f32,
     labels: &[f32],
@@ -99,7 +102,10 @@ fn softmax(
         .collect();
     let logit = |item: &Item, class: usize, score: f32| if class == item.label { item.target } else { scale * score };
     for (class, row) in scores.chunks_exact(batch).enumerate() {
-        items.iter_mut().zip(row).for_each(|(item, &score)| item.total += exp(logit(item, class, score) - item.largest));
+        items
+            .iter_mut()
+            .zip(row)
+            .for_each(|(item, &score)| item.total += exp(logit(item, class, score) - item.largest));
     }
     let share = scale / batch as f32;
     for (class, row) in scores.chunks_exact_mut(batch).enumerate() {
@@ -116,10 +122,18 @@ fn softmax(
     [(loss / batch as f64) as f32, correct]
 }
 
-/// AAM-softmax with cross-entropy. `d`: w · unit in, its gradient out. Accuracy is counted without the margin, a training device.
+/// AAM-softmax with cross-entropy. `d`: w · unit in, its gradient out. Accuracy is counted without the margin, a
+/// training device.
 ///
 /// With cos = d/‖w‖ and g the gradient to the cosine: the gradient to d is g/‖w‖, and `radial = Σ g·cos / ‖w‖²`.
-pub(super) fn margin(spec: Margin, row_lengths: &[f32], labels: &[f32], d: &mut [f32], radial: &mut [f32], outcome: &mut [f32]) {
+pub(super) fn margin(
+    spec: Margin,
+    row_lengths: &[f32],
+    labels: &[f32],
+    d: &mut [f32],
+    radial: &mut [f32],
+    outcome: &mut [f32],
+) {
     let divide = |d: &mut [f32]| {
         let rows = d.chunks_exact_mut(labels.len()).zip(row_lengths);
         rows.for_each(|(row, length)| row.iter_mut().for_each(|value| *value /= length));

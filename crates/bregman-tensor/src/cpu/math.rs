@@ -1,11 +1,14 @@
-//! Small pieces shared by the kernels: running a loop with the widest SIMD of this CPU, sums in fixed lanes, exp and tanh.
+//! Small pieces shared by the kernels: running a loop with the widest SIMD of this CPU, sums in fixed lanes, exp and
+//! tanh.
 //!
-//! The loops are plain Rust; [`simd!`] compiles them once per instruction set and picks one at run time. Sums go into a fixed number of
-//! lanes that are folded in a fixed order, so they do not depend on the instruction set and hardly lose precision on long rows.
+//! The loops are plain Rust; [`simd!`] compiles them once per instruction set and picks one at run time. Sums go into a
+//! fixed number of lanes that are folded in a fixed order, so they do not depend on the instruction set and hardly lose
+//! precision on long rows.
 
 use rayon::prelude::*;
 
-/// Evaluates an expression compiled for the widest instruction set of this CPU. All functions in it must be `#[inline(always)]`.
+/// Evaluates an expression compiled for the widest instruction set of this CPU. All functions in it must be
+/// `#[inline(always)]`.
 macro_rules! simd {
     ($work:expr) => {
         pulp::Arch::new().dispatch(
@@ -139,7 +142,11 @@ mod tests {
             let exact = f64::from(x).exp();
             assert!((f64::from(exp(x)) - exact).abs() <= 4e-7 * exact, "exp({x})");
             let exact = f64::from(x).tanh();
-            assert!((f64::from(tanh(x)) - exact).abs() <= 4e-7 * exact.abs().max(1e-30), "tanh({x}) = {} not {exact}", tanh(x));
+            assert!(
+                (f64::from(tanh(x)) - exact).abs() <= 4e-7 * exact.abs().max(1e-30),
+                "tanh({x}) = {} not {exact}",
+                tanh(x)
+            );
         }
         assert!(exp(f32::NAN).is_nan() && tanh(f32::NAN).is_nan());
     }

@@ -97,7 +97,8 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
     assert!(a.extent(m, k) <= a.data.len() && b.extent(k, n) <= b.data.len(), "matrix operand outside of its slice");
     assert!((m - 1) * target.stride + n <= target.len, "matrix target outside of its slice");
     let add = into == Into::Add;
-    // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's contract.
+    // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's
+    // contract.
     unsafe {
         gemm::gemm(
             m,
@@ -129,7 +130,12 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
 /// If `a` and `b` are not whole numbers of vectors, or `out` is not of their number by their number.
 pub fn dot_products(k: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
     let (m, n) = (a.len() / k, b.len() / k);
-    assert!(a.len() == m * k && b.len() == n * k && out.len() == m * n, "{} and {} values of vectors of {k}", a.len(), b.len());
+    assert!(
+        a.len() == m * k && b.len() == n * k && out.len() == m * n,
+        "{} and {} values of vectors of {k}",
+        a.len(),
+        b.len()
+    );
     // SAFETY: `out` is borrowed exclusively by this call.
     unsafe { product([m, n, k], Mat::rows(a, k), Mat::rows(b, k).t(), Into::Replace, Target::rows(out, n)) }
 }

@@ -1,7 +1,8 @@
 //! The CPU backend: `gemm` inside our own `rayon` tasks, SIMD picked at run time.
 //!
-//! Memory layout of an activation: `[channels, batch, height, width]`. A 1×1 convolution of the whole batch is then one matrix product,
-//! the values a batch norm averages lie side by side, and splitting or joining channels is only a matter of offsets.
+//! Memory layout of an activation: `[channels, batch, height, width]`. A 1×1 convolution of the whole batch is then one
+//! matrix product, the values a batch norm averages lie side by side, and splitting or joining channels is only a
+//! matter of offsets.
 
 mod buffer;
 mod conv;
@@ -26,8 +27,8 @@ use std::sync::Mutex;
 use routes::Gradients;
 
 use crate::{
-    Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View,
-    ViewMut, Weight,
+    Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result,
+    Start, Storage, View, ViewMut, Weight,
 };
 
 /// This machine's processor; work is spread over the current `rayon` pool.
@@ -134,17 +135,38 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn conv_forward(&self, conv: &Conv, x: View<Self>, w: Weight<Self>, start: Start<Self>, y: ViewMut<Self>) -> Result<()> {
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
         conv::forward(conv, x, w, start, y);
         Ok(())
     }
 
-    fn conv_backward_input(&self, conv: &Conv, w: Weight<Self>, dy: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()> {
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         conv::backward_input(conv, w, dy, add, dx);
         Ok(())
     }
 
-    fn conv_backward_weight(&self, conv: &Conv, x: View<Self>, dy: View<Self>, block: Block, dw: &mut Buffer) -> Result<()> {
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Buffer,
+    ) -> Result<()> {
         conv::backward_weight(self, conv, x, dy, block, dw);
         Ok(())
     }
@@ -234,7 +256,13 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>) -> Result<()> {
+    fn gate_backward_input(
+        &self,
+        gate: View<Self>,
+        dmean: View<Self>,
+        dy: View<Self>,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         pooling::gate_backward_input(gate.slice(), dmean.slice(), dy.slice(), dx.slice());
         Ok(())
     }
@@ -244,7 +272,14 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn moments_backward(&self, x: View<Self>, stats: View<Self>, dstats: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()> {
+    fn moments_backward(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         pooling::moments_backward(x.shape, x.slice(), stats.slice(), dstats.slice(), add, dx.slice());
         Ok(())
     }
@@ -274,7 +309,14 @@ impl Backend for Cpu {
         dlogits: ViewMut<Self>,
         dx: ViewMut<Self>,
     ) -> Result<()> {
-        pooling::attentive_backward(x.slice(), attention.slice(), stats.slice(), dstats.slice(), dlogits.slice(), dx.slice());
+        pooling::attentive_backward(
+            x.slice(),
+            attention.slice(),
+            stats.slice(),
+            dstats.slice(),
+            dlogits.slice(),
+            dx.slice(),
+        );
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Batch norm fused with ReLU, one channel per task.
 //!
-//! Training: x̂ = (u − μ) / √(σ² + ε), y = γ·x̂ + β, with u = relu(x) where the ReLU comes first; relu(y + residual) where it comes last.
-//! Backward: dx = γ/√(σ²+ε) · (g − mean(g) − x̂ · mean(g·x̂)), dγ = Σ g·x̂, dβ = Σ g, with g masked by the last ReLU, dx by the first.
+//! Training: x̂ = (u − μ) / √(σ² + ε), y = γ·x̂ + β, with u = relu(x) where the ReLU comes first; relu(y + residual)
+//! where it comes last. Backward: dx = γ/√(σ²+ε) · (g − mean(g) − x̂ · mean(g·x̂)), dγ = Σ g·x̂, dβ = Σ g, with g masked
+//! by the last ReLU, dx by the first.
 
 use super::math::{each, simd, sum, sum2};
 use super::matmul::Target;
@@ -19,18 +20,29 @@ fn relu(x: f32) -> f32 {
 }
 
 /// With the statistics of this batch.
-pub(super) fn train(x: View<Cpu>, norm: Norm<Cpu>, statistics: NormStatistics<Cpu>, residual: Option<View<Cpu>>, y: ViewMut<Cpu>) {
+pub(super) fn train(
+    x: View<Cpu>,
+    norm: Norm<Cpu>,
+    statistics: NormStatistics<Cpu>,
+    residual: Option<View<Cpu>>,
+    y: ViewMut<Cpu>,
+) {
     let (shape, n) = (x.shape, x.shape.plane());
     let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
     let [mean, inverse_std, running_mean, running_variance] =
-        [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance].map(|b| Target::rows(b, 1));
+        [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance]
+            .map(|b| Target::rows(b, 1));
     each(shape.channels, shape.len(), |channel| {
         let x = &x[channel * n..][..n];
-        let (average, variance) = simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
+        let (average, variance) =
+            simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
         let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
         // SAFETY: each task has its own channel of every array.
         let (y, [m, s, rm, rv]) = unsafe {
-            (y.row(channel, n), [mean, inverse_std, running_mean, running_variance].map(|target| &mut target.row(channel, 1)[0]))
+            (
+                y.row(channel, n),
+                [mean, inverse_std, running_mean, running_variance].map(|target| &mut target.row(channel, 1)[0]),
+            )
         };
         (*m, *s) = (average, inverse);
         let unbiased = variance * n as f32 / (n.max(2) - 1) as f32;
@@ -62,8 +74,9 @@ pub(super) fn eval(
     });
 }
 
-/// Mean and biased variance. Both of one piece after another, which stays in the cache meanwhile, the variance about the piece's own mean:
-/// no cancellation, and memory is read once. Pieces are joined as in Chan, Golub & LeVeque, "Updating formulae", 1979.
+/// Mean and biased variance. Both of one piece after another, which stays in the cache meanwhile, the variance about
+/// the piece's own mean: no cancellation, and memory is read once. Pieces are joined as in Chan, Golub & LeVeque,
+/// "Updating formulae", 1979.
 #[inline(always)]
 fn moments(n: usize, x: impl Fn(usize) -> f32) -> (f32, f32) {
     let (mut mean, mut squares) = (0.0, 0.0);

@@ -1,4 +1,5 @@
-//! Convolution as a matrix product: the input values under each tap, laid out as rows (`gather`, im2col), and its adjoint (`scatter`).
+//! Convolution as a matrix product: the input values under each tap, laid out as rows (`gather`, im2col), and its
+//! adjoint (`scatter`).
 
 use std::ops::Range;
 
@@ -46,13 +47,17 @@ impl Patches<'_> {
                 if stride == 1 {
                     target[first..last].copy_from_slice(&source[start..start + last - first]);
                 } else {
-                    target[first..last].iter_mut().zip(source[start..].iter().step_by(stride)).for_each(|(to, from)| *to = *from);
+                    target[first..last]
+                        .iter_mut()
+                        .zip(source[start..].iter().step_by(stride))
+                        .for_each(|(to, from)| *to = *from);
                 }
             });
         });
     }
 
-    /// Adds every patch value to the input value it came from. `x` is seen through `map`: the input map that starts at an offset.
+    /// Adds every patch value to the input value it came from. `x` is seen through `map`: the input map that starts at
+    /// an offset.
     pub(super) fn scatter<'x>(&self, patches: &[f32], mut map_of: impl FnMut(usize) -> &'x mut [f32]) {
         let stride = self.conv.stride[1];
         self.each_row(|row, map, tap| {
@@ -68,9 +73,16 @@ impl Patches<'_> {
                 }
                 let start = (run.column + (first * stride) as isize) as usize;
                 if stride == 1 {
-                    target[start..start + last - first].iter_mut().zip(&source[first..last]).for_each(|(to, from)| *to += *from);
+                    target[start..start + last - first]
+                        .iter_mut()
+                        .zip(&source[first..last])
+                        .for_each(|(to, from)| *to += *from);
                 } else {
-                    target[start..].iter_mut().step_by(stride).zip(&source[first..last]).for_each(|(to, from)| *to += *from);
+                    target[start..]
+                        .iter_mut()
+                        .step_by(stride)
+                        .zip(&source[first..last])
+                        .for_each(|(to, from)| *to += *from);
                 }
             });
         });
@@ -100,7 +112,8 @@ impl Patches<'_> {
         while position < self.positions.end {
             let (row, column) = (position / self.output.width, position % self.output.width);
             let len = (self.output.width - column).min(self.positions.end - position);
-            let input_row = (row * stride[0] + tap[0] * dilation[0]).checked_sub(padding[0]).filter(|&row| row < self.input.height);
+            let input_row =
+                (row * stride[0] + tap[0] * dilation[0]).checked_sub(padding[0]).filter(|&row| row < self.input.height);
             let input_column = (column * stride[1] + tap[1] * dilation[1]) as isize - padding[1] as isize;
             visit(Run { at: position - self.positions.start, len, row: input_row, column: input_column });
             position += len;

@@ -19,7 +19,9 @@ pub(super) fn zip(a: &[f32], b: &mut [f32], f: impl Fn(f32, &mut f32) + Sync + S
 /// `f(a, b, &mut c)` for all triples.
 pub(super) fn zip2(a: &[f32], b: &[f32], c: &mut [f32], f: impl Fn(f32, f32, &mut f32) + Sync + Send) {
     assert!(a.len() == b.len() && b.len() == c.len(), "pointwise operands");
-    let work = |((a, b), c): ((&[f32], &[f32]), &mut [f32])| simd!(a.iter().zip(b).zip(c).for_each(|((&a, &b), c)| f(a, b, c)));
+    let work = |((a, b), c): ((&[f32], &[f32]), &mut [f32])| {
+        simd!(a.iter().zip(b).zip(c).for_each(|((&a, &b), c)| f(a, b, c)))
+    };
     if a.len() <= CHUNK {
         work(((a, b), c));
     } else {
@@ -59,7 +61,8 @@ pub(super) fn swap_leading_axes(from: &[f32], first: usize, second: usize, to: &
     }
 }
 
-/// `[batch, width, features]` → `[channels, batch, height, width]`, where channels · height are the features, one of the two being 1.
+/// `[batch, width, features]` → `[channels, batch, height, width]`, where channels · height are the features, one of
+/// the two being 1.
 pub(super) fn transpose_items(from: &[f32], shape: Shape, to: &mut [f32]) {
     let Shape { channels, batch, height, width } = shape;
     assert!(channels == 1 || height == 1, "frames of {shape:?}");

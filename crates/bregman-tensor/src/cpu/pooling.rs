@@ -1,4 +1,5 @@
-//! Kernels that reduce over time, or spread one value per channel and item over it: one (channel, item) row per task group.
+//! Kernels that reduce over time, or spread one value per channel and item over it: one (channel, item) row per task
+//! group.
 
 use rayon::prelude::*;
 
@@ -51,7 +52,8 @@ pub(super) fn gate_backward_input(gate: &[f32], dmean: &[f32], dy: &[f32], dx: &
 
 /// Where row (channel, item, height) of an activation puts its mean in a `[channels · height, batch]` vector.
 fn slot(shape: Shape, row: usize) -> usize {
-    let (height, item, channel) = (row % shape.height, row / shape.height % shape.batch, row / (shape.height * shape.batch));
+    let (height, item, channel) =
+        (row % shape.height, row / shape.height % shape.batch, row / (shape.height * shape.batch));
     (channel * shape.height + height) * shape.batch + item
 }
 
@@ -136,12 +138,25 @@ pub(super) fn attentive(x: &[f32], attention: &mut [f32], stats: &mut [f32]) {
     });
 }
 
-/// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σ α·dα).
-pub(super) fn attentive_backward(x: &[f32], attention: &[f32], stats: &[f32], dstats: &[f32], dlogits: &mut [f32], dx: &mut [f32]) {
+/// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σ
+/// α·dα).
+pub(super) fn attentive_backward(
+    x: &[f32],
+    attention: &[f32],
+    stats: &[f32],
+    dstats: &[f32],
+    dlogits: &mut [f32],
+    dx: &mut [f32],
+) {
     let rows = stats.len() / 2;
     let n = x.len() / rows;
     let floor = POOL_EPSILON.sqrt();
-    let each_row = dlogits.par_chunks_mut(n).zip(dx.par_chunks_mut(n)).zip(x.par_chunks(n)).zip(attention.par_chunks(n)).enumerate();
+    let each_row = dlogits
+        .par_chunks_mut(n)
+        .zip(dx.par_chunks_mut(n))
+        .zip(x.par_chunks(n))
+        .zip(attention.par_chunks(n))
+        .enumerate();
     each_row.with_min_len(rows_per_task(n)).for_each(|(row, (((dlogits, dx), x), attention))| {
         let (mean, deviation) = (stats[row], stats[rows + row]);
         let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };

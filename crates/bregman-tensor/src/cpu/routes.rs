@@ -1,4 +1,5 @@
-//! The products of a convolution other than dense f32 as the weight lies: which kernel, on which views of the activations.
+//! The products of a convolution other than dense f32 as the weight lies: which kernel, on which views of the
+//! activations.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +31,15 @@ pub(super) enum Route<'a> {
 
 impl Route<'_> {
     /// `y = start + w ∗ x`
-    pub(super) fn forward(&self, conv: &Conv, input: Shape, output: Shape, x: &[f32], start: Start<Cpu>, y: &mut [f32]) {
+    pub(super) fn forward(
+        &self,
+        conv: &Conv,
+        input: Shape,
+        output: Shape,
+        x: &[f32],
+        start: Start<Cpu>,
+        y: &mut [f32],
+    ) {
         let start = match start {
             Start::Zero => output::Start::Zero,
             Start::Bias(bias) => output::Start::Bias(bias),
@@ -39,12 +48,18 @@ impl Route<'_> {
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
             (Self::Sparse(w, Precision::F32), true) => w.multiply(&x, start, &y),
-            (Self::Sparse(w, Precision::F32), false) => w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Sparse(w, Precision::F32), false) => {
+                w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y)
+            }
             (Self::Sparse(w, Precision::Bf16), true) => w.multiply_rounded(&x, start, &y),
-            (Self::Sparse(w, Precision::Bf16), false) => w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Sparse(w, Precision::Bf16), false) => {
+                w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y)
+            }
             (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, true) => bf16::multiply(w, &x, start, &y),
-            (Self::Bf16 { packed: Some([w, _]), .. }, false) => bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y),
+            (Self::Bf16 { packed: Some([w, _]), .. }, false) => {
+                bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y)
+            }
             (Self::Bf16 { packed: None, fresh, value, block }, _) => {
                 let mut w = lock(fresh);
                 w.pack(value, block.rows, block.columns, block.stride);
@@ -54,12 +69,22 @@ impl Route<'_> {
     }
 
     /// `dx = wᵀ ∗ dy`, or adds that.
-    pub(super) fn backward_input(&self, conv: &Conv, input: Shape, output: Shape, dy: &[f32], add: bool, dx: &mut [f32]) {
+    pub(super) fn backward_input(
+        &self,
+        conv: &Conv,
+        input: Shape,
+        output: Shape,
+        dy: &[f32],
+        add: bool,
+        dx: &mut [f32],
+    ) {
         let start = if add { output::Start::Accumulate } else { output::Start::Zero };
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
             (Self::Sparse(w, Precision::F32), true) => w.multiply_transposed(&dy, start, &dx),
-            (Self::Sparse(w, Precision::F32), false) => w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx),
+            (Self::Sparse(w, Precision::F32), false) => {
+                w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx)
+            }
             (Self::Sparse(w, Precision::Bf16), true) => w.multiply_transposed_rounded(&dy, start, &dx),
             (Self::Sparse(w, Precision::Bf16), false) => {
                 w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
@@ -74,7 +99,16 @@ impl Route<'_> {
             }
             (Self::Bf16 { fresh, value, block, .. }, _) => {
                 let size = [block.rows, input.channels];
-                bf16::strided_input_gradient(&mut lock(fresh), value, size, block.stride, &geometry(conv, input), &dy, start, &dx);
+                bf16::strided_input_gradient(
+                    &mut lock(fresh),
+                    value,
+                    size,
+                    block.stride,
+                    &geometry(conv, input),
+                    &dy,
+                    start,
+                    &dx,
+                );
             }
         }
     }
@@ -125,10 +159,15 @@ impl Gradients {
     }
 }
 
-/// An activation `[channels, batch, positions]` as the kernels see it: `[items, rows, len]`. A pointwise layer sees one long item.
+/// An activation `[channels, batch, positions]` as the kernels see it: `[items, rows, len]`. A pointwise layer sees one
+/// long item.
 fn layout(conv: &Conv, shape: Shape) -> ([usize; 3], usize, usize) {
     let (plane, positions) = (shape.plane(), shape.positions());
-    if conv.is_pointwise() { ([1, shape.channels, plane], plane, 0) } else { ([shape.batch, shape.channels, positions], plane, positions) }
+    if conv.is_pointwise() {
+        ([1, shape.channels, plane], plane, 0)
+    } else {
+        ([shape.batch, shape.channels, positions], plane, positions)
+    }
 }
 
 fn operand<'a>(conv: &Conv, shape: Shape, data: &'a [f32]) -> Plain<'a> {

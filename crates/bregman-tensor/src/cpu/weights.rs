@@ -1,6 +1,7 @@
 //! What the CPU derives from a weight after each optimizer step, and which products that allows.
 //!
-//! Dense or sparse is chosen per weight and step, by [`cost`](super::kernels::cost): shipped constants, for the reasons given there.
+//! Dense or sparse is chosen per weight and step, by [`cost`](super::kernels::cost): shipped constants, for the reasons
+//! given there.
 
 use std::sync::Mutex;
 
@@ -21,8 +22,8 @@ pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Operands rounded to bf16: AMX or AVX-512-BF16 where the CPU has them. Vectors (linear layers, the classifier) stay f32: they
-    /// cost little, and cosines need the digits.
+    /// Operands rounded to bf16: AMX or AVX-512-BF16 where the CPU has them. Vectors (linear layers, the classifier)
+    /// stay f32: they cost little, and cosines need the digits.
     Bf16,
 }
 
@@ -55,7 +56,8 @@ pub struct Copies {
     winograd: Option<[Filters; 2]>,
     /// bf16 weights that are packed when they are needed, because only a convolution knows its stride.
     fresh: Mutex<Packed>,
-    /// A dense convolution's taps in reverse, `[inputs, outputs, taps]`: its input gradient is the convolution with these.
+    /// A dense convolution's taps in reverse, `[inputs, outputs, taps]`: its input gradient is the convolution with
+    /// these.
     reversed: Buffer,
 }
 
@@ -64,7 +66,8 @@ impl Copies {
     pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
-        let nonzeros = (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
+        let nonzeros =
+            (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
         let dense = precision.dense();
         self.precision = precision;
         self.use_sparse = match policy {
@@ -109,8 +112,8 @@ impl Copies {
         (!self.reversed.is_empty()).then_some(&*self.reversed)
     }
 
-    /// How to multiply in the forward pass: in f32 by plain sums. Those of [`winograd`] round a little more, and where that turns the sign
-    /// of a value before a ReLU, a gradient changes by far more than its own rounding.
+    /// How to multiply in the forward pass: in f32 by plain sums. Those of [`winograd`] round a little more, and where
+    /// that turns the sign of a value before a ReLU, a gradient changes by far more than its own rounding.
     pub(super) fn forward_route<'a>(
         &'a self,
         conv: &Conv,
@@ -124,16 +127,30 @@ impl Copies {
     }
 
     /// How to multiply activations with `value`; `None`: dense f32, as the weight lies.
-    pub(super) fn route<'a>(&'a self, conv: &Conv, input: Shape, output: Shape, value: &'a [f32], block: Block) -> Option<Route<'a>> {
+    pub(super) fn route<'a>(
+        &'a self,
+        conv: &Conv,
+        input: Shape,
+        output: Shape,
+        value: &'a [f32],
+        block: Block,
+    ) -> Option<Route<'a>> {
         // a vector's operands are not rounded: see `Precision::Bf16`
         let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
         if self.use_sparse {
             return self.sparse.as_ref().map(|sparse| Route::Sparse(sparse, precision));
         }
         match &self.winograd {
-            Some(filters) if precision == self.precision && suits_winograd(conv, input, output) => Some(Route::Winograd(filters)),
+            Some(filters) if precision == self.precision && suits_winograd(conv, input, output) => {
+                Some(Route::Winograd(filters))
+            }
             _ if precision == Precision::F32 => None,
-            _ => Some(Route::Bf16 { packed: self.bf16.as_ref(), fresh: &self.fresh, value: &value[block.first..], block }),
+            _ => Some(Route::Bf16 {
+                packed: self.bf16.as_ref(),
+                fresh: &self.fresh,
+                value: &value[block.first..],
+                block,
+            }),
         }
     }
 }

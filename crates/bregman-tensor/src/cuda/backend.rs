@@ -1,10 +1,13 @@
 //! The [`Backend`] of a GPU: which file does what.
 
 use super::transfer::When;
-use super::{Buffer, Copies, Cuda, Filterbank, Recording, conv, filterbank, graph, loss, multi, norm, pointwise, pooling, transfer};
+use super::{
+    Buffer, Copies, Cuda, Filterbank, Recording, conv, filterbank, graph, loss, multi, norm, pointwise, pooling,
+    transfer,
+};
 use crate::{
-    Activation, Backend, Block, Conv, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start, Storage, View, ViewMut,
-    Weight,
+    Activation, Backend, Block, Conv, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result, Start,
+    Storage, View, ViewMut, Weight,
 };
 
 impl Backend for Cuda {
@@ -72,15 +75,36 @@ impl Backend for Cuda {
         conv::pack(self, value, block, copies)
     }
 
-    fn conv_forward(&self, conv: &Conv, x: View<Self>, w: Weight<Self>, start: Start<Self>, y: ViewMut<Self>) -> Result<()> {
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
         conv::forward(self, conv, x, w, start, y)
     }
 
-    fn conv_backward_input(&self, conv: &Conv, w: Weight<Self>, dy: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()> {
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         conv::backward_input(self, conv, w, dy, add, dx)
     }
 
-    fn conv_backward_weight(&self, conv: &Conv, x: View<Self>, dy: View<Self>, block: Block, dw: &mut Buffer) -> Result<()> {
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Buffer,
+    ) -> Result<()> {
         conv::backward_weight(self, conv, x, dy, block, dw)
     }
 
@@ -157,7 +181,13 @@ impl Backend for Cuda {
         pooling::gate_backward_gate(self, x, dy, dgate)
     }
 
-    fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>) -> Result<()> {
+    fn gate_backward_input(
+        &self,
+        gate: View<Self>,
+        dmean: View<Self>,
+        dy: View<Self>,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         pooling::gate_backward_input(self, gate, dmean, dy, dx)
     }
 
@@ -165,7 +195,14 @@ impl Backend for Cuda {
         pooling::moments(self, x, stats)
     }
 
-    fn moments_backward(&self, x: View<Self>, stats: View<Self>, dstats: View<Self>, add: bool, dx: ViewMut<Self>) -> Result<()> {
+    fn moments_backward(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
         pooling::moments_backward(self, x, stats, dstats, add, dx)
     }
 

@@ -1,7 +1,8 @@
 //! Compiled kernels on disk: compiling takes seconds at every start, reading a file does not.
 //!
-//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`, written beside its name and renamed. Nothing
-//! depends on it: a folder that cannot be written or a file that was damaged means compiling, as without it.
+//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`, written beside
+//! its name and renamed. Nothing depends on it: a folder that cannot be written or a file that was damaged means
+//! compiling, as without it.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +25,8 @@ fn hash(what: impl Hash) -> u64 {
 impl Cache {
     /// The user's.
     pub(super) fn of_user() -> Self {
-        let folder = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+        let folder =
+            |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
         let absolute = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
         Self(absolute.or_else(|| Some(folder("HOME")?.join(".cache"))).map(|cache| cache.join("bregman")))
     }
@@ -77,7 +79,10 @@ mod tests {
         assert_eq!(cache.program(("source", "sm_90"), unused).unwrap(), [1, 2, 3]);
         assert_eq!(cache.program(("source", "sm_80"), || Ok(vec![4])).unwrap(), [4]);
         let broken = cache.program("broken", || Err(Error::Device("syntax".to_owned())));
-        assert!(broken.is_err() && std::fs::read_dir(folder.join("deep")).unwrap().count() == 2, "failures are not kept");
+        assert!(
+            broken.is_err() && std::fs::read_dir(folder.join("deep")).unwrap().count() == 2,
+            "failures are not kept"
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 

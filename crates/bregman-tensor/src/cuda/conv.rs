@@ -1,7 +1,8 @@
-//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is left to [`Narrow`], [`Stem`] or cuDNN, or laid out
-//! tap by tap first.
+//! Convolutions. A pointwise one is a product of the activations as they lie; one with taps is left to [`Narrow`],
+//! [`Stem`] or cuDNN, or laid out tap by tap first.
 //!
-//! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] = Xᵀ · dY.
+//! In column-major terms, with P positions: Yᵀ[out, P] = W[out, in] · Xᵀ[in, P], dXᵀ[in, P] = Wᵀ · dYᵀ, dWᵀ[in, out] =
+//! Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
 use super::device::Variant;
@@ -50,7 +51,11 @@ pub(super) fn pack(cuda: &Cuda, value: &Buffer, block: Block, copies: &mut Copie
         copies.packed = Some(Buffer::zeros(&cuda.device, block.rows * block.columns * format.bytes())?);
     }
     let packed = copies.packed.as_ref().expect("was just made");
-    let launch = cuda.device.variant("pack_weight", Variant { format, wide: false }).arg(value.pointer()).arg(block.stride as u32);
+    let launch = cuda
+        .device
+        .variant("pack_weight", Variant { format, wide: false })
+        .arg(value.pointer())
+        .arg(block.stride as u32);
     let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
     let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
     // SAFETY: the copy has as many values as the block.
@@ -71,7 +76,14 @@ fn matrix(rows: Rows, transposed: bool) -> Operand {
 }
 
 /// `y = start + w ∗ x`
-pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, start: Start<Cuda>, y: ViewMut<Cuda>) -> Result<()> {
+pub(super) fn forward(
+    cuda: &Cuda,
+    conv: &Conv,
+    x: View<Cuda>,
+    w: Weight<Cuda>,
+    start: Start<Cuda>,
+    y: ViewMut<Cuda>,
+) -> Result<()> {
     let (input, output) = (x.shape, y.shape);
     let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
     let (pointer, leading) = weight(&w, x.format);
@@ -109,7 +121,11 @@ pub(super) fn forward(cuda: &Cuda, conv: &Conv, x: View<Cuda>, w: Weight<Cuda>, 
         return unsafe { cuda.gemm.run(&cuda.device, &product(x, w.block.columns, y)) };
     }
     on_patches(cuda, conv, input, output, x, |columns, first_row| {
-        let part = Rows { pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64, rows: columns.rows, ..y };
+        let part = Rows {
+            pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64,
+            rows: columns.rows,
+            ..y
+        };
         // SAFETY: as above; patches have a column per input channel and tap.
         unsafe { cuda.gemm.run(&cuda.device, &product(columns, w.block.columns, part)) }
     })
@@ -129,13 +145,27 @@ fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w
 /// y += bias
 fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
     let variant = y.variant();
-    let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).arg(y.pointer).arg(y.stride).arg(y.rows).arg(y.channels);
+    let launch = cuda
+        .device
+        .variant("add_bias", variant)
+        .arg(bias.pointer())
+        .arg(y.pointer)
+        .arg(y.stride)
+        .arg(y.rows)
+        .arg(y.channels);
     // SAFETY: the bias has a value per channel.
     unsafe { cuda.over_rows(launch, variant, y.rows, y.channels) }
 }
 
 /// Calls `work` with the patches of some rows of the output after another, and the first of these rows.
-fn on_patches(cuda: &Cuda, conv: &Conv, input: Shape, output: Shape, x: Rows, mut work: impl FnMut(Rows, u64) -> Result<()>) -> Result<()> {
+fn on_patches(
+    cuda: &Cuda,
+    conv: &Conv,
+    input: Shape,
+    output: Shape,
+    x: Rows,
+    mut work: impl FnMut(Rows, u64) -> Result<()>,
+) -> Result<()> {
     let geometry = Geometry::new(conv, input, output);
     let columns = input.channels * conv.taps();
     let total = output.plane() as u64;
@@ -162,14 +192,29 @@ fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u
     let pointer = scratch.bias.at_least(&cuda.device, count * format.bytes())?.pointer();
     let variant = Variant { format, wide: false };
     let count = count as u32;
-    let launch = cuda.device.variant("convert", variant).arg(bias.pointer()).arg(count).arg(pointer).arg(count).arg(1u64).arg(count);
+    let launch = cuda
+        .device
+        .variant("convert", variant)
+        .arg(bias.pointer())
+        .arg(count)
+        .arg(pointer)
+        .arg(count)
+        .arg(1u64)
+        .arg(count);
     // SAFETY: both have `count` values.
     unsafe { cuda.over_rows(launch, variant, 1, count)? };
     Ok(pointer)
 }
 
 /// `dx = wᵀ ∗ dy`, or adds that.
-pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View<Cuda>, add: bool, dx: ViewMut<Cuda>) -> Result<()> {
+pub(super) fn backward_input(
+    cuda: &Cuda,
+    conv: &Conv,
+    w: Weight<Cuda>,
+    dy: View<Cuda>,
+    add: bool,
+    dx: ViewMut<Cuda>,
+) -> Result<()> {
     let (input, output) = (dx.shape, dy.shape);
     let (mut dy, dx) = (cuda.rows(dy), cuda.rows_mut(&dx));
     if dy.format != dx.format {
@@ -220,8 +265,8 @@ pub(super) fn backward_input(cuda: &Cuda, conv: &Conv, w: Weight<Cuda>, dy: View
     Ok(())
 }
 
-/// Where cuDNN puts an input gradient: it replaces whole tensors, so a sum or a range of channels passes through scratch memory. (Its own
-/// way to ranges is a copy at a quarter of the memory's speed.)
+/// Where cuDNN puts an input gradient: it replaces whole tensors, so a sum or a range of channels passes through
+/// scratch memory. (Its own way to ranges is a copy at a quarter of the memory's speed.)
 fn whole(cuda: &Cuda, dx: Rows, add: bool) -> Result<Rows> {
     if !add && dx.stride == dx.channels {
         return Ok(dx);
@@ -247,14 +292,22 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     let count = (x.rows * u64::from(x.channels)) as usize;
     let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
     let variant = Variant { format, wide: false };
-    let launch = cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
+    let launch =
+        cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
     // SAFETY: the scratch has room for all values of x.
     unsafe { cuda.over_rows(launch.arg(x.channels), variant, x.rows, x.channels)? };
     Ok(Rows { pointer, stride: x.channels, format, ..x })
 }
 
 /// `dw = dy ∗ x`, in f32.
-pub(super) fn backward_weight(cuda: &Cuda, conv: &Conv, x: View<Cuda>, dy: View<Cuda>, block: Block, dw: &mut Buffer) -> Result<()> {
+pub(super) fn backward_weight(
+    cuda: &Cuda,
+    conv: &Conv,
+    x: View<Cuda>,
+    dy: View<Cuda>,
+    block: Block,
+    dw: &mut Buffer,
+) -> Result<()> {
     let (input, output) = (x.shape, dy.shape);
     let (x, mut dy) = (cuda.rows(x), cuda.rows(dy));
     if dy.format != x.format {
@@ -314,7 +367,14 @@ pub(super) fn backward_bias(cuda: &Cuda, dy: View<Cuda>, db: &mut Buffer) -> Res
     let ([columns, parts], block, shared) = cuda.sum_grid(variant, dy.rows, dy.channels);
     let mut scratch = cuda.scratch();
     let sums = scratch.sums.at_least(&cuda.device, parts as usize * dy.channels as usize * 4)?.pointer();
-    let launch = cuda.device.variant("column_sums", variant).arg(dy.pointer).arg(dy.stride).arg(dy.rows).arg(dy.channels).arg(sums);
+    let launch = cuda
+        .device
+        .variant("column_sums", variant)
+        .arg(dy.pointer)
+        .arg(dy.stride)
+        .arg(dy.rows)
+        .arg(dy.channels)
+        .arg(sums);
     // SAFETY: a part has a value per channel.
     unsafe { launch.run([columns, parts], block, shared)? };
     let launch = cuda.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());

@@ -1,4 +1,5 @@
-//! Convolutions by cuDNN's graph interface. For every shape its candidates are timed once, on the real operands, and the fastest is kept.
+//! Convolutions by cuDNN's graph interface. For every shape its candidates are timed once, on the real operands, and
+//! the fastest is kept.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,7 +7,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptorType_t as Kind,
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
+    cudnnBackendDescriptorType_t as Kind,
 };
 use cudarc::driver::{result, sys as cuda};
 
@@ -63,7 +65,8 @@ unsafe impl Send for Cudnn {}
 // SAFETY: as above.
 unsafe impl Sync for Cudnn {}
 
-/// The operands of a convolution: x and y are the input's and output's side, or their gradients; w is `[out, taps, in]` in their format.
+/// The operands of a convolution: x and y are the input's and output's side, or their gradients; w is `[out, taps, in]`
+/// in their format.
 pub(super) struct Operands {
     pub(super) x: Rows,
     pub(super) w: u64,
@@ -127,7 +130,13 @@ impl Cudnn {
     ///
     /// # Safety
     /// As [`Cudnn::run`].
-    unsafe fn search(&self, device: &Arc<Device>, key: &Key, operands: &Operands, workspace: &mut Scratch) -> Result<Option<Plan>> {
+    unsafe fn search(
+        &self,
+        device: &Arc<Device>,
+        key: &Key,
+        operands: &Operands,
+        workspace: &mut Scratch,
+    ) -> Result<Option<Plan>> {
         let mut best: Option<(f32, Plan)> = None;
         for plan in self.candidates(key).unwrap_or_default() {
             let scratch = workspace.at_least(device, plan.workspace.max(16))?.pointer();
@@ -167,7 +176,11 @@ impl Cudnn {
         let y = tensor(3, key.output, key.strides[1])?;
 
         let mut conv = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
-        conv.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
+        conv.set(
+            Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
+            Type::CUDNN_TYPE_DATA_TYPE,
+            &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT],
+        )?;
         let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
         conv.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, Type::CUDNN_TYPE_CONVOLUTION_MODE, &[mode])?;
         conv.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, Type::CUDNN_TYPE_INT64, &[2i64])?;
@@ -238,7 +251,8 @@ impl Cudnn {
         let engines = (0..CANDIDATES).map(|_| Descriptor::new(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
         let engines = engines.collect::<std::result::Result<Vec<_>, _>>()?;
         let mut handles: Vec<sys::cudnnBackendDescriptor_t> = engines.iter().map(|engine| engine.0).collect();
-        let found = heuristics.get(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut handles)?;
+        let found =
+            heuristics.get(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut handles)?;
 
         let build = |engine: &Descriptor| {
             let mut plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
@@ -258,7 +272,12 @@ impl Cudnn {
 
     /// # Safety
     /// As [`Cudnn::run`]; `scratch` has the plan's workspace.
-    unsafe fn execute(&self, plan: &Plan, operands: &Operands, scratch: u64) -> std::result::Result<(), sys::cudnnStatus_t> {
+    unsafe fn execute(
+        &self,
+        plan: &Plan,
+        operands: &Operands,
+        scratch: u64,
+    ) -> std::result::Result<(), sys::cudnnStatus_t> {
         let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         let pointers = [operands.x.pointer, operands.w, operands.y.pointer].map(|pointer| pointer as *mut c_void);
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, &pointers)?;
@@ -282,9 +301,17 @@ impl Drop for Cudnn {
 fn tensor(id: i64, sizes: [i64; 4], stride: i64) -> std::result::Result<Descriptor, sys::cudnnStatus_t> {
     let [_, _, height, width] = sizes;
     let mut tensor = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
-    tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16])?;
+    tensor.set(
+        Name::CUDNN_ATTR_TENSOR_DATA_TYPE,
+        Type::CUDNN_TYPE_DATA_TYPE,
+        &[sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16],
+    )?;
     tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &sizes)?;
-    tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &[height * width * stride, 1, width * stride, stride])?;
+    tensor.set(
+        Name::CUDNN_ATTR_TENSOR_STRIDES,
+        Type::CUDNN_TYPE_INT64,
+        &[height * width * stride, 1, width * stride, stride],
+    )?;
     tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[id])?;
     tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[16i64])?;
     tensor.finalize()?;
@@ -324,7 +351,16 @@ impl Descriptor {
     fn get<T: Copy>(&self, name: Name, kind: Type, values: &mut [T]) -> std::result::Result<usize, sys::cudnnStatus_t> {
         let mut count = 0;
         // SAFETY: as above, and no more values are written than there is room for.
-        ok(unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, values.len() as i64, &mut count, values.as_mut_ptr().cast()) })?;
+        ok(unsafe {
+            sys::cudnnBackendGetAttribute(
+                self.0,
+                name,
+                kind,
+                values.len() as i64,
+                &mut count,
+                values.as_mut_ptr().cast(),
+            )
+        })?;
         Ok((count.max(0) as usize).min(values.len()))
     }
 

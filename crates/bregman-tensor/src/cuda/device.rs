@@ -117,16 +117,20 @@ impl Device {
         let second = context.new_stream().map_err(driver)?;
         let attribute = |which| context.attribute(which).map_err(driver);
         let processors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
-        let shared_memory = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
+        let shared_memory =
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let name = context.name().map_err(driver)?;
         if major < 8 {
-            return Err(Error::Device(format!("{name} has compute capability {major}.{minor}; bf16 kernels need 8.0 or newer")));
+            return Err(Error::Device(format!(
+                "{name} has compute capability {major}.{minor}; bf16 kernels need 8.0 or newer"
+            )));
         }
         let arch = format!("sm_{major}{minor}");
         let image = Cache::of_user().program((KERNELS, &arch, OPTIONS, compiler_version()), || compile(&arch))?;
-        // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this thread.
+        // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this
+        // thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
         let (generation, functions) = (AtomicU64::new(0), Mutex::default());
         Ok(Self { context, stream, second, generation, module, functions, processors, shared_memory, name })
@@ -163,18 +167,21 @@ impl Device {
         self.stream.join(&self.second).map_err(driver)
     }
 
-    /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always needs the same.
+    /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always
+    /// needs the same.
     fn function(&self, name: &'static str, variant: Option<Variant>, shared: u32) -> Result<CUfunction> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&function) = functions.get(&(name, variant)) {
             return Ok(function);
         }
-        let full = CString::new(format!("{name}{}", variant.map_or("", Variant::suffix))).expect("kernel names have no NUL");
+        let full =
+            CString::new(format!("{name}{}", variant.map_or("", Variant::suffix))).expect("kernel names have no NUL");
         // SAFETY: the module lives as long as the device.
         let function = unsafe { result::module::get_function(self.module, full) }.map_err(driver)?;
         if shared > USUAL_SHARED_MEMORY {
             use CUfunction_attribute::{
-                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as PERCENT,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT,
+                CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as PERCENT,
             };
             for (attribute, value) in [(LIMIT, shared as i32), (PERCENT, 100)] {
                 // SAFETY: as above.
@@ -226,7 +233,8 @@ fn compile(arch: &str) -> Result<Vec<u8>> {
     let fail = |what: String| Error::Device(format!("compiling the CUDA kernels: {what}"));
     let source = CString::new(KERNELS).expect("kernels have no NUL");
     let program = nvrtc::result::create_program(&source, None).map_err(|error| fail(error.to_string()))?;
-    let options: Vec<String> = [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();
+    let options: Vec<String> =
+        [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();
     // SAFETY: `program` is alive until destroyed below, and the buffers have the sizes the compiler asks for.
     unsafe {
         if nvrtc::result::compile_program(program, &options).is_err() {
@@ -237,7 +245,9 @@ fn compile(arch: &str) -> Result<Vec<u8>> {
         let mut size = 0;
         nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(|error| fail(error.to_string()))?;
         let mut image = vec![0u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().map_err(|error| fail(error.to_string()))?;
+        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast())
+            .result()
+            .map_err(|error| fail(error.to_string()))?;
         nvrtc::result::destroy_program(program).map_err(|error| fail(error.to_string()))?;
         Ok(image)
     }
@@ -261,7 +271,16 @@ pub(super) struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     fn new(device: &'a Device, name: &'static str, variant: Option<Variant>) -> Self {
-        Self { device, stream: device.stream(), name, variant, words: [0; WORDS], used: 0, offsets: [0; PARAMETERS], count: 0 }
+        Self {
+            device,
+            stream: device.stream(),
+            name,
+            variant,
+            words: [0; WORDS],
+            used: 0,
+            offsets: [0; PARAMETERS],
+            count: 0,
+        }
     }
 
     /// On another stream than the usual one.
@@ -273,7 +292,8 @@ impl<'a> Launch<'a> {
     pub(super) fn arg<T: bytemuck::NoUninit>(mut self, value: T) -> Self {
         let bytes = bytemuck::bytes_of(&value);
         let words = bytes.len().div_ceil(8);
-        bytemuck::cast_slice_mut::<u64, u8>(&mut self.words[self.used..self.used + words])[..bytes.len()].copy_from_slice(bytes);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut self.words[self.used..self.used + words])[..bytes.len()]
+            .copy_from_slice(bytes);
         self.offsets[self.count] = self.used;
         self.used += words;
         self.count += 1;
@@ -283,7 +303,8 @@ impl<'a> Launch<'a> {
     /// Starts it; it runs after everything before it.
     ///
     /// # Safety
-    /// The parameters must be the kernel's own, in number and type, and its accesses must stay inside of the buffers they point to.
+    /// The parameters must be the kernel's own, in number and type, and its accesses must stay inside of the buffers
+    /// they point to.
     pub(super) unsafe fn run(mut self, grid: [u32; 2], block: [u32; 2], shared: u32) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());
@@ -297,7 +318,8 @@ impl<'a> Launch<'a> {
         }
         let (grid, block) = ((grid[0], grid[1], 1), (block[0], block[1], 1));
         // SAFETY: the function belongs to a loaded module; the rest is the caller's promise.
-        unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut pointers[..self.count]) }.map_err(driver)
+        unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut pointers[..self.count]) }
+            .map_err(driver)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What controllers and variants ask of the duals, answered where they lie: counts of their keys, and corrections where λ moves. To the last
-//! bit what the crate `bregman` computes on slices.
+//! What controllers and variants ask of the duals, answered where they lie: counts of their keys, and corrections where
+//! λ moves. To the last bit what the crate `bregman` computes on slices.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -116,13 +116,23 @@ impl Cuda {
     ///
     /// # Errors
     /// A lost device.
-    pub fn correct(&self, arrays: &mut Arrays, theta: &[&mut Buffer], corrections: &[Option<Correction>]) -> Result<()> {
+    pub fn correct(
+        &self,
+        arrays: &mut Arrays,
+        theta: &[&mut Buffer],
+        corrections: &[Option<Correction>],
+    ) -> Result<()> {
         assert!(theta.len() == arrays.tensors.len() && corrections.len() == theta.len(), "tensors of an optimizer");
         let mut jobs = Vec::new();
         for ((placed, theta), correction) in arrays.tensors.iter().zip(theta).zip(corrections) {
             let Some(Correction { shrinkage, ratio, delta, bound }) = *correction else { continue };
             let (projects, bound) = (u32::from(bound.is_some()), bound.unwrap_or(0.0));
-            jobs.extend(cut(placed, theta.pointer(), shrinkage, Job { ratio, delta, bound, projects, ..bytemuck::Zeroable::zeroed() }));
+            jobs.extend(cut(
+                placed,
+                theta.pointer(),
+                shrinkage,
+                Job { ratio, delta, bound, projects, ..bytemuck::Zeroable::zeroed() },
+            ));
         }
         let table = arrays.working.jobs.at_least(&self.device, size_of_val(&*jobs))?;
         table.upload(&jobs)?;
@@ -158,7 +168,12 @@ impl Duals<'_> {
     }
 
     /// Runs a kernel over the jobs of these tensors; it adds to `counts`.
-    fn count<'a>(&'a self, tensors: &[usize], counts: &mut [u64], kernel: impl Fn(u64, u64, u64) -> super::Launch<'a>) -> Result<()> {
+    fn count<'a>(
+        &'a self,
+        tensors: &[usize],
+        counts: &mut [u64],
+        kernel: impl Fn(u64, u64, u64) -> super::Launch<'a>,
+    ) -> Result<()> {
         let jobs: Vec<u32> = tensors.iter().flat_map(|&tensor| self.of_tensor[tensor].clone()).collect();
         let [chosen, counted] = &mut *self.working.borrow_mut();
         chosen.upload(&jobs)?;

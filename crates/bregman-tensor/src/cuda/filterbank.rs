@@ -1,5 +1,5 @@
-//! Features from samples: gathered frames times the spectrum's matrix, powers times the mel filters, logarithm, floor and mean. In f32
-//! throughout, whatever the precision of the network: a quiet bin beside a loud one needs the digits.
+//! Features from samples: gathered frames times the spectrum's matrix, powers times the mel filters, logarithm, floor
+//! and mean. In f32 throughout, whatever the precision of the network: a quiet bin beside a loud one needs the digits.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -64,8 +64,15 @@ fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> Produc
 }
 
 /// Fills `to` with the features of utterances of equal length.
-pub(super) fn write_samples(cuda: &Cuda, filterbank: &Filterbank, from: &[f32], to: ViewMut<Cuda>, when: When) -> Result<()> {
-    let &FilterbankTables { window, hop, origin, relative, frequencies, bins, smallest, factor, top_db, .. } = &filterbank.tables;
+pub(super) fn write_samples(
+    cuda: &Cuda,
+    filterbank: &Filterbank,
+    from: &[f32],
+    to: ViewMut<Cuda>,
+    when: When,
+) -> Result<()> {
+    let &FilterbankTables { window, hop, origin, relative, frequencies, bins, smallest, factor, top_db, .. } =
+        &filterbank.tables;
     let (batch, frames) = (to.shape.batch, to.shape.width);
     let length = from.len() / batch;
     let expected = batch * filterbank.tables.frames(length) * bins;
@@ -75,7 +82,8 @@ pub(super) fn write_samples(cuda: &Cuda, filterbank: &Filterbank, from: &[f32], 
     let mut scratch = cuda.scratch();
     let (stream, samples) = transfer::stage(cuda, &mut scratch, from, when)?;
     let working = if when == When::Beside { &filterbank.beside } else { &filterbank.in_turn };
-    let Working { gemm, frames: gathered, spectrum, power, features } = &mut *working.lock().unwrap_or_else(PoisonError::into_inner);
+    let Working { gemm, frames: gathered, spectrum, power, features } =
+        &mut *working.lock().unwrap_or_else(PoisonError::into_inner);
     let device = &cuda.device;
     let features = features.at_least(device, batch * frames * bins * 4)?.pointer();
     let step = (ROWS / frames).clamp(1, batch);
@@ -86,24 +94,37 @@ pub(super) fn write_samples(cuda: &Cuda, filterbank: &Filterbank, from: &[f32], 
         let spectrum = spectrum.at_least(device, step * frames * 2 * frequencies * 4)?.pointer();
         let power = power.at_least(device, step * frames * frequencies * 4)?.pointer();
         let count = (rows * window) as u64;
-        let launch =
-            device.kernel("gather_frames").on(stream).arg(samples + (first * length * 4) as u64).arg(length as u32).arg(frames as u32);
-        let launch = launch.arg(window as u32).arg(hop as u32).arg(origin as i32).arg(u32::from(relative)).arg(gathered).arg(count);
+        let launch = device
+            .kernel("gather_frames")
+            .on(stream)
+            .arg(samples + (first * length * 4) as u64)
+            .arg(length as u32)
+            .arg(frames as u32);
+        let launch = launch
+            .arg(window as u32)
+            .arg(hop as u32)
+            .arg(origin as i32)
+            .arg(u32::from(relative))
+            .arg(gathered)
+            .arg(count);
         let energies = features + (first * frames * bins * 4) as u64;
-        // SAFETY: all buffers have room for these rows, the samples for these items; a filterbank's matrices have the sizes that its
-        // tables state.
+        // SAFETY: all buffers have room for these rows, the samples for these items; a filterbank's matrices have the
+        // sizes that its tables state.
         unsafe {
             launch.run(grid(count), [256, 1], 0)?;
-            let product_with =
-                |[columns, inner]: [usize; 2], a, b, d| gemm.run_on(device, stream, &product([rows, columns, inner], a, b, d));
+            let product_with = |[columns, inner]: [usize; 2], a, b, d| {
+                gemm.run_on(device, stream, &product([rows, columns, inner], a, b, d))
+            };
             product_with([2 * frequencies, window], gathered, filterbank.spectrum.pointer(), spectrum)?;
             let count = (rows * frequencies) as u64;
-            let launch = device.kernel("power_spectrum").on(stream).arg(spectrum).arg(frequencies as u32).arg(power).arg(count);
+            let launch =
+                device.kernel("power_spectrum").on(stream).arg(spectrum).arg(frequencies as u32).arg(power).arg(count);
             launch.run(grid(count), [256, 1], 0)?;
             product_with([bins, frequencies], power, filterbank.mel.pointer(), energies)?;
         }
     }
-    let launch = device.kernel("log_mel").on(stream).arg(features).arg(frames as u32).arg(bins as u32).arg(smallest).arg(factor);
+    let launch =
+        device.kernel("log_mel").on(stream).arg(features).arg(frames as u32).arg(bins as u32).arg(smallest).arg(factor);
     // SAFETY: a block per utterance.
     unsafe { launch.arg(top_db.unwrap_or(f32::INFINITY)).run([batch as u32, 1], [256, 1], 0)? };
     transfer::from_frames(cuda, stream, features, to)?;

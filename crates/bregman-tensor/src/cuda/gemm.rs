@@ -152,8 +152,11 @@ impl Gemm {
         use sys::cublasComputeType_t as Compute;
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let [m, n, k] = key.size.map(|size| size as u64);
-        let compute =
-            if self.tf32 && key.formats[0] == Format::F32 { Compute::CUBLAS_COMPUTE_32F_FAST_TF32 } else { Compute::CUBLAS_COMPUTE_32F };
+        let compute = if self.tf32 && key.formats[0] == Format::F32 {
+            Compute::CUBLAS_COMPUTE_32F_FAST_TF32
+        } else {
+            Compute::CUBLAS_COMPUTE_32F
+        };
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F).map_err(blas)?;
         let operation = i32::from; // cublasOperation_t: 0 as it is, 1 transposed
         set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(key.transposed[0]))?;
@@ -183,14 +186,17 @@ impl Gemm {
         unsafe {
             let bytes = WORKSPACE;
             let workspace = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-            result::set_matmul_pref_attribute(preference, workspace, (&raw const bytes).cast(), size_of::<usize>()).map_err(blas)?;
+            result::set_matmul_pref_attribute(preference, workspace, (&raw const bytes).cast(), size_of::<usize>())
+                .map_err(blas)?;
             for (attribute, value) in &settings {
-                result::set_matmul_pref_attribute(preference, *attribute, (value as *const u32).cast(), 4).map_err(blas)?;
+                result::set_matmul_pref_attribute(preference, *attribute, (value as *const u32).cast(), 4)
+                    .map_err(blas)?;
             }
             let [a, b, d] = layouts;
             let chosen = result::get_matmul_algo_heuristic(self.handle, description, a, b, d, d, preference);
             result::destroy_matmul_pref(preference).map_err(blas)?;
-            let chosen = chosen.map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
+            let chosen = chosen
+                .map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
             Ok(Plan { description, layouts, algorithm: chosen.algo })
         }
     }
@@ -202,7 +208,8 @@ fn set<T: bytemuck::NoUninit>(
     value: &T,
 ) -> Result<()> {
     // SAFETY: the descriptor is alive, and `value` has the attribute's type.
-    unsafe { result::set_matmul_desc_attribute(description, attribute, (value as *const T).cast(), size_of::<T>()) }.map_err(blas)
+    unsafe { result::set_matmul_desc_attribute(description, attribute, (value as *const T).cast(), size_of::<T>()) }
+        .map_err(blas)
 }
 
 impl Drop for Gemm {

@@ -1,7 +1,7 @@
 //! A step as one CUDA graph: its hundreds of launches are told to the GPU once, and repeated at a word.
 //!
-//! Work is run twice as usual, so that memory has been found and cuDNN has chosen; the third time it is recorded, and from then on repeated.
-//! A recording holds addresses, so it is good as long as nothing is allocated or freed.
+//! Work is run twice as usual, so that memory has been found and cuDNN has chosen; the third time it is recorded, and
+//! from then on repeated. A recording holds addresses, so it is good as long as nothing is allocated or freed.
 
 use std::sync::Arc;
 
@@ -111,8 +111,10 @@ pub(super) fn recorded(cuda: &Cuda, recording: &mut Recording, done: bool) -> Re
 
 fn begin(device: &Device) -> Result<()> {
     device.bind()?;
-    // SAFETY: the stream is alive. Relaxed: an allocation meanwhile spoils the recording (the generation tells) but nothing else.
-    unsafe { result::stream::begin_capture(device.stream(), sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) }.map_err(driver)
+    // SAFETY: the stream is alive. Relaxed: an allocation meanwhile spoils the recording (the generation tells) but
+    // nothing else.
+    unsafe { result::stream::begin_capture(device.stream(), sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) }
+        .map_err(driver)
 }
 
 fn end(device: &Arc<Device>) -> Result<Graph> {

@@ -1,4 +1,5 @@
-//! Losses over scores `[batch, classes]` fused with their gradients, and the unit vectors of the cosine classifier. All in f32.
+//! Losses over scores `[batch, classes]` fused with their gradients, and the unit vectors of the cosine classifier. All
+//! in f32.
 
 use super::{Buffer, Cuda, Format, grid};
 use crate::{Block, Margin, Result, View, ViewMut};
@@ -75,10 +76,13 @@ fn softmax(
     let results = items + u64::from(batch) * 16;
     let launch = cuda.device.kernel("softmax_items").arg(margin).arg(lengths).arg(labels.pointer()).arg(scores.pointer);
     let launch = launch.arg(scores.stride).arg(classes).arg(items).arg(results);
-    // SAFETY: one block per item, whose label is a class (the caller checked); items and results hold six values per item.
+    // SAFETY: one block per item, whose label is a class (the caller checked); items and results hold six values per
+    // item.
     unsafe { launch.run([batch, 1], [256, 1], 0)? };
-    let launch = cuda.device.kernel("softmax_gradient").arg(margin).arg(lengths).arg(labels.pointer()).arg(items).arg(results);
-    let launch = launch.arg(scores.pointer).arg(scores.stride).arg(batch).arg(classes).arg(radial).arg(outcome.pointer());
+    let launch =
+        cuda.device.kernel("softmax_gradient").arg(margin).arg(lengths).arg(labels.pointer()).arg(items).arg(results);
+    let launch =
+        launch.arg(scores.pointer).arg(scores.stride).arg(batch).arg(classes).arg(radial).arg(outcome.pointer());
     // SAFETY: as above; `radial` has a value per class or is absent, `outcome` two.
     unsafe { launch.run([classes.div_ceil(32), 1], [32, 8], 0) }
 }

@@ -74,8 +74,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
             self.device.count_allocation();
-            // SAFETY: allocated in `zeros`, freed once; the driver waits for work that still uses it. A failure here has been reported
-            // by the work that caused it.
+            // SAFETY: allocated in `zeros`, freed once; the driver waits for work that still uses it. A failure here
+            // has been reported by the work that caused it.
             let _ = unsafe { result::free_sync(self.pointer) };
         }
     }
@@ -112,10 +112,17 @@ impl Staging {
     }
 
     /// Copies `from` to `to`, after all work so far of the stream; returns when `from` has been read.
-    pub(super) fn upload(&mut self, device: &Device, stream: sys::CUstream, from: &[f32], to: &mut Buffer) -> Result<()> {
+    pub(super) fn upload(
+        &mut self,
+        device: &Device,
+        stream: sys::CUstream,
+        from: &[f32],
+        to: &mut Buffer,
+    ) -> Result<()> {
         assert!(from.len() <= self.capacity && from.len() * 4 <= to.bytes, "staging");
         device.bind()?;
-        // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the event is over.
+        // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the
+        // event is over.
         let host = unsafe {
             result::event::synchronize(self.copied).map_err(driver)?;
             std::slice::from_raw_parts_mut(self.pointer, from.len())

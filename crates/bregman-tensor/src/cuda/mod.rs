@@ -1,9 +1,10 @@
 //! The CUDA backend: cuBLASLt and cuDNN for the products, our own kernels for all between them.
 //!
-//! Memory layout of an activation: `[batch, height, width, channels]`. Products then have their operands in the order that tensor cores
-//! like best, eight channels of a position are one 16-byte access, and some channels of a tensor are only a matter of a stride.
-//! Maps are bf16 where [`Precision::Bf16`] is asked for; values without positions (pooled statistics, gates, embeddings, scores) are a
-//! thousandth of the memory and stay f32, as do weights, their gradients, statistics and duals.
+//! Memory layout of an activation: `[batch, height, width, channels]`. Products then have their operands in the order
+//! that tensor cores like best, eight channels of a position are one 16-byte access, and some channels of a tensor are
+//! only a matter of a stride. Maps are bf16 where [`Precision::Bf16`] is asked for; values without positions (pooled
+//! statistics, gates, embeddings, scores) are a thousandth of the memory and stay f32, as do weights, their gradients,
+//! statistics and duals.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -17,8 +18,8 @@
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //! | `graph` | a whole step recorded and repeated |
 //!
-//! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and [`Cuda::open`] says what is
-//! missing.
+//! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
+//! [`Cuda::open`] says what is missing.
 
 mod backend;
 mod cache;
@@ -233,8 +234,8 @@ impl Cuda {
         self.rows(View { data: view.data, first: view.first, of: view.of, shape: view.shape })
     }
 
-    /// Launches over `rows` × `channels`: a thread for each group of channels, at least four rows for each thread, and more once every
-    /// processor has several blocks.
+    /// Launches over `rows` × `channels`: a thread for each group of channels, at least four rows for each thread, and
+    /// more once every processor has several blocks.
     ///
     /// # Safety
     /// As [`Launch::run`].
@@ -243,17 +244,20 @@ impl Cuda {
         let x = columns.next_power_of_two().min(128);
         let y = 256 / x;
         let columns = columns.div_ceil(x);
-        let strips = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 16).div_ceil(columns))) as u32;
+        let strips =
+            rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 16).div_ceil(columns))) as u32;
         // SAFETY: the caller's promise.
         unsafe { launch.run([columns, strips], [x, y], 0) }
     }
 
-    /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU busy.
+    /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU
+    /// busy.
     fn sum_grid(&self, variant: Variant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(32);
         let (columns, y) = (columns.div_ceil(x), 256 / x);
-        let parts = rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 3).div_ceil(columns))) as u32;
+        let parts =
+            rows.div_ceil(u64::from(y) * 4).clamp(1, u64::from((self.device.processors * 3).div_ceil(columns))) as u32;
         ([columns, parts], [x, y], 256 * variant.lanes() * 4)
     }
 
@@ -261,7 +265,14 @@ impl Cuda {
     ///
     /// # Safety
     /// As [`Launch::run`].
-    unsafe fn over_items(&self, launch: Launch, variant: Variant, items: usize, channels: u32, floats_per_lane: u32) -> Result<()> {
+    unsafe fn over_items(
+        &self,
+        launch: Launch,
+        variant: Variant,
+        items: usize,
+        channels: u32,
+        floats_per_lane: u32,
+    ) -> Result<()> {
         let columns = (channels / variant.lanes()).div_ceil(32);
         // SAFETY: the caller's promise.
         unsafe { launch.run([columns, items as u32], [32, 8], 32 * 8 * variant.lanes() * 4 * floats_per_lane) }

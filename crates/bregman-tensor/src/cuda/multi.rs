@@ -39,13 +39,19 @@ impl Stretches {
         let stretches: Vec<Stretch> = tensors.iter().enumerate().flat_map(cut).collect();
         let mut table = Buffer::zeros(device, stretches.len() * size_of::<Stretch>())?;
         table.upload(&stretches)?;
-        Ok(Self { tensors, count: stretches.len() as u32, table, sums: Buffer::zeros(device, stretches.len() * 8 + 8)? })
+        Ok(Self {
+            tensors,
+            count: stretches.len() as u32,
+            table,
+            sums: Buffer::zeros(device, stretches.len() * 8 + 8)?,
+        })
     }
 }
 
 /// Scales all gradients to a joint norm of at most `limit`; returns the norm before.
 pub(super) fn clip(cuda: &Cuda, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
-    let tensors: Vec<(u64, usize)> = gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
+    let tensors: Vec<(u64, usize)> =
+        gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
     let mut scratch = cuda.scratch();
     if scratch.stretches.as_ref().is_none_or(|known| known.tensors != tensors) {
         scratch.stretches = Some(Stretches::new(&cuda.device, tensors)?);

@@ -1,5 +1,6 @@
-//! 3×3 convolutions of few channels, by our own tensor-core kernels (`kernels/narrow.cu`): with 32 or 64 channels, a library's tiles are
-//! mostly empty. Forward and gradients read every value once and write it once; sums are f32 in a fixed order, so results repeat exactly.
+//! 3×3 convolutions of few channels, by our own tensor-core kernels (`kernels/narrow.cu`): with 32 or 64 channels, a
+//! library's tiles are mostly empty. Forward and gradients read every value once and write it once; sums are f32 in a
+//! fixed order, so results repeat exactly.
 
 use super::{Buffer, Cuda, Format, JOIN, Rows};
 use crate::{Block, Conv, Result, Shape};
@@ -35,12 +36,14 @@ pub(super) struct Narrow<'a> {
 }
 
 impl<'a> Narrow<'a> {
-    /// `None` where the layer is of another kind, or the GPU too small. `x` and `y` are the two sides, or their gradients.
+    /// `None` where the layer is of another kind, or the GPU too small. `x` and `y` are the two sides, or their
+    /// gradients.
     pub(super) fn new(cuda: &'a Cuda, conv: &Conv, input: Shape, x: Rows, y: Rows) -> Option<Self> {
         let channels = x.channels;
         // offsets within a tile are 32 bits
         let is_short = |rows: Rows| (input.width as u64 * u64::from(rows.stride)) < 1 << 27;
-        let fits = |rows: Rows| rows.format == Format::Bf16 && rows.is_wide() && rows.channels == channels && is_short(rows);
+        let fits =
+            |rows: Rows| rows.format == Format::Bf16 && rows.is_wide() && rows.channels == channels && is_short(rows);
         let layer = Self { cuda, channels, planes: Planes::new(input) };
         let suits = *conv == Conv::square(3, 1) && matches!(channels, 32 | 64) && fits(x) && fits(y);
         (suits && layer.conv_memory().max(layer.weight_memory()) <= cuda.device.shared_memory).then_some(layer)
@@ -60,7 +63,8 @@ impl<'a> Narrow<'a> {
         let launch = self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(w).arg(y.pointer).arg(y.stride);
         let launch = launch.arg(i32::from(add)).arg(self.planes);
         let blocks = self.tiles().min(self.cuda.device.processors * if self.channels == 32 { 2 } else { 1 });
-        // SAFETY: both views have a row of channels per position, in chunks of 16 bytes, and the weight a value per tap and pair of channels.
+        // SAFETY: both views have a row of channels per position, in chunks of 16 bytes, and the weight a value per tap
+        // and pair of channels.
         unsafe { launch.run([blocks, 1], [CONV_THREADS, 1], self.conv_memory()) }
     }
 
@@ -69,9 +73,15 @@ impl<'a> Narrow<'a> {
         let blocks = self.tiles().min(self.cuda.device.processors);
         // `narrow_weight::SPLITS`
         let count = blocks * if self.channels == 32 { 4 } else { 1 };
-        let parts = self.cuda.scratch().gradient.at_least(&self.cuda.device, count as usize * block.rows * block.columns * 4)?.pointer();
+        let parts = self
+            .cuda
+            .scratch()
+            .gradient
+            .at_least(&self.cuda.device, count as usize * block.rows * block.columns * 4)?
+            .pointer();
         let kernel = if self.channels == 32 { "narrow_weight_32" } else { "narrow_weight_64" };
-        let launch = self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(dy.pointer).arg(dy.stride).arg(parts);
+        let launch =
+            self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(dy.pointer).arg(dy.stride).arg(parts);
         // SAFETY: as in `conv`; every block writes its parts, for which the scratch has room.
         unsafe { launch.arg(self.planes).run([blocks, 1], [WEIGHT_THREADS, 1], self.weight_memory())? };
         join(self.cuda, parts, count, block, dw)

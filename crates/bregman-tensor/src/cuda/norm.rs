@@ -1,4 +1,5 @@
-//! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See kernels/norm.cu.
+//! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See
+//! kernels/norm.cu.
 
 use super::device::Variant;
 use super::{Buffer, Cuda, JOIN, Rows};
@@ -30,10 +31,13 @@ pub(super) fn train(
     let launch = cuda.device.variant("norm_sums", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
     // SAFETY: a part has two values per channel.
     unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
-    let launch = cuda.device.variant("norm_statistics", Variant { wide: false, ..variant }).arg(sums).arg(parts).arg(x.pointer);
-    let launch = launch.arg(x.rows).arg(x.channels).arg(order(norm.relu)).arg(norm.scale.pointer()).arg(norm.shift.pointer());
+    let launch =
+        cuda.device.variant("norm_statistics", Variant { wide: false, ..variant }).arg(sums).arg(parts).arg(x.pointer);
+    let launch =
+        launch.arg(x.rows).arg(x.channels).arg(order(norm.relu)).arg(norm.scale.pointer()).arg(norm.shift.pointer());
     let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
-    let launch = launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
+    let launch =
+        launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
     // SAFETY: every array has a value per channel, coefficients three.
     unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
     apply(cuda, x, norm.relu, residual, y, coefficients)
@@ -77,30 +81,66 @@ pub(super) fn backward(
     let sums = scratch.sums.at_least(&cuda.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
     let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
     let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-    // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that ReLU in x
+    // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
+    // ReLU in x
     let (behind, last) = match dresidual {
         Some(r) => {
-            let launch = cuda.device.variant("norm_backward_residual", variant).arg(x.pointer).arg(x.stride).arg(y.pointer).arg(y.stride);
-            let launch = launch.arg(d.pointer).arg(d.stride).arg(r.pointer).arg(r.stride).arg(affine).arg(x.rows).arg(x.channels);
+            let launch = cuda
+                .device
+                .variant("norm_backward_residual", variant)
+                .arg(x.pointer)
+                .arg(x.stride)
+                .arg(y.pointer)
+                .arg(y.stride);
+            let launch = launch
+                .arg(d.pointer)
+                .arg(d.stride)
+                .arg(r.pointer)
+                .arg(r.stride)
+                .arg(affine)
+                .arg(x.rows)
+                .arg(x.channels);
             // SAFETY: all views are alike; a part has four values per channel.
             unsafe { launch.arg(sums).run([columns, parts], block, shared)? };
             (r, Relu::Absent)
         }
         None => {
-            let launch = cuda.device.variant("norm_backward_sums", variant).arg(x.pointer).arg(x.stride).arg(d.pointer).arg(d.stride);
+            let launch = cuda
+                .device
+                .variant("norm_backward_sums", variant)
+                .arg(x.pointer)
+                .arg(x.stride)
+                .arg(d.pointer)
+                .arg(d.stride);
             let launch = launch.arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
             // SAFETY: as above.
             unsafe { launch.run([columns, parts], block, shared)? };
             (d, norm.relu)
         }
     };
-    let launch = cuda.device.kernel("norm_backward_join").arg(sums).arg(parts).arg(x.rows).arg(x.channels).arg(norm.scale.pointer());
-    let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
-    let launch = launch.arg(gradients.shift.pointer()).arg(gradients.bias.map_or(0, |bias| bias.pointer())).arg(coefficients);
+    let launch = cuda
+        .device
+        .kernel("norm_backward_join")
+        .arg(sums)
+        .arg(parts)
+        .arg(x.rows)
+        .arg(x.channels)
+        .arg(norm.scale.pointer());
+    let launch =
+        launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
+    let launch =
+        launch.arg(gradients.shift.pointer()).arg(gradients.bias.map_or(0, |bias| bias.pointer())).arg(coefficients);
     // SAFETY: every array has a value per channel, coefficients three.
     unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-    let launch = cuda.device.variant("norm_backward_apply", variant).arg(x.pointer).arg(x.stride).arg(behind.pointer).arg(behind.stride);
-    let launch = launch.arg(d.pointer).arg(d.stride).arg(affine).arg(coefficients).arg(order(last)).arg(x.rows).arg(x.channels);
+    let launch = cuda
+        .device
+        .variant("norm_backward_apply", variant)
+        .arg(x.pointer)
+        .arg(x.stride)
+        .arg(behind.pointer)
+        .arg(behind.stride);
+    let launch =
+        launch.arg(d.pointer).arg(d.stride).arg(affine).arg(coefficients).arg(order(last)).arg(x.rows).arg(x.channels);
     // SAFETY: as above.
     unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
 }
@@ -108,7 +148,8 @@ pub(super) fn backward(
 fn apply(cuda: &Cuda, x: Rows, relu: Relu, residual: Option<Rows>, y: Rows, coefficients: u64) -> Result<()> {
     let others = [y, residual.unwrap_or(y)];
     let variant = x.variant_with(&others);
-    let launch = cuda.device.variant("norm_apply", variant).arg(x.pointer).arg(x.stride).arg(coefficients).arg(order(relu));
+    let launch =
+        cuda.device.variant("norm_apply", variant).arg(x.pointer).arg(x.stride).arg(coefficients).arg(order(relu));
     let launch = launch.arg(residual.map_or(0, |r| r.pointer)).arg(residual.map_or(0, |r| r.stride));
     let launch = launch.arg(y.pointer).arg(y.stride).arg(x.rows).arg(x.channels);
     // SAFETY: all views are alike; coefficients hold two values per channel.

@@ -40,7 +40,8 @@ pub(super) fn all_finite(cuda: &Cuda, x: View<Cuda>) -> Result<bool> {
     let mut scratch = cuda.scratch();
     let counts = scratch.counts.at_least(&cuda.device, 4)?;
     counts.upload(&[0u32])?;
-    let launch = cuda.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+    let launch =
+        cuda.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
     // SAFETY: the count is one word.
     unsafe { cuda.over_rows(launch.arg(counts.pointer()), variant, x.rows, x.channels)? };
     let mut count = [0u32];

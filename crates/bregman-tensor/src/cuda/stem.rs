@@ -1,5 +1,5 @@
-//! The 3×3 convolution of a single channel with which a network on spectrograms begins, by our own kernels (`kernels/stem.cu`): one pass over
-//! the output and no patches. Nobody asks for the gradient of a spectrogram.
+//! The 3×3 convolution of a single channel with which a network on spectrograms begins, by our own kernels
+//! (`kernels/stem.cu`): one pass over the output and no patches. Nobody asks for the gradient of a spectrogram.
 
 use super::narrow::{Planes, join};
 use super::{Buffer, Cuda, Format, Rows};
@@ -28,22 +28,39 @@ impl<'a> Stem<'a> {
     /// `y = w ∗ x`, or adds that; `w` is `[out, taps]` in bf16.
     pub(super) fn forward(&self, x: Rows, w: u64, add: bool, y: Rows) -> Result<()> {
         let (blocks, threads) = self.grid(x, y);
-        let launch = self.cuda.device.kernel("stem_forward").arg(x.pointer).arg(x.stride).arg(w).arg(y.pointer).arg(y.stride);
-        // SAFETY: both views have a row of channels per position, y in chunks of 16 bytes, and the weight nine values per output.
+        let launch =
+            self.cuda.device.kernel("stem_forward").arg(x.pointer).arg(x.stride).arg(w).arg(y.pointer).arg(y.stride);
+        // SAFETY: both views have a row of channels per position, y in chunks of 16 bytes, and the weight nine values
+        // per output.
         unsafe { launch.arg(i32::from(add)).arg(self.planes).run([blocks, 1], threads, 0) }
     }
 
     /// `dw = dy ∗ x` in the columns of `block`.
     pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut Buffer) -> Result<()> {
         let (blocks, threads) = self.grid(x, dy);
-        let parts = self.cuda.scratch().gradient.at_least(&self.cuda.device, blocks as usize * block.rows * block.columns * 4)?.pointer();
-        let launch = self.cuda.device.kernel("stem_weight").arg(x.pointer).arg(x.stride).arg(dy.pointer).arg(dy.stride).arg(parts);
-        // SAFETY: as in `forward`; every block writes its part, for which the scratch has room, and sums eight values per thread.
+        let parts = self
+            .cuda
+            .scratch()
+            .gradient
+            .at_least(&self.cuda.device, blocks as usize * block.rows * block.columns * 4)?
+            .pointer();
+        let launch = self
+            .cuda
+            .device
+            .kernel("stem_weight")
+            .arg(x.pointer)
+            .arg(x.stride)
+            .arg(dy.pointer)
+            .arg(dy.stride)
+            .arg(parts);
+        // SAFETY: as in `forward`; every block writes its part, for which the scratch has room, and sums eight values
+        // per thread.
         unsafe { launch.arg(self.planes).run([blocks, 1], threads, threads[0] * threads[1] * 8 * 4)? };
         join(self.cuda, parts, blocks, block, dw)
     }
 
-    /// Blocks of threads for every eight outputs × a power of two of columns; as many as run at once, if there is work for them.
+    /// Blocks of threads for every eight outputs × a power of two of columns; as many as run at once, if there is work
+    /// for them.
     fn grid(&self, x: Rows, y: Rows) -> (u32, [u32; 2]) {
         let groups = y.channels / 8;
         let columns = 1 << (THREADS / groups).ilog2();

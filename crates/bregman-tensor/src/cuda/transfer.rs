@@ -58,7 +58,14 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
         // [batch, frames, features] is our own order
         let from = Rows { pointer: from, stride: to.channels, format: to.format, ..to };
         let variant = from.variant_with(&[to]);
-        let launch = cuda.device.variant("convert", variant).on(stream).arg(from.pointer).arg(from.stride).arg(to.pointer).arg(to.stride);
+        let launch = cuda
+            .device
+            .variant("convert", variant)
+            .on(stream)
+            .arg(from.pointer)
+            .arg(from.stride)
+            .arg(to.pointer)
+            .arg(to.stride);
         let launch = launch.arg(to.rows).arg(to.channels);
         // SAFETY: both sides have as many values as the shape.
         return unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) };
@@ -82,7 +89,8 @@ pub(super) fn read(cuda: &Cuda, from: View<Cuda>, to: &mut [f32]) -> Result<()> 
     let mut scratch = cuda.scratch();
     let staging = scratch.staging.at_least(&cuda.device, to.len() * 4)?;
     let variant = Variant { format: from.format, wide: false };
-    let launch = cuda.device.variant("from_channels_last", variant).arg(from.pointer).arg(from.stride).arg(staging.pointer());
+    let launch =
+        cuda.device.variant("from_channels_last", variant).arg(from.pointer).arg(from.stride).arg(staging.pointer());
     let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
     // SAFETY: both sides have as many values as the shape.
     unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0)? };

@@ -1,4 +1,5 @@
-//! The optimizer step of a whole network in one launch: what the crate `bregman` does on slices, on arrays that stay on the GPU.
+//! The optimizer step of a whole network in one launch: what the crate `bregman` does on slices, on arrays that stay on
+//! the GPU.
 
 use super::duals::Working;
 use super::{Buffer, Cuda};
@@ -7,7 +8,8 @@ use crate::Result;
 /// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
 pub(super) const STRETCH: usize = 1 << 14;
 
-/// The variable that an update moves, and how: see `Motion` in the crate `bregman`, whose numbers these are, in its order.
+/// The variable that an update moves, and how: see `Motion` in the crate `bregman`, whose numbers these are, in its
+/// order.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Motion {
@@ -155,7 +157,14 @@ impl Shrinkage {
 impl Update {
     fn plan(&self) -> Plan {
         let Self { motion, numbers, shrinkage, threshold, scale } = *self;
-        Plan { motion: motion as i32, shrinkage: shrinkage.code(), group: shrinkage.group() as u32, numbers, threshold, scale }
+        Plan {
+            motion: motion as i32,
+            shrinkage: shrinkage.code(),
+            group: shrinkage.group() as u32,
+            numbers,
+            threshold,
+            scale,
+        }
     }
 }
 
@@ -176,7 +185,11 @@ impl Cuda {
             mask.upload(&bytes)?;
             Ok(Placed { floats: [float(&arrays.p)?, float(&arrays.m)?, float(&arrays.v)?], mask, length })
         };
-        Ok(Arrays { tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?, working: Working::default(), table: None })
+        Ok(Arrays {
+            tensors: arrays.iter().zip(lengths).map(place).collect::<Result<_>>()?,
+            working: Working::default(),
+            table: None,
+        })
     }
 
     /// Copies an optimizer's arrays back.
@@ -193,7 +206,12 @@ impl Cuda {
             let [p, m, v] = &placed.floats;
             let mut mask = vec![0u8; placed.mask.bytes()];
             placed.mask.download(&mut mask)?;
-            Ok(TensorArrays { p: float(p)?, m: float(m)?, v: float(v)?, mask: mask.into_iter().map(|lives| lives != 0).collect() })
+            Ok(TensorArrays {
+                p: float(p)?,
+                m: float(m)?,
+                v: float(v)?,
+                mask: mask.into_iter().map(|lives| lives != 0).collect(),
+            })
         };
         arrays.tensors.iter().map(fetch).collect()
     }
@@ -202,17 +220,33 @@ impl Cuda {
     ///
     /// # Errors
     /// A lost device.
-    pub fn update(&self, arrays: &mut Arrays, theta: &mut [&mut Buffer], grads: &[&Buffer], updates: &[Update]) -> Result<Vec<Count>> {
-        assert!(theta.len() == arrays.tensors.len() && grads.len() == theta.len() && updates.len() == theta.len(), "tensors of a step");
-        let key: Vec<_> =
-            (theta.iter().zip(grads)).zip(updates).map(|((t, g), u)| (t.pointer(), g.pointer(), u.shrinkage.group())).collect();
+    pub fn update(
+        &self,
+        arrays: &mut Arrays,
+        theta: &mut [&mut Buffer],
+        grads: &[&Buffer],
+        updates: &[Update],
+    ) -> Result<Vec<Count>> {
+        assert!(
+            theta.len() == arrays.tensors.len() && grads.len() == theta.len() && updates.len() == theta.len(),
+            "tensors of a step"
+        );
+        let key: Vec<_> = (theta.iter().zip(grads))
+            .zip(updates)
+            .map(|((t, g), u)| (t.pointer(), g.pointer(), u.shrinkage.group()))
+            .collect();
         if arrays.table.as_ref().is_none_or(|table| table.key != key) {
             arrays.table = Some(self.table(&arrays.tensors, key)?);
         }
         let table = arrays.table.as_mut().expect("was just made");
         let plans: Vec<Plan> = updates.iter().map(Update::plan).collect();
         table.plans.upload(&plans)?;
-        let launch = self.device.kernel("update").arg(table.jobs.pointer()).arg(table.plans.pointer()).arg(table.counts.pointer());
+        let launch = self
+            .device
+            .kernel("update")
+            .arg(table.jobs.pointer())
+            .arg(table.plans.pointer())
+            .arg(table.counts.pointer());
         // SAFETY: a job per block, each inside of its tensor's arrays; a plan per tensor, a count per block.
         unsafe { launch.run([table.blocks.len() as u32, 1], [256, 1], 0)? };
         let mut counted = vec![BlockCount::default(); table.blocks.len()];
@@ -239,7 +273,9 @@ impl Cuda {
             let unit = if group.is_multiple_of(4) { group } else { 4 * group };
             let step = (STRETCH / unit).max(1) * unit;
             for start in (0..placed.length).step_by(step) {
-                let at = |buffer: &Buffer, bytes: usize| if buffer.bytes() == 0 { 0 } else { buffer.pointer() + (start * bytes) as u64 };
+                let at = |buffer: &Buffer, bytes: usize| {
+                    if buffer.bytes() == 0 { 0 } else { buffer.pointer() + (start * bytes) as u64 }
+                };
                 blocks.push((tensor, start));
                 jobs.push(Job {
                     theta: theta + start as u64 * 4,

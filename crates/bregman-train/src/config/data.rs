@@ -150,8 +150,34 @@ impl FeatureConfig {
             expected: "settings of a filterbank".to_owned(),
         };
         let products = self.fbank().products().map_err(refused)?;
-        let Products { window, hop, origin, centred, relative, frequencies, spectrum, bins, mel, smallest, factor, top_db } = products;
-        Ok(FilterbankTables { window, hop, origin, centred, relative, frequencies, spectrum, bins, mel, smallest, factor, top_db })
+        let Products {
+            window,
+            hop,
+            origin,
+            centred,
+            relative,
+            frequencies,
+            spectrum,
+            bins,
+            mel,
+            smallest,
+            factor,
+            top_db,
+        } = products;
+        Ok(FilterbankTables {
+            window,
+            hop,
+            origin,
+            centred,
+            relative,
+            frequencies,
+            spectrum,
+            bins,
+            mel,
+            smallest,
+            factor,
+            top_db,
+        })
     }
 }
 
@@ -181,8 +207,14 @@ impl DataConfig {
             require((0.0..1.0).contains(&share), "data.validation", share, "a share in [0, 1), or a manifest")?;
         }
         if self.features_by == FeaturesBy::Device {
-            let loaders = "nothing where data.features_by = \"device\": the loader has no features then; leave one of them out";
-            require(self.cache.is_none(), "data.cache", self.cache.as_deref().unwrap_or(Path::new("")).display(), loaders)?;
+            let loaders =
+                "nothing where data.features_by = \"device\": the loader has no features then; leave one of them out";
+            require(
+                self.cache.is_none(),
+                "data.cache",
+                self.cache.as_deref().unwrap_or(Path::new("")).display(),
+                loaders,
+            )?;
             require(self.augment.mask.is_none(), "data.augment.mask", "set", loaders)?;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! How the network becomes sparse, or stays dense: one table, `[method]`, whose `kind` says which settings it has.
 
 use bregman::{
-    AdamW, Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role, Rule, Sgd, Structure,
-    Survivors,
+    AdamW, Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role,
+    Rule, Sgd, Structure, Survivors,
 };
 use serde::{Deserialize, Serialize};
 
@@ -283,12 +283,17 @@ impl MethodConfig {
         }
         let dense = matches!(self.rule(), Rule::Sgd(Sgd { .. }) | Rule::AdamW(AdamW { .. }));
         let wants_dense = matches!(self, Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_));
-        let expected =
-            if wants_dense { "sgd or adamw with this kind of method" } else { "linbreg, adabreg or prox_sgd with this kind of method" };
+        let expected = if wants_dense {
+            "sgd or adamw with this kind of method"
+        } else {
+            "linbreg, adabreg or prox_sgd with this kind of method"
+        };
         require(dense == wants_dense, "method.optimizer.kind", self.rule().name(), expected)?;
         match self {
             Self::Gradual(config) => require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more"),
-            Self::Adaptive(config) => require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps"),
+            Self::Adaptive(config) => {
+                require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps")
+            }
             _ => Ok(()),
         }
     }
@@ -311,9 +316,10 @@ impl AdaptiveConfig {
 
     /// λ₀ for a run of `total` steps with learning rate `lr`.
     ///
-    /// AdaBreg moves a dual by about lr per step, whatever the gradient, so lr · total is the longest way it can go. The paper's λ₀ = 1
-    /// is a thousandth of that in its 10⁵ steps, but most of it in a run of a few hundred: every dual then lies just beside ±λ, a change
-    /// of λ by a few percent kills or revives the whole network, and the controller swings for ever. So λ₀ is at most lr · total / 500.
+    /// AdaBreg moves a dual by about lr per step, whatever the gradient, so lr · total is the longest way it can go.
+    /// The paper's λ₀ = 1 is a thousandth of that in its 10⁵ steps, but most of it in a run of a few hundred: every
+    /// dual then lies just beside ±λ, a change of λ by a few percent kills or revives the whole network, and the
+    /// controller swings for ever. So λ₀ is at most lr · total / 500.
     pub fn first_lambda(&self, total: u64, lr: f64) -> Option<f64> {
         let short = |lambda: f64| match self.optimizer {
             Rule::AdaBreg(_) => lambda.min(lr * total as f64 / 500.0),
@@ -359,7 +365,11 @@ mod tests {
         assert_eq!(adabreg.first_lambda(100_000, 0.01), Some(1.0));
         assert_eq!(adabreg.first_lambda(1000, 0.01), Some(0.02));
         assert_eq!(config("").first_lambda(10, 0.1), Some(0.01), "LinBreg's duals follow the gradient, not the clock");
-        assert_eq!(config("lambda = 3\noptimizer = { kind = \"adabreg\" }").first_lambda(10, 0.01), Some(3.0), "what is asked for is done");
+        assert_eq!(
+            config("lambda = 3\noptimizer = { kind = \"adabreg\" }").first_lambda(10, 0.01),
+            Some(3.0),
+            "what is asked for is done"
+        );
     }
 
     #[test]
@@ -373,7 +383,10 @@ mod tests {
         let general = GroupRule { penalty: Penalty::GroupKernel, initial_inputs: Some(10.0), ..GroupRule::default() };
         let groups = groups(params, &[heavier], general).unwrap();
         assert_eq!([0, 1, 2].map(|tensor| groups.initial_sparsity(tensor)), [0.5, 0.75, 0.5]);
-        assert_eq!([0, 1, 2].map(|tensor| groups.rule(tensor).penalty), [Penalty::GroupKernel, Penalty::L1, Penalty::L1]);
+        assert_eq!(
+            [0, 1, 2].map(|tensor| groups.rule(tensor).penalty),
+            [Penalty::GroupKernel, Penalty::L1, Penalty::L1]
+        );
         assert_eq!(groups.rule(2).lambda_scale, 2.0);
     }
 }

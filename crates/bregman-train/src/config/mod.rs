@@ -74,9 +74,11 @@ impl Experiment {
     /// Reads a recipe with its bases, then applies `a.b=c` settings in order.
     ///
     /// # Errors
-    /// A file or setting that cannot be understood, a key that does not exist (the error names the nearest that does), a value out of range.
+    /// A file or setting that cannot be understood, a key that does not exist (the error names the nearest that does),
+    /// a value out of range.
     pub fn read(path: &Path, settings: &[impl AsRef<str>]) -> Result<Self> {
-        let layers = settings.iter().try_fold(read::Layers::of_file(path)?, |layers, setting| layers.set(setting.as_ref()))?;
+        let layers =
+            settings.iter().try_fold(read::Layers::of_file(path)?, |layers, setting| layers.set(setting.as_ref()))?;
         layers.experiment()
     }
 
@@ -85,7 +87,9 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::read`].
     pub fn parse(text: &str, origin: &str, settings: &[impl AsRef<str>]) -> Result<Self> {
-        let layers = settings.iter().try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
+        let layers = settings
+            .iter()
+            .try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
         layers.experiment()
     }
 

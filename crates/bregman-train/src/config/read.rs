@@ -1,7 +1,7 @@
 //! From files and `--set` to an experiment: bases first, then the recipe, then the settings, each over the one before.
 //!
-//! Tables are merged key by key. A table that names another `kind` replaces the one below it: the settings of one kind mean
-//! nothing to another.
+//! Tables are merged key by key. A table that names another `kind` replaces the one below it: the settings of one kind
+//! mean nothing to another.
 
 use std::path::{Path, PathBuf};
 
@@ -32,10 +32,11 @@ impl Layers {
     /// Applies `a.b=c`. The value is TOML; what is not is taken as text, so paths and words need no quotes.
     pub(super) fn set(mut self, setting: &str) -> Result<Self> {
         let origin = format!("--set {setting}");
-        let (key, value) = setting.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| Error::Recipe {
-            origin: origin.clone(),
-            problem: "expected key=value, such as method.target=0.95".to_owned(),
-        })?;
+        let (key, value) =
+            setting.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| Error::Recipe {
+                origin: origin.clone(),
+                problem: "expected key=value, such as method.target=0.95".to_owned(),
+            })?;
         let value = parse(&format!("value = {value}"), &origin).ok().and_then(|mut table| table.remove("value"));
         let value = value.unwrap_or_else(|| Value::String(setting[key.len() + 1..].trim().to_owned()));
         let nested = |value, part: &str| Value::Table(Table::from_iter([(part.trim().to_owned(), value)]));
@@ -46,7 +47,8 @@ impl Layers {
     }
 
     pub(super) fn experiment(self) -> Result<Experiment> {
-        let experiment: Experiment = Value::Table(self.merged.clone()).try_into().map_err(|error| self.explain(&error))?;
+        let experiment: Experiment =
+            Value::Table(self.merged.clone()).try_into().map_err(|error| self.explain(&error))?;
         experiment.check()?;
         Ok(experiment)
     }
@@ -100,14 +102,20 @@ impl Layers {
             Some(&unknown) if message.starts_with("unknown variant") => {
                 let path = find(&self.merged, "", &|_, value| value.as_str() == Some(unknown)).unwrap_or_default();
                 let known = quoted[1..].join(", ");
-                let advice = nearest(unknown).map_or(String::new(), |nearest| format!("; did you mean \"{nearest}\"? ({known})"));
-                Error::Recipe { origin: self.origin(&path), problem: format!("{path} = \"{unknown}\" is not known{advice}") }
+                let advice = nearest(unknown)
+                    .map_or(String::new(), |nearest| format!("; did you mean \"{nearest}\"? ({known})"));
+                Error::Recipe {
+                    origin: self.origin(&path),
+                    problem: format!("{path} = \"{unknown}\" is not known{advice}"),
+                }
             }
             Some(&missing) if message.starts_with("missing field") => {
                 let example = match missing {
                     "root" => " (data): where the corpus is, --set data.root=DIR",
                     "target" => " (method): the sparsity asked for, --set method.target=0.95",
-                    "method" => ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\"",
+                    "method" => {
+                        ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\""
+                    }
                     _ => "",
                 };
                 Error::Recipe { origin: self.top(), problem: format!("{message}{example}") }
@@ -128,7 +136,11 @@ impl Layers {
             let first = parts.next().and_then(|part| table.get(part));
             parts.try_fold(first, |value, part| value.map(|value| value.get(part))).flatten().is_some()
         };
-        self.origins.iter().rev().find(|(_, table)| has(table)).map_or_else(|| "recipe".to_owned(), |(origin, _)| origin.clone())
+        self.origins
+            .iter()
+            .rev()
+            .find(|(_, table)| has(table))
+            .map_or_else(|| "recipe".to_owned(), |(origin, _)| origin.clone())
     }
 }
 
@@ -182,16 +194,26 @@ mod tests {
 
     #[test]
     fn an_unknown_key_names_its_origin_and_the_nearest_known_one() {
-        assert_eq!(message(&["method.targt=0.9"]), "--set method.targt=0.9: unknown key `method.targt`; did you mean `method.target`?");
-        assert_eq!(message(&["train.epoch=3"]), "--set train.epoch=3: unknown key `train.epoch`; did you mean `train.epochs`?");
-        let wrong = Experiment::parse(&RECIPE.replace("target", "goal"), "r.toml", &[] as &[&str]).unwrap_err().to_string();
+        assert_eq!(
+            message(&["method.targt=0.9"]),
+            "--set method.targt=0.9: unknown key `method.targt`; did you mean `method.target`?"
+        );
+        assert_eq!(
+            message(&["train.epoch=3"]),
+            "--set train.epoch=3: unknown key `train.epoch`; did you mean `train.epochs`?"
+        );
+        let wrong =
+            Experiment::parse(&RECIPE.replace("target", "goal"), "r.toml", &[] as &[&str]).unwrap_err().to_string();
         assert!(wrong.starts_with("r.toml: unknown key `method.goal`"), "{wrong}");
     }
 
     #[test]
     fn an_unknown_word_names_its_key_and_the_nearest_known_one() {
         let wrong = message(&["method.optimizer.kind=adabrag"]);
-        assert!(wrong.contains("method.optimizer.kind = \"adabrag\" is not known; did you mean \"adabreg\"?"), "{wrong}");
+        assert!(
+            wrong.contains("method.optimizer.kind = \"adabrag\" is not known; did you mean \"adabreg\"?"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -223,12 +245,19 @@ mod tests {
         let experiment = Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str]).unwrap();
         assert_eq!((experiment.method.target(), experiment.train.epochs), (Some(0.75), 3));
         write("base.toml", "base = \"a/r.toml\"");
-        assert!(Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str]).unwrap_err().to_string().contains("its own base"));
+        assert!(
+            Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str])
+                .unwrap_err()
+                .to_string()
+                .contains("its own base")
+        );
     }
 
     #[test]
     fn a_resolved_experiment_reads_back_as_itself() {
-        for settings in [&[][..], &["method.kind=one_shot", "method.target=0.9"], &["method.kind=dense", "model.kind=resnet"]] {
+        for settings in
+            [&[][..], &["method.kind=one_shot", "method.target=0.9"], &["method.kind=dense", "model.kind=resnet"]]
+        {
             let experiment = with(settings).unwrap();
             assert_eq!(Experiment::parse(&experiment.to_toml(), "saved", &[] as &[&str]).unwrap(), experiment);
         }

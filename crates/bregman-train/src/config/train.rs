@@ -139,7 +139,12 @@ impl LrSchedule {
                 require(floor >= 0.0 && floor.is_finite(), "train.schedule.floor", floor, "a number ≥ 0")
             }
             Self::Exponential { warmup, last } => {
-                require(warmup >= 0.0 && warmup.is_finite(), "train.schedule.warmup", warmup, "a number of epochs ≥ 0")?;
+                require(
+                    warmup >= 0.0 && warmup.is_finite(),
+                    "train.schedule.warmup",
+                    warmup,
+                    "a number of epochs ≥ 0",
+                )?;
                 require(last > 0.0 && last <= 1.0, "train.schedule.last", last, "a share in (0, 1]")
             }
         }
@@ -208,8 +213,18 @@ impl Default for SelectConfig {
 
 impl SelectConfig {
     pub(super) fn check(&self) -> Result<()> {
-        require(self.tolerance > 0.0 && self.tolerance <= 1.0, "select.tolerance", self.tolerance, "a share in (0, 1]")?;
-        require(self.average == 0 || (2..=20).contains(&self.average), "select.average", self.average, "0 (off), or 2 to 20 epochs")
+        require(
+            self.tolerance > 0.0 && self.tolerance <= 1.0,
+            "select.tolerance",
+            self.tolerance,
+            "a share in (0, 1]",
+        )?;
+        require(
+            self.average == 0 || (2..=20).contains(&self.average),
+            "select.average",
+            self.average,
+            "0 (off), or 2 to 20 epochs",
+        )
     }
 }
 

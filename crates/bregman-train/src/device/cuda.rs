@@ -132,7 +132,8 @@ impl Engine for Gpu<'_> {
         if !controller.config().law.needs_duals() || !controller.is_due(step) {
             return controller.update(step, stats, None);
         }
-        let keys = (0..stats.len()).map(|tensor| optimizer.key_of(tensor)).map(|(kind, weight)| (shrinkage(kind), weight));
+        let keys =
+            (0..stats.len()).map(|tensor| optimizer.key_of(tensor)).map(|(kind, weight)| (shrinkage(kind), weight));
         let duals = GpuDuals(self.cuda.duals(self.arrays, &keys.collect::<Vec<_>>()).map_err(failed)?);
         controller.update(step, stats, Some(&duals))
     }

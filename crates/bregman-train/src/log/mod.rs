@@ -1,4 +1,5 @@
-//! What a run writes about itself: `metrics.jsonl`, one object per line, and a TensorBoard event file of the same numbers.
+//! What a run writes about itself: `metrics.jsonl`, one object per line, and a TensorBoard event file of the same
+//! numbers.
 //!
 //! Both only grow. A checkpoint remembers their lengths, and a run that continues from it cuts off what came later.
 
@@ -171,11 +172,15 @@ impl Log {
 
     pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.line("epoch", record)?;
-        let validation = [("validation/loss", record.validation_loss), ("validation/accuracy", record.validation_accuracy)];
+        let validation =
+            [("validation/loss", record.validation_loss), ("validation/accuracy", record.validation_accuracy)];
         let validation = validation.into_iter().filter_map(|(tag, value)| Some((tag.to_owned(), value?)));
         let groups = record.groups.iter().map(|(name, sparsity)| (format!("group_sparsity/{name}"), *sparsity));
         let layers = record.layers.iter().flat_map(|layer| {
-            [(format!("layer_sparsity/{}", layer.name), layer.sparsity), (format!("layer_norm/{}", layer.name), layer.norm)]
+            [
+                (format!("layer_sparsity/{}", layer.name), layer.sparsity),
+                (format!("layer_norm/{}", layer.name), layer.norm),
+            ]
         });
         self.scalars(record.step, validation.chain(groups).chain(layers))
     }

@@ -1,8 +1,9 @@
 //! TensorBoard event files, without TensorFlow: scalars only.
 //!
-//! A file is a sequence of TFRecords, each `length: u64 | masked CRC-32C of it | bytes | masked CRC-32C of them`, little-endian, and each
-//! record is an `Event` in protocol-buffer encoding: `1: wall time (f64)`, `2: step (varint)`, and either `3: "brain.Event:2"` (the first) or
-//! `5: Summary` with repeated `1: Value { 1: tag, 2: simple_value (f32) }`.
+//! A file is a sequence of TFRecords, each `length: u64 | masked CRC-32C of it | bytes | masked CRC-32C of them`,
+//! little-endian, and each record is an `Event` in protocol-buffer encoding: `1: wall time (f64)`, `2: step (varint)`,
+//! and either `3: "brain.Event:2"` (the first) or `5: Summary` with repeated `1: Value { 1: tag, 2: simple_value (f32)
+//! }`.
 
 use std::io::{Result, Write};
 use std::time::{SystemTime, UNIX_EPOCH};

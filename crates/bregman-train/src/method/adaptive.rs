@@ -46,8 +46,16 @@ impl<B: Device> Method<B> for Adaptive<B> {
 
     fn unrest(&self) -> Option<String> {
         let updates = self.optimizer.optimizer().state().step / self.optimizer.controller().config().period;
-        let crossings = self.optimizer.controller().state().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
-        let advice = "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
+        let crossings = self
+            .optimizer
+            .controller()
+            .state()
+            .iter()
+            .map(|state| u64::from(state.memory.crossings))
+            .max()
+            .unwrap_or(0);
+        let advice =
+            "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
         (SWINGING * crossings > updates).then(|| {
             format!("λ swings: the sparsity crossed its target {crossings} times in {updates} updates without coming to rest; {advice}")
         })

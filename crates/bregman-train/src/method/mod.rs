@@ -77,8 +77,15 @@ pub trait Method<B: Device>: Send {
     }
 }
 
-/// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the method wants that.
-pub(crate) fn build<B: Device>(config: &MethodConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Box<dyn Method<B>>> {
+/// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the
+/// method wants that.
+pub(crate) fn build<B: Device>(
+    config: &MethodConfig,
+    model: &mut Model<B>,
+    total: u64,
+    lr: f64,
+    seed: u64,
+) -> Result<Box<dyn Method<B>>> {
     let method: Box<dyn Method<B>> = match config {
         MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model, total, lr, seed)?),
         MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model, seed)?),
@@ -99,7 +106,11 @@ pub(crate) fn describe<B: Backend>(params: &Params<B>) -> Vec<Param> {
         bregman_nn::Role::Bias => Role::Bias,
         bregman_nn::Role::Norm => Role::Norm,
     };
-    params.all().iter().map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role))).collect()
+    params
+        .all()
+        .iter()
+        .map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role)))
+        .collect()
 }
 
 /// An optimizer with its arrays on a device: what methods share that nothing steers.
@@ -158,11 +169,20 @@ fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
 /// Replaces the weights; the caller refreshes the model.
 fn set_weights<B: Backend>(model: &mut Model<B>, weights: &[Vec<f32>]) -> Result<()> {
     let (device, params) = model.parts_mut();
-    params.all_mut().iter_mut().zip(weights).try_for_each(|(parameter, values)| Ok(device.upload(values, &mut parameter.value)?))
+    params
+        .all_mut()
+        .iter_mut()
+        .zip(weights)
+        .try_for_each(|(parameter, values)| Ok(device.upload(values, &mut parameter.value)?))
 }
 
 /// Masks the initial weights of every penalised tensor, and returns all of them.
-fn start_sparse<B: Backend>(groups: &Groups, survivors: bregman::Survivors, model: &mut Model<B>, seed: u64) -> Result<Vec<Vec<f32>>> {
+fn start_sparse<B: Backend>(
+    groups: &Groups,
+    survivors: bregman::Survivors,
+    model: &mut Model<B>,
+    seed: u64,
+) -> Result<Vec<Vec<f32>>> {
     let mut weights = weights(model)?;
     bregman::sparse_init(groups, &mut weights, survivors, seed)?;
     set_weights(model, &weights)?;

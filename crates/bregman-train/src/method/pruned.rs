@@ -1,7 +1,8 @@
 //! Magnitude pruning: a dense optimizer under masks that are chosen before an epoch.
 //!
-//! Gradual: before every epoch e = 0, 1, … the share s_i = 1 − (1 − s*)^(i / n) with i = e + 1 is pruned, over all n epochs of the ramp.
-//! One-shot: the whole share at once, at initialisation or before a later epoch. Weights that died stay dead.
+//! Gradual: before every epoch e = 0, 1, … the share s_i = 1 − (1 − s*)^(i / n) with i = e + 1 is pruned, over all n
+//! epochs of the ramp. One-shot: the whole share at once, at initialisation or before a later epoch. Weights that died
+//! stay dead.
 
 use std::borrow::Cow;
 

@@ -45,7 +45,8 @@ impl<B: Device> Trainer<'_, B> {
         self.observer.epoch(&record, best);
         let patience = self.experiment.train.early_stop;
         self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
-            || patience.is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
+            || patience
+                .is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
         self.save()?;
         if best {
             checkpoint::copy(&self.run.join(LAST), &self.run.join(BEST))?;
@@ -92,7 +93,13 @@ impl<B: Device> Trainer<'_, B> {
         Ok(Some(sums.means()))
     }
 
-    fn epoch_record(&self, last: &StepRecord, train: (f64, f64), validation: Option<(f64, f64)>, admitted: bool) -> EpochRecord {
+    fn epoch_record(
+        &self,
+        last: &StepRecord,
+        train: (f64, f64),
+        validation: Option<(f64, f64)>,
+        admitted: bool,
+    ) -> EpochRecord {
         let optimizer = self.method.optimizer();
         let account = Sparsity::new(optimizer.groups(), optimizer.stats());
         let layers = layers(&*self.method);

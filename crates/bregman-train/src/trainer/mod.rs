@@ -103,7 +103,8 @@ impl<'a, B: Device> Trainer<'a, B> {
         Self::start(open, experiment, run, data, observer)
     }
 
-    /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if there is none.
+    /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if
+    /// there is none.
     ///
     /// # Errors
     /// No run there, a checkpoint of another network, a corpus that changed its size.
@@ -122,10 +123,27 @@ impl<'a, B: Device> Trainer<'a, B> {
         let state = checkpoint::restore(&last, &mut model, &mut *method)?;
         let log = Log::open(run, state.logged)?;
         let before = state.seconds;
-        Ok(Self { experiment, run: run.to_owned(), data, model, method, state, log, observer, before, began: Instant::now() })
+        Ok(Self {
+            experiment,
+            run: run.to_owned(),
+            data,
+            model,
+            method,
+            state,
+            log,
+            observer,
+            before,
+            began: Instant::now(),
+        })
     }
 
-    fn start(open: impl Open<B>, experiment: Experiment, run: &Path, data: Data, observer: &'a dyn Observer) -> Result<Self> {
+    fn start(
+        open: impl Open<B>,
+        experiment: Experiment,
+        run: &Path,
+        data: Data,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
         let (model, method) = build(open, &experiment, &data)?;
         std::fs::create_dir_all(run).map_err(Error::io(run))?;
         let config = run.join(CONFIG);
@@ -146,7 +164,18 @@ impl<'a, B: Device> Trainer<'a, B> {
             seconds: 0.0,
         };
         let log = Log::open(run, state.logged)?;
-        Ok(Self { experiment, run: run.to_owned(), data, model, method, state, log, observer, before: 0.0, began: Instant::now() })
+        Ok(Self {
+            experiment,
+            run: run.to_owned(),
+            data,
+            model,
+            method,
+            state,
+            log,
+            observer,
+            before: 0.0,
+            began: Instant::now(),
+        })
     }
 
     /// Trains until the end, or until `stop` is set: then after the present step, with a checkpoint.
@@ -164,13 +193,15 @@ impl<'a, B: Device> Trainer<'a, B> {
             if self.state.position.batch == 0 && self.method.begin_epoch(epoch, &mut self.model)? {
                 self.model.refresh()?;
             }
-            let batch = upcoming.take().or_else(|| batches.next()).expect("the stream of training batches has no end")?;
+            let batch =
+                upcoming.take().or_else(|| batches.next()).expect("the stream of training batches has no end")?;
             if !staged {
                 self.model.stage(input(&batch))?;
             }
             let (began, labels, margin) = (Instant::now(), labels(&batch), self.margin());
             self.model.launch(&labels, margin)?;
-            // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in its own turn
+            // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in
+            // its own turn
             upcoming = if batch.next.epoch < epochs { batches.next() } else { None };
             staged = matches!(&upcoming, Some(Ok(next)) if self.model.stage(input(next)).is_ok());
             let record = self.step(&batch, &labels, margin, began)?;
@@ -184,7 +215,10 @@ impl<'a, B: Device> Trainer<'a, B> {
             let stopping = stop.load(Ordering::Relaxed);
             if last {
                 self.end_epoch(&record)?;
-            } else if stopping || self.experiment.train.save_every > 0 && self.state.step.is_multiple_of(self.experiment.train.save_every) {
+            } else if stopping
+                || self.experiment.train.save_every > 0
+                    && self.state.step.is_multiple_of(self.experiment.train.save_every)
+            {
                 self.save()?;
             }
             if stopping && !self.state.finished {
@@ -226,8 +260,11 @@ impl<'a, B: Device> Trainer<'a, B> {
         }
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, &mut self.model, lr) {
-            Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => return Err(self.not_finite(error.to_string())),
+        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, &mut self.model, lr)
+        {
+            Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => {
+                return Err(self.not_finite(error.to_string()));
+            }
             result => result?,
         };
         self.model.refresh()?;
@@ -291,10 +328,18 @@ fn labels(batch: &Batch) -> Vec<usize> {
 }
 
 fn refuse_existing(run: &Path) -> Result<()> {
-    if run.join(CONFIG).exists() || folder::present(&run.join(LAST)).is_some() { Err(Error::Exists(run.to_owned())) } else { Ok(()) }
+    if run.join(CONFIG).exists() || folder::present(&run.join(LAST)).is_some() {
+        Err(Error::Exists(run.to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
-fn build<B: Device>(open: impl Open<B>, experiment: &Experiment, data: &Data) -> Result<(Model<B>, Box<dyn Method<B>>)> {
+fn build<B: Device>(
+    open: impl Open<B>,
+    experiment: &Experiment,
+    data: &Data,
+) -> Result<(Model<B>, Box<dyn Method<B>>)> {
     let architecture = experiment.model.architecture(experiment.data.features.bins);
     let device = open(experiment.train.precision)?;
     let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;

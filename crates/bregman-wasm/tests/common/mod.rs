@@ -9,7 +9,8 @@ use bregman_train::Deployable;
 /// The folder of the page with the module in it; `None`, and a line, where the compiler lacks the target.
 pub(crate) fn web() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let libraries = Command::new(rustc).args(["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]).output();
+    let libraries =
+        Command::new(rustc).args(["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]).output();
     let installed = |output: std::process::Output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir();
     if !libraries.is_ok_and(installed) {
         println!("skipped: the compiler has no wasm32-unknown-unknown (rustup target add wasm32-unknown-unknown)");

@@ -1,15 +1,17 @@
 //! A controller on the count of live weights: λ ← λ·(a/a*)^κ.
 //!
 //! The paper's ε is a share of *all* weights, so at a target of 99 % an error of half a point, which its band calls
-//! "arrived", is half of the weights that may live. Here the error is a ratio of live weights: as precise at 99 % as at 75 %.
+//! "arrived", is half of the weights that may live. Here the error is a ratio of live weights: as precise at 99 % as at
+//! 75 %.
 //!
 //! Two things about a network are not known, and adapt:
 //!
-//! - How strongly a responds to λ, the elasticity −∂ln a/∂ln λ. So κ is halved when a/a* crosses 1 (the last move went too far) and
-//!   grows by a quarter, up to its setting, while a stays on one side (the last moves did not go far enough).
-//! - How fast training spreads the duals. λ has to grow with them to stay where it is, and a law that only reacts stays behind
-//!   by that much. So a drift d of ln λ per update is learnt from the error that remains: ln λ ← ln λ + κ·e + d, d ← d + κ·e/8, with
-//!   e = ln(a/a*), while the error is small.
+//! - How strongly a responds to λ, the elasticity −∂ln a/∂ln λ. So κ is halved when a/a* crosses 1 (the last move went
+//!   too far) and grows by a quarter, up to its setting, while a stays on one side (the last moves did not go far
+//!   enough).
+//! - How fast training spreads the duals. λ has to grow with them to stay where it is, and a law that only reacts stays
+//!   behind by that much. So a drift d of ln λ per update is learnt from the error that remains: ln λ ← ln λ + κ·e + d,
+//!   d ← d + κ·e/8, with e = ln(a/a*), while the error is small.
 //!
 //! One update moves λ by a factor of two at most.
 

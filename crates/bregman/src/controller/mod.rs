@@ -69,7 +69,15 @@ fn default_period() -> u64 {
 impl ControllerConfig {
     /// The paper's controller for a target sparsity.
     pub fn new(target: f64) -> Self {
-        Self { target, law: Law::default(), lambda: None, period: default_period(), warmup: 0, ramp: None, layers: None }
+        Self {
+            target,
+            law: Law::default(),
+            lambda: None,
+            period: default_period(),
+            warmup: 0,
+            ramp: None,
+            layers: None,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -228,7 +236,13 @@ impl Controller {
     }
 }
 
-fn reading<'a>(tick: u64, target: f64, tensors: &'a [usize], stats: &[TensorStats], duals: Option<&'a dyn Duals>) -> Reading<'a> {
+fn reading<'a>(
+    tick: u64,
+    target: f64,
+    tensors: &'a [usize],
+    stats: &[TensorStats],
+    duals: Option<&'a dyn Duals>,
+) -> Reading<'a> {
     let total: TensorStats = tensors.iter().map(|&tensor| &stats[tensor]).sum();
     Reading { tick, target, len: total.len, live: total.live(), tensors, duals }
 }

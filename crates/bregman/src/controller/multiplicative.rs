@@ -83,9 +83,16 @@ impl ControlLaw for Multiplicative {
             Damping::Band { zeta, gamma_f, gamma_alpha } => {
                 require((0.0..1.0).contains(&zeta), "damping.zeta", zeta, "a share in [0, 1)")?;
                 require(gamma_f >= 1, "damping.gamma_f", gamma_f, "a whole number ≥ 1")?;
-                require(gamma_alpha >= 1.0 && gamma_alpha.is_finite(), "damping.gamma_alpha", gamma_alpha, "a number ≥ 1")
+                require(
+                    gamma_alpha >= 1.0 && gamma_alpha.is_finite(),
+                    "damping.gamma_alpha",
+                    gamma_alpha,
+                    "a number ≥ 1",
+                )
             }
-            Damping::Crossings { gamma } => require(gamma > 0.0 && gamma <= 1.0, "damping.gamma", gamma, "a number in (0, 1]"),
+            Damping::Crossings { gamma } => {
+                require(gamma > 0.0 && gamma <= 1.0, "damping.gamma", gamma, "a number in (0, 1]")
+            }
         }
     }
 
@@ -93,7 +100,9 @@ impl ControlLaw for Multiplicative {
         let epsilon = reading.epsilon();
         memory.crossed(epsilon);
         let alpha = match self.damping {
-            Damping::Band { zeta, gamma_f, .. } if epsilon.abs() <= zeta && !reading.tick.is_multiple_of(gamma_f) => return Ok(lambda),
+            Damping::Band { zeta, gamma_f, .. } if epsilon.abs() <= zeta && !reading.tick.is_multiple_of(gamma_f) => {
+                return Ok(lambda);
+            }
             Damping::Band { zeta, gamma_alpha, .. } if epsilon.abs() <= zeta => self.alpha / gamma_alpha,
             Damping::Off | Damping::Band { .. } => self.alpha,
             Damping::Crossings { gamma } => self.alpha * gamma.powf(f64::from(memory.crossings.saturating_sub(1))),
@@ -128,12 +137,18 @@ mod tests {
         let path = lambdas(Damping::default(), &near);
         assert_eq!(path[0], 1.0);
         assert!((path[1] - 1.0004).abs() < 1e-12 && path[2] == path[1] && (path[3] - 1.0004f64.powi(2)).abs() < 1e-12);
-        assert!((lambdas(Damping::default(), &[reading(1, 0.99, 110)])[0] - 1.1).abs() < 1e-12, "outside at once and in full");
+        assert!(
+            (lambdas(Damping::default(), &[reading(1, 0.99, 110)])[0] - 1.1).abs() < 1e-12,
+            "outside at once and in full"
+        );
     }
 
     #[test]
     fn each_crossing_after_the_first_takes_the_gain_back_by_gamma() {
-        let path = lambdas(Damping::Crossings { gamma: 0.5 }, &[reading(1, 0.9, 200), reading(2, 0.9, 50), reading(3, 0.9, 200)]);
+        let path = lambdas(
+            Damping::Crossings { gamma: 0.5 },
+            &[reading(1, 0.9, 200), reading(2, 0.9, 50), reading(3, 0.9, 200)],
+        );
         assert!((path[0] - 1.1).abs() < 1e-12, "no crossing yet");
         assert!((path[1] - 1.1 / 1.05).abs() < 1e-12, "the first is the arrival");
         assert!((path[2] / path[1] - 1.05).abs() < 1e-12, "the second halves the gain");

@@ -1,9 +1,9 @@
 //! When a controller oscillates: the gain of its loop.
 //!
-//! A relative change of λ moves the sparsity by the *sensitivity* σ = ∂s/∂ln λ = λ·f(λ), f the density of the keys |p| at λ. One
-//! update of the multiplicative law moves ln λ by about α·ε, so ε ← (1 − G)·ε with the loop gain G = α·σ. For the density law
-//! the error ln(a/a*) obeys the same with G = κ·σ/(1 − s). [The chapter on stability](crate::book::stability) has the
-//! measurements behind the limits used here.
+//! A relative change of λ moves the sparsity by the *sensitivity* σ = ∂s/∂ln λ = λ·f(λ), f the density of the keys |p|
+//! at λ. One update of the multiplicative law moves ln λ by about α·ε, so ε ← (1 − G)·ε with the loop gain G = α·σ. For
+//! the density law the error ln(a/a*) obeys the same with G = κ·σ/(1 − s). [The chapter on
+//! stability](crate::book::stability) has the measurements behind the limits used here.
 
 use super::law::{Law, Reading};
 use crate::error::Result;
@@ -50,7 +50,8 @@ const PROBE: f64 = 0.01;
 pub(super) fn loop_gain(law: &Law, lambda: f64, reading: &Reading<'_>) -> Result<Option<LoopGain>> {
     let Some(duals) = reading.duals else { return Ok(None) };
     let live = |factor: f64| -> Result<f64> { Ok(duals.live_at(reading.tensors, lambda * factor)? as f64) };
-    let sensitivity = || -> Result<f64> { Ok((live(1.0 - PROBE)? - live(1.0 + PROBE)?) / (2.0 * PROBE * reading.len as f64)) };
+    let sensitivity =
+        || -> Result<f64> { Ok((live(1.0 - PROBE)? - live(1.0 + PROBE)?) / (2.0 * PROBE * reading.len as f64)) };
     let (sensitivity, gain) = match law {
         Law::Fixed | Law::Quantile(_) => return Ok(None),
         Law::Multiplicative(law) => (sensitivity()?, law.alpha),

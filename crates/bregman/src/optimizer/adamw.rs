@@ -78,7 +78,12 @@ impl Moments {
         require((0.0..1.0).contains(&self.beta1), &field("beta1"), self.beta1, "a number in [0, 1)")?;
         require((0.0..1.0).contains(&self.beta2), &field("beta2"), self.beta2, "a number in [0, 1)")?;
         require(self.eps > 0.0 && self.eps.is_finite(), &field("eps"), self.eps, "a number > 0")?;
-        require(self.weight_decay >= 0.0 && self.weight_decay.is_finite(), &field("weight_decay"), self.weight_decay, "a number ≥ 0")
+        require(
+            self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
+            &field("weight_decay"),
+            self.weight_decay,
+            "a number ≥ 0",
+        )
     }
 
     /// The coefficients of step k (counted from 1).

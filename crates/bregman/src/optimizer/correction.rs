@@ -1,9 +1,10 @@
 //! What becomes of the duals when λ becomes λ̃.
 //!
-//! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ + λ̃R)(θ) again. Where θ lives:
-//! p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where it is dead: p is projected onto λ̃∂R(0), a box or a
-//! ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the gradient step, which is what stands in p here.
-//! [`Variant::Steady`] does the first where λ falls, and leaves the duals of the dead alone.
+//! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ + λ̃R)(θ)
+//! again. Where θ lives: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where it is
+//! dead: p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
+//! gradient step, which is what stands in p here. [`Variant::Steady`] does the first where λ falls, and leaves the
+//! duals of the dead alone.
 
 use super::rule::Variant;
 use crate::lanes::sum_of_squares;
@@ -18,7 +19,8 @@ pub struct Correction {
     pub ratio: f32,
     /// δ.
     pub delta: f32,
-    /// λ̃ with the group weight in it: the size of the box or ball that duals of the dead are projected onto. Absent: they stay.
+    /// λ̃ with the group weight in it: the size of the box or ball that duals of the dead are projected onto. Absent:
+    /// they stay.
     pub bound: Option<f32>,
 }
 
@@ -30,7 +32,12 @@ impl Correction {
             Variant::Steady if new < old => None,
             _ => return None,
         };
-        (shrinkage != Shrinkage::Identity).then_some(Self { shrinkage, ratio: (new / old) as f32, delta: delta as f32, bound })
+        (shrinkage != Shrinkage::Identity).then_some(Self {
+            shrinkage,
+            ratio: (new / old) as f32,
+            delta: delta as f32,
+            bound,
+        })
     }
 
     /// Corrects the dual `p` of the weights `theta`.
@@ -81,7 +88,14 @@ mod tests {
         theta
     }
 
-    fn correct(variant: Variant, shrinkage: Shrinkage, p: &[f32], theta: &[f32], delta: f64, lambda: [f64; 2]) -> Vec<f32> {
+    fn correct(
+        variant: Variant,
+        shrinkage: Shrinkage,
+        p: &[f32],
+        theta: &[f32],
+        delta: f64,
+        lambda: [f64; 2],
+    ) -> Vec<f32> {
         let mut p = p.to_vec();
         if let Some(correction) = Correction::of(variant, shrinkage, delta, lambda[0], lambda[1]) {
             correction.apply(&mut p, theta);

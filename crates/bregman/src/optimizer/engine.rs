@@ -1,7 +1,8 @@
-//! Where an optimizer's arrays live and its passes run: on slices in this machine's memory, or on a device that keeps them.
+//! Where an optimizer's arrays live and its passes run: on slices in this machine's memory, or on a device that keeps
+//! them.
 //!
-//! An [`Engine`] binds the arrays of one step together. [`Host`] is the one for slices; a GPU brings its own, which reads off
-//! [`Optimizer::plan`] what to do to every tensor and tells [`Optimizer::record`] what it counted.
+//! An [`Engine`] binds the arrays of one step together. [`Host`] is the one for slices; a GPU brings its own, which
+//! reads off [`Optimizer::plan`] what to do to every tensor and tells [`Optimizer::record`] what it counted.
 
 use super::{Correction, Optimizer, TensorState};
 use crate::controller::Controller;
@@ -156,7 +157,8 @@ impl Optimizer {
         Plan { motion, shrinkage: prox.shrinkage, threshold: prox.threshold, scale: prox.scale }
     }
 
-    /// [`Optimizer::set_lambda`] for an engine that keeps the arrays: sets λ, and tells which duals have to follow and how.
+    /// [`Optimizer::set_lambda`] for an engine that keeps the arrays: sets λ, and tells which duals have to follow and
+    /// how.
     ///
     /// # Errors
     /// λ ≤ 0 or not finite, or a wrong number of entries; then nothing has changed.
@@ -166,8 +168,8 @@ impl Optimizer {
         Ok(corrections)
     }
 
-    /// What lives and dies together in a tensor, and its weight a·√n: all that an engine which keeps the arrays must know to count the keys
-    /// of [`Duals`](super::Duals).
+    /// What lives and dies together in a tensor, and its weight a·√n: all that an engine which keeps the arrays must
+    /// know to count the keys of [`Duals`](super::Duals).
     pub fn key_of(&self, tensor: usize) -> (Shrinkage, f64) {
         (self.shrinkage[tensor], self.weight(tensor))
     }
@@ -183,7 +185,8 @@ impl Optimizer {
             sum_squares: counted.sum_squares,
         };
         self.stats = self.groups.params().iter().zip(counted).map(stats).collect();
-        if let Some((tensor, (index, value))) = counted.iter().enumerate().find_map(|(tensor, counted)| Some((tensor, counted.non_finite?)))
+        if let Some((tensor, (index, value))) =
+            counted.iter().enumerate().find_map(|(tensor, counted)| Some((tensor, counted.non_finite?)))
         {
             let parameter = self.groups.params()[tensor].name.clone();
             return Err(Error::NonFinite { parameter, what: "gradient", index, value });
@@ -192,7 +195,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Moves the arrays out, to an engine that keeps them. The optimizer holds none afterwards, until [`Optimizer::give_arrays`].
+    /// Moves the arrays out, to an engine that keeps them. The optimizer holds none afterwards, until
+    /// [`Optimizer::give_arrays`].
     pub fn take_arrays(&mut self) -> Vec<TensorState> {
         let empty = vec![TensorState::default(); self.state.tensors.len()];
         std::mem::replace(&mut self.state.tensors, empty)

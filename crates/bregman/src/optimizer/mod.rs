@@ -1,7 +1,8 @@
 //! Optimizers on plain slices: one step is one pass over memory.
 //!
-//! [`Rule`] chooses the optimizer, [`Groups`] says which penalty each tensor carries, and [`Optimizer`] owns the state. λ
-//! comes from outside: set it yourself with [`Optimizer::set_lambda`], or let [`AdaptiveOptimizer`](crate::AdaptiveOptimizer) steer it.
+//! [`Rule`] chooses the optimizer, [`Groups`] says which penalty each tensor carries, and [`Optimizer`] owns the state.
+//! λ comes from outside: set it yourself with [`Optimizer::set_lambda`], or let
+//! [`AdaptiveOptimizer`](crate::AdaptiveOptimizer) steer it.
 
 mod adabreg;
 mod adamw;
@@ -72,7 +73,11 @@ impl Optimizer {
             shrinkage: (0..groups.params().len())
                 .map(|tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) })
                 .collect(),
-            state: OptimizerState { step: 0, lambda: vec![lambda; theta.len()], tensors: vec![TensorState::default(); theta.len()] },
+            state: OptimizerState {
+                step: 0,
+                lambda: vec![lambda; theta.len()],
+                tensors: vec![TensorState::default(); theta.len()],
+            },
             stats: vec![TensorStats::default(); theta.len()],
             rule,
             groups,
@@ -93,9 +98,9 @@ impl Optimizer {
     /// One step with learning rate `tau`: gradients in, weights out, zeros counted.
     ///
     /// # Errors
-    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the error names the first offender,
-    /// the step is not counted, and elements with such a gradient were treated as if theirs was 0: state and weights stay
-    /// finite, but the others have advanced, so go back to a checkpoint to repeat the step.
+    /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the error names the first
+    /// offender, the step is not counted, and elements with such a gradient were treated as if theirs was 0: state
+    /// and weights stay finite, but the others have advanced, so go back to a checkpoint to repeat the step.
     pub fn step(&mut self, theta: &mut [impl AsMut<[f32]>], grads: &[impl AsRef<[f32]>], tau: f64) -> Result<()> {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
         check_count("gradients", self.groups.params().len(), grads.len())?;
@@ -111,7 +116,9 @@ impl Optimizer {
             Rule::Sgd(rule) => self.pass(theta, grads, tau, |tau| rule.at(tau)),
             Rule::AdamW(rule) => self.pass(theta, grads, tau, |tau| rule.at(step, tau)),
         }?;
-        if let Some((tensor, index)) = tallies.iter().enumerate().find_map(|(tensor, tally)| Some((tensor, tally.non_finite?))) {
+        if let Some((tensor, index)) =
+            tallies.iter().enumerate().find_map(|(tensor, tally)| Some((tensor, tally.non_finite?)))
+        {
             let parameter = self.groups.params()[tensor].name.clone();
             return Err(Error::NonFinite { parameter, what: "gradient", index, value: grads(tensor)[index] });
         }
@@ -131,7 +138,8 @@ impl Optimizer {
     }
 
     /// Sets λ of every tensor (before its λ-scale). The weights follow at the next step; with
-    /// [`Variant::SubgradientCorrection`] and [`Variant::Steady`] the duals are corrected now, for which `theta` must be the present weights.
+    /// [`Variant::SubgradientCorrection`] and [`Variant::Steady`] the duals are corrected now, for which `theta` must
+    /// be the present weights.
     ///
     /// # Errors
     /// λ ≤ 0 or not finite, or a wrong number of entries.
@@ -155,7 +163,11 @@ impl Optimizer {
     /// A mask of the wrong length, and an optimizer that thresholds by itself.
     pub fn set_mask(&mut self, tensor: usize, mask: Vec<bool>) -> Result<()> {
         if !self.rule.is_dense() {
-            return Err(Error::Unsupported { what: "a pruning mask", needs: "SGD or AdamW", optimizer: self.rule.name() });
+            return Err(Error::Unsupported {
+                what: "a pruning mask",
+                needs: "SGD or AdamW",
+                optimizer: self.rule.name(),
+            });
         }
         if !mask.is_empty() {
             self.groups.params()[tensor].check_len("mask", mask.len())?;
@@ -241,12 +253,13 @@ impl Optimizer {
             })
             .collect();
         let tallies = pass::run(jobs);
-        self.stats = self.groups.params().iter().zip(&tallies).map(|(param, &tally)| stats(param.len(), tally)).collect();
+        self.stats =
+            self.groups.params().iter().zip(&tallies).map(|(param, &tally)| stats(param.len(), tally)).collect();
         Ok(tallies)
     }
 
-    /// The prox between the variable a tensor's update steps in and its weights: prox_{δλR}(δ·p) = δ·prox_{λR}(p) of the
-    /// dual, prox_{τλR} of the weights for ProxSGD, the identity for dense rules.
+    /// The prox between the variable a tensor's update steps in and its weights: prox_{δλR}(δ·p) = δ·prox_{λR}(p) of
+    /// the dual, prox_{τλR} of the weights for ProxSGD, the identity for dense rules.
     fn prox(&self, tensor: usize, tau: f64) -> Prox {
         let (shrinkage, lambda) = (self.shrinkage[tensor], self.state.lambda[tensor]);
         let (lambda, scale) = match self.rule.mirror() {

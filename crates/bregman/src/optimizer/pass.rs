@@ -1,11 +1,11 @@
 //! One pass over memory: gradient in; dual, moments and weights out; zeros and norm counted.
 //!
 //! A tensor is cut into chunks for the threads, a chunk into blocks that stay in the first-level cache. On each block
-//! the update rule runs and passes every new value through the prox on its way to θ (a loop of its own for that made LinBreg a
-//! quarter slower: its cache misses overlap with nothing); then the block's groups are shrunk or its mask applied, where there
-//! are any, and its zeros counted. These small loops know nothing of each other, yet every array crosses the memory bus
-//! once. Chunks depend only on the shapes and their tallies are added in order, so the results are the same on any number
-//! of threads.
+//! the update rule runs and passes every new value through the prox on its way to θ (a loop of its own for that made
+//! LinBreg a quarter slower: its cache misses overlap with nothing); then the block's groups are shrunk or its mask
+//! applied, where there are any, and its zeros counted. These small loops know nothing of each other, yet every array
+//! crosses the memory bus once. Chunks depend only on the shapes and their tallies are added in order, so the results
+//! are the same on any number of threads.
 
 use std::ops::Range;
 
@@ -22,7 +22,8 @@ const BLOCK: usize = 1 << 10;
 
 /// How one optimizer turns a gradient into new values, all coefficients of the step worked out.
 pub(crate) trait Update: Copy + Send + Sync {
-    /// Advances one block and writes θ ← `shrink`(x), x being the variable it steps in. State it does not keep is empty.
+    /// Advances one block and writes θ ← `shrink`(x), x being the variable it steps in. State it does not keep is
+    /// empty.
     fn advance(self, block: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy);
 }
 
@@ -35,7 +36,8 @@ pub(crate) struct Block<'a> {
     pub(crate) v: &'a mut [f32],
 }
 
-/// A gradient that can only be read with 0 in the place of NaN and infinity, so that none of them ever gets into a state.
+/// A gradient that can only be read with 0 in the place of NaN and infinity, so that none of them ever gets into a
+/// state.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient<'a>(pub(crate) &'a [f32]);
 
@@ -98,7 +100,8 @@ struct Chunk<'a, U> {
 /// Runs all jobs and returns a tally per tensor.
 pub(crate) fn run<U: Update>(jobs: Vec<Job<'_, U>>) -> Vec<Tally> {
     let tensors = jobs.len();
-    let mut chunks: Vec<Chunk<'_, U>> = jobs.into_iter().enumerate().flat_map(|(tensor, job)| chunks_of(tensor, job)).collect();
+    let mut chunks: Vec<Chunk<'_, U>> =
+        jobs.into_iter().enumerate().flat_map(|(tensor, job)| chunks_of(tensor, job)).collect();
     let arch = Arch::new();
     chunks.par_iter_mut().for_each(|chunk| arch.dispatch(Vectorised(chunk)));
 
@@ -169,7 +172,10 @@ impl<'a> Block<'a> {
         let (p, p_rest) = cut(self.p, at);
         let (m, m_rest) = cut(self.m, at);
         let (v, v_rest) = cut(self.v, at);
-        (Block { g: Gradient(g), theta, p, m, v }, Block { g: Gradient(g_rest), theta: theta_rest, p: p_rest, m: m_rest, v: v_rest })
+        (
+            Block { g: Gradient(g), theta, p, m, v },
+            Block { g: Gradient(g_rest), theta: theta_rest, p: p_rest, m: m_rest, v: v_rest },
+        )
     }
 }
 
@@ -179,7 +185,9 @@ impl<U: Update> Chunk<'_, U> {
     fn run(&mut self) {
         match self.job.after {
             After::Prox(Prox { shrinkage: Shrinkage::Identity, scale, .. }) => self.blocks(|x| x * scale, |_, _, _| {}),
-            After::Prox(Prox { shrinkage: Shrinkage::Soft, threshold, scale }) => self.blocks(|x| soft(x, threshold) * scale, |_, _, _| {}),
+            After::Prox(Prox { shrinkage: Shrinkage::Soft, threshold, scale }) => {
+                self.blocks(|x| soft(x, threshold) * scale, |_, _, _| {})
+            }
             After::Prox(Prox { shrinkage, threshold, scale }) => {
                 self.blocks(|x| x, |theta, _, _| shrinkage.shrink(theta, threshold, scale));
             }
@@ -194,7 +202,8 @@ impl<U: Update> Chunk<'_, U> {
         }
     }
 
-    /// Block by block: update with `shrink` on every element, then `finish` on the weights and the momentum, then count.
+    /// Block by block: update with `shrink` on every element, then `finish` on the weights and the momentum, then
+    /// count.
     #[inline(always)]
     fn blocks(&mut self, shrink: impl Fn(f32) -> f32 + Copy, finish: impl Fn(&mut [f32], &mut [f32], Range<usize>)) {
         fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
@@ -206,7 +215,8 @@ impl<U: Update> Chunk<'_, U> {
             let range = start..(start + step).min(len);
             let g = if slices.g.0.is_empty() { slices.g.0 } else { &slices.g.0[range.clone()] };
             let theta = &mut slices.theta[range.clone()];
-            let (p, m, v) = (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
+            let (p, m, v) =
+                (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
             update.advance(Block { g: Gradient(g), theta, p, m, v }, shrink);
             finish(theta, m, range);
             // after the update, when the block's gradient is in the cache

@@ -38,8 +38,9 @@ pub enum Variant {
     Plain,
     /// p ← C(p, θ, λ, λ̃) after every change of λ, so that p stays a subgradient at θ.
     SubgradientCorrection,
-    /// Where λ falls, p of the living weights falls with it, so that their θ stays; the rest as in `Plain`. Without this, θ of every living
-    /// weight grows by all that λ loses, which ruins a run that began with a λ₀ far too large.
+    /// Where λ falls, p of the living weights falls with it, so that their θ stays; the rest as in `Plain`. Without
+    /// this, θ of every living weight grows by all that λ loses, which ruins a run that began with a λ₀ far too
+    /// large.
     Steady,
     /// θ = prox_{βR}(p)/β with β = λ: Nesterov's dual averaging, which scales the whole elastic net.
     ProxRescaling,

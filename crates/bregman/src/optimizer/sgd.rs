@@ -39,7 +39,12 @@ impl Default for Sgd {
 impl Sgd {
     pub(super) fn check(&self) -> Result<()> {
         require((0.0..1.0).contains(&self.momentum), "sgd.momentum", self.momentum, "a number in [0, 1)")?;
-        require(self.weight_decay >= 0.0 && self.weight_decay.is_finite(), "sgd.weight_decay", self.weight_decay, "a number ≥ 0")
+        require(
+            self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
+            "sgd.weight_decay",
+            self.weight_decay,
+            "a number ≥ 0",
+        )
     }
 
     pub(super) fn at(&self, tau: f64) -> SgdUpdate {

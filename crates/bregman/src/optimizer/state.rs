@@ -44,7 +44,9 @@ impl TensorState {
         fits("saved dual", self.p.len(), like.p.len())?;
         fits("saved first moment", self.m.len(), like.m.len())?;
         fits("saved second moment", self.v.len(), like.v.len())?;
-        for (array, what) in self.arrays().map(|(_, array)| array).into_iter().zip(["saved dual", "saved moment", "saved second moment"]) {
+        for (array, what) in
+            self.arrays().map(|(_, array)| array).into_iter().zip(["saved dual", "saved moment", "saved second moment"])
+        {
             param.check_finite(what, array)?;
         }
         if self.mask.is_empty() { Ok(()) } else { param.check_len("saved mask", self.mask.len()) }

@@ -2,7 +2,9 @@
 
 mod plant;
 
-use bregman::{Budget, ControllerConfig, Damping, Density, Law, LayerLimit, Multiplicative, Quantile, Ramp, Shape, Sharing};
+use bregman::{
+    Budget, ControllerConfig, Damping, Density, Law, LayerLimit, Multiplicative, Quantile, Ramp, Shape, Sharing,
+};
 use plant::{Plant, STEPS, weights};
 
 const TARGETS: [f64; 4] = [0.75, 0.9, 0.95, 0.99];
@@ -11,7 +13,12 @@ const TARGETS: [f64; 4] = [0.75, 0.9, 0.95, 0.99];
 const WRONG: [f64; 3] = [0.01, 1.0, 100.0];
 
 fn config(target: f64, law: Law, wrong: f64) -> ControllerConfig {
-    ControllerConfig { law, lambda: Some(wrong * plant::right_lambda(target)), period: 2, ..ControllerConfig::new(target) }
+    ControllerConfig {
+        law,
+        lambda: Some(wrong * plant::right_lambda(target)),
+        period: 2,
+        ..ControllerConfig::new(target)
+    }
 }
 
 /// s(θ) over the last third of a run.
@@ -35,7 +42,8 @@ fn the_multiplicative_controller_arrives_from_a_lambda_wrong_by_100_and_stays() 
 fn the_density_controller_holds_the_count_of_live_weights_within_5_percent_at_every_target() {
     for (target, wrong) in TARGETS.into_iter().flat_map(|target| WRONG.map(|wrong| (target, wrong))) {
         let error = |s: &f64| ((1.0 - s) / (1.0 - target) - 1.0).abs();
-        let worst = settled(config(target, Law::Density(Density::default()), wrong)).iter().map(error).fold(0.0, f64::max);
+        let worst =
+            settled(config(target, Law::Density(Density::default()), wrong)).iter().map(error).fold(0.0, f64::max);
         assert!(worst <= 0.05, "target {target}, λ₀ × {wrong}: count of live weights off by {:.1} %", 100.0 * worst);
     }
 }
@@ -58,7 +66,8 @@ fn the_quantile_controller_hits_the_count_exactly_at_every_update() {
 fn the_quantile_controller_is_exact_with_lambda_scales_and_never_above_with_groups() {
     use bregman::{AdaptiveOptimizer, GroupRule, Groups, LinBreg, Param, Penalty, Role, Rule};
     for (penalty, exact) in [(Penalty::L1, true), (Penalty::GroupKernel, false), (Penalty::GroupRow, false)] {
-        let params = vec![Param::new("conv", [40, 30, 3], Role::ConvWeight), Param::new("head", [50, 40], Role::Classifier)];
+        let params =
+            vec![Param::new("conv", [40, 30, 3], Role::ConvWeight), Param::new("head", [50, 40], Role::Classifier)];
         let head = GroupRule { penalty, lambda_scale: 1.7, ..GroupRule::for_names("head") };
         let groups = Groups::resolve(params, vec![head, GroupRule { penalty, ..GroupRule::default() }]).unwrap();
         let mut theta = vec![vec![0.0; 3600], vec![0.0; 2000]];
@@ -66,10 +75,14 @@ fn the_quantile_controller_is_exact_with_lambda_scales_and_never_above_with_grou
         let mut optimizer = AdaptiveOptimizer::new(Rule::LinBreg(LinBreg::default()), groups, config, &theta).unwrap();
         let (may_live, largest_group) = (392, 40); // 0.07 · 5600, a row of the head
         for step in 0..30 {
-            let grads: Vec<Vec<f32>> = theta.iter().enumerate().map(|(t, x)| plant::noise(x.len(), 7 * step + t as u64)).collect();
+            let grads: Vec<Vec<f32>> =
+                theta.iter().enumerate().map(|(t, x)| plant::noise(x.len(), 7 * step + t as u64)).collect();
             optimizer.step(&mut theta, &grads, 0.1).unwrap();
             let live = theta.iter().flatten().filter(|x| **x != 0.0).count();
-            assert!(live <= may_live && live + if exact { 0 } else { largest_group } >= may_live, "{penalty:?} step {step}: {live}");
+            assert!(
+                live <= may_live && live + if exact { 0 } else { largest_group } >= may_live,
+                "{penalty:?} step {step}: {live}"
+            );
         }
     }
 }
@@ -80,7 +93,11 @@ fn layerwise_control_gives_every_layer_its_own_target_and_respects_its_ceiling()
     for sharing in [Sharing::Uniform, Sharing::Erk] {
         let budget = Budget { sharing, limits: vec![ceiling.clone()] };
         let targets = budget.targets(&plant::params().iter().collect::<Vec<_>>(), 0.97).unwrap();
-        for law in [Law::Multiplicative(Multiplicative::default()), Law::Density(Density::default()), Law::Quantile(Quantile {})] {
+        for law in [
+            Law::Multiplicative(Multiplicative::default()),
+            Law::Density(Density::default()),
+            Law::Quantile(Quantile {}),
+        ] {
             let mut plant = Plant::new(ControllerConfig { layers: Some(budget.clone()), ..config(0.97, law, 1.0) });
             (0..STEPS).for_each(|_| {
                 plant.step();

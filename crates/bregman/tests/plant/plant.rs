@@ -1,9 +1,10 @@
-//! A plant for controllers: the real optimizer, fed with gradients that make the duals behave as in training. Used by the
-//! tests beside it and by `examples/stability.rs`.
+//! A plant for controllers: the real optimizer, fed with gradients that make the duals behave as in training. Used by
+//! the tests beside it and by `examples/stability.rs`.
 //!
-//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a dead weight's dual
-//! steadily towards its threshold, a live one settles as it gets where it should be (c), and training slows down (r falls
-//! with time). At a fixed λ such a network only ever wakes up, as the paper's Appendix A says of real ones.
+//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a dead
+//! weight's dual steadily towards its threshold, a live one settles as it gets where it should be (c), and training
+//! slows down (r falls with time). At a fixed λ such a network only ever wakes up, as the paper's Appendix A says of
+//! real ones.
 
 use bregman::controller::{LoopGain, LoopState};
 use bregman::{AdaptiveOptimizer, ControllerConfig, Groups, Law, LinBreg, Param, Role, Rule, StepReport};
@@ -31,7 +32,9 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
         z ^ (z >> 31)
     };
     let base = mix(seed.wrapping_add(1));
-    (0..len as u64).map(|i| (mix(base.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+    (0..len as u64)
+        .map(|i| (mix(base.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 40) as f32 / (1 << 23) as f32 - 1.0)
+        .collect()
 }
 
 /// Two-sided exponential: the heavy tail that duals have.
@@ -73,7 +76,8 @@ impl Plant {
     }
 
     pub(crate) fn with_speed(config: ControllerConfig, speed: fn(u64) -> f32) -> Self {
-        let signal: Vec<Vec<f32>> = params().iter().enumerate().map(|(tensor, param)| laplace(param.len(), tensor as u64)).collect();
+        let signal: Vec<Vec<f32>> =
+            params().iter().enumerate().map(|(tensor, param)| laplace(param.len(), tensor as u64)).collect();
         let theta: Vec<Vec<f32>> = signal.iter().map(|signal| vec![0.0; signal.len()]).collect();
         let groups = Groups::resolve(params(), vec![]).unwrap();
         let optimizer = AdaptiveOptimizer::new(Rule::LinBreg(LinBreg::default()), groups, config, &theta).unwrap();
@@ -103,8 +107,15 @@ impl Plant {
     pub(crate) fn set_law(&mut self, law: Law) {
         let config = ControllerConfig { law, ..self.optimizer.controller().config().clone() };
         let groups = self.optimizer.optimizer().groups().clone();
-        let mut other = AdaptiveOptimizer::new(*self.optimizer.optimizer().rule(), groups, config, &self.theta).unwrap();
-        other.restore(self.optimizer.optimizer().state().clone(), self.optimizer.controller().state().to_vec(), &self.theta).unwrap();
+        let mut other =
+            AdaptiveOptimizer::new(*self.optimizer.optimizer().rule(), groups, config, &self.theta).unwrap();
+        other
+            .restore(
+                self.optimizer.optimizer().state().clone(),
+                self.optimizer.controller().state().to_vec(),
+                &self.theta,
+            )
+            .unwrap();
         self.optimizer = other;
     }
 

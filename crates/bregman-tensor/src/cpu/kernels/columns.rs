@@ -1,8 +1,9 @@
 //! The right-hand side of a product as a rule instead of an array: X[rows × len], once per batch item.
 //!
-//! A convolution is a matrix product W[out × (in·taps)] · X̃ where row `(channel, tap)` of X̃ is a shifted channel of the input.
-//! X̃ is never stored: every kernel copies small tiles of X into cache anyway, and asks [`Columns::fill`] for them. So plain,
-//! strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no im2col buffer exists.
+//! A convolution is a matrix product W[out × (in·taps)] · X̃ where row `(channel, tap)` of X̃ is a shifted channel of the
+//! input. X̃ is never stored: every kernel copies small tiles of X into cache anyway, and asks [`Columns::fill`] for
+//! them. So plain, strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no
+//! im2col buffer exists.
 //!
 //! ```text
 //! pointwise                Plain               x̃[c, t]        = x[c, t]
@@ -182,8 +183,8 @@ impl Geometry {
     }
 }
 
-/// The input positions `first + i · stride` along one axis: the taps that reach them, and where these come from in the output:
-/// tap number m at output `i + start + m · step`.
+/// The input positions `first + i · stride` along one axis: the taps that reach them, and where these come from in the
+/// output: tap number m at output `i + start + m · step`.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) first: usize,
@@ -197,7 +198,8 @@ impl Phase {
     /// All phases of one axis.
     pub(super) fn all(geometry: &Geometry, axis: usize) -> impl Iterator<Item = Self> {
         let [size, kernel, stride] = [geometry.input[axis], geometry.kernel[axis], geometry.stride[axis]];
-        let [padding, dilation, signed] = [geometry.padding[axis], geometry.dilation[axis], stride].map(|size| size as isize);
+        let [padding, dilation, signed] =
+            [geometry.padding[axis], geometry.dilation[axis], stride].map(|size| size as isize);
         (0..stride.min(size)).map(move |first| {
             let source = |tap: usize| first as isize + padding - tap as isize * dilation;
             let taps: Vec<usize> = (0..kernel).filter(|&tap| source(tap) % signed == 0).collect();
@@ -220,7 +222,8 @@ pub struct Window<'a> {
     axes: [Axis; 2],
 }
 
-/// How one axis maps a target position and a tap to a source position: `(position · times + start + tap · step) / over`.
+/// How one axis maps a target position and a tap to a source position: `(position · times + start + tap · step) /
+/// over`.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     size: usize,
@@ -252,7 +255,8 @@ impl<'a> Window<'a> {
         Self::new(source, geometry.kernel, geometry.input, geometry.output(), axes)
     }
 
-    /// Operand of the input gradient: `source` is dY, maps of `geometry.output()`; the result has maps of `geometry.input`.
+    /// Operand of the input gradient: `source` is dY, maps of `geometry.output()`; the result has maps of
+    /// `geometry.input`.
     pub fn backward(source: Plain<'a>, geometry: &Geometry) -> Self {
         let output = geometry.output();
         let axes = [0, 1].map(|axis| Axis {
@@ -265,10 +269,17 @@ impl<'a> Window<'a> {
         Self::new(source, geometry.kernel, output, geometry.input, axes)
     }
 
-    /// Operand of the input gradient at the input positions `phase + i · stride` only, and with it the taps that reach these.
+    /// Operand of the input gradient at the input positions `phase + i · stride` only, and with it the taps that reach
+    /// these.
     pub(super) fn phase(source: Plain<'a>, geometry: &Geometry, phases: [&Phase; 2]) -> Self {
         let output = geometry.output();
-        let axes = [0, 1].map(|axis| Axis { size: output[axis], times: 1, over: 1, start: phases[axis].start, step: phases[axis].step });
+        let axes = [0, 1].map(|axis| Axis {
+            size: output[axis],
+            times: 1,
+            over: 1,
+            start: phases[axis].start,
+            step: phases[axis].step,
+        });
         Self::new(source, phases.map(|phase| phase.taps.len()), output, phases.map(|phase| phase.positions), axes)
     }
 
@@ -378,7 +389,9 @@ mod tests {
     fn the_backward_window_is_the_adjoint_of_the_forward_one() {
         // <w · forward(x), y> = <x, wᵀ · backward(y)> for one channel in and out and each single tap w.
         let mut random = Random::new(2);
-        for (stride, padding, dilation) in [([1, 1], [1, 1], [1, 1]), ([2, 2], [1, 1], [1, 1]), ([2, 3], [2, 0], [1, 2])] {
+        for (stride, padding, dilation) in
+            [([1, 1], [1, 1], [1, 1]), ([2, 2], [1, 1], [1, 1]), ([2, 3], [2, 0], [1, 2])]
+        {
             let geometry = Geometry { input: [9, 11], kernel: [3, 3], stride, padding, dilation };
             let out: usize = geometry.output().iter().product();
             let (x, y) = (random.values(99, 0.0), random.values(out, 0.0));

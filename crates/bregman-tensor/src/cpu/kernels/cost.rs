@@ -6,16 +6,18 @@
 //! dense        d · rows · columns · len  + 8 · columns · len              d = 1 in f32; in bf16 0.52 with AVX-512, 0.16 with AMX
 //! 3 × 3 dense  w · rows · columns · len  + t · (rows + channels) · len    w = 0.55 in f32; in bf16 0.27 with AVX-512, 0.08 with AMX; t = 45, 42
 //! ```
-//! A non-zero costs more than a dense multiply-add because X comes from the second-level cache instead of registers; every kernel
-//! reads X once into its own layout, and the sparse one writes Y without having done much else: m = 8 for each value. The nine shifted
-//! copies of a 3 × 3 layer cost 12, and more on small maps, whose rows are short. How wide a map is, a weight does not know; but
-//! networks double the channels where they halve the maps, so 12 grows with the channels beyond 64.
-//! Dense 3 × 3 layers run on [`winograd`], in f32 only backward: there the cost is the mean of both directions.
+//! A non-zero costs more than a dense multiply-add because X comes from the second-level cache instead of registers;
+//! every kernel reads X once into its own layout, and the sparse one writes Y without having done much else: m = 8 for
+//! each value. The nine shifted copies of a 3 × 3 layer cost 12, and more on small maps, whose rows are short. How wide
+//! a map is, a weight does not know; but networks double the channels where they halve the maps, so 12 grows with the
+//! channels beyond 64. Dense 3 × 3 layers run on [`winograd`], in f32 only backward: there the cost is the mean of both
+//! directions.
 //!
-//! The constants are shipped, not measured at start-up: they are ratios of two kernels on the same core, which change little between
-//! CPUs of a kind and not at all with the number of threads, and a measurement on a busy machine could make two runs with the same
-//! seed take different paths. Source: `bench/run kernels` and the layers of ResNet34 on AMD Zen 4, which also show where the choice was
-//! wrong; AMX from the ratio of 1441 to 231 GFLOP/s that PyTorch reaches on it (DESIGN.md).
+//! The constants are shipped, not measured at start-up: they are ratios of two kernels on the same core, which change
+//! little between CPUs of a kind and not at all with the number of threads, and a measurement on a busy machine could
+//! make two runs with the same seed take different paths. Source: `bench/run kernels` and the layers of ResNet34 on AMD
+//! Zen 4, which also show where the choice was wrong; AMX from the ratio of 1441 to 231 GFLOP/s that PyTorch reaches on
+//! it (DESIGN.md).
 
 use super::bf16::Kernel;
 use super::winograd;
@@ -111,7 +113,8 @@ mod tests {
 
     #[test]
     fn large_layers_break_even_where_it_was_measured() {
-        // between 50 and 75 % zeros in f32 and in bf16 without AMX (bench/kernels); near 88 % where dense products run on AMX
+        // between 50 and 75 % zeros in f32 and in bf16 without AMX (bench/kernels); near 88 % where dense products run
+        // on AMX
         assert!((0.25..0.5).contains(&break_even(1024, 1024, 1, Dense::F32)));
         assert!((0.25..0.5).contains(&break_even(1024, 1024, 1, Dense::Bf16(Kernel::Avx512))));
         assert!((0.1..0.15).contains(&break_even(1024, 1024, 1, Dense::Bf16(Kernel::Amx))));
@@ -127,7 +130,10 @@ mod tests {
         for channels in [32, 64, 128, 256] {
             let [f32, avx512, amx] = WAYS.map(|dense| break_even(channels, 9 * channels, 9, dense));
             assert!(f32 > 0.1, "{channels} channels in f32: sparse wins at 90 % zeros, not at {f32}");
-            assert!((0.05..0.2).contains(&avx512), "{channels} channels in bf16: sparse wins at 95 % zeros, not at 75 %: {avx512}");
+            assert!(
+                (0.05..0.2).contains(&avx512),
+                "{channels} channels in bf16: sparse wins at 95 % zeros, not at 75 %: {avx512}"
+            );
             assert!(amx < 0.05, "{channels} channels on AMX: dense wins at 95 % zeros, not at {amx}");
         }
     }

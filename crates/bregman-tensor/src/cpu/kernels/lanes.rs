@@ -1,5 +1,5 @@
-//! Sixteen f32 at a time, with the few operations that rounding and Winograd's transforms need: AVX-512 with its bf16 conversions, or plain arrays that
-//! the compiler turns into whatever SIMD there is.
+//! Sixteen f32 at a time, with the few operations that rounding and Winograd's transforms need: AVX-512 with its bf16
+//! conversions, or plain arrays that the compiler turns into whatever SIMD there is.
 
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
@@ -257,7 +257,12 @@ mod avx512 {
         #[inline(always)]
         fn store_rounded(self, vector: __m512, to: &mut [u16; LANES]) {
             // SAFETY: AVX-512F and BF16, and 16 halves to write; a vector of 16 bf16 is one of 16 halves.
-            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(vector))) }
+            unsafe {
+                _mm256_storeu_si256(
+                    to.as_mut_ptr().cast(),
+                    std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(vector)),
+                )
+            }
         }
     }
 }

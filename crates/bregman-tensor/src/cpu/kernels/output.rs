@@ -52,8 +52,8 @@ pub struct Output<'a> {
     borrow: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: `Output` borrows its slice mutably for 'a; sharing it between threads only shares the address, and every write goes
-// through the unsafe `row`, whose callers promise disjoint pieces.
+// SAFETY: `Output` borrows its slice mutably for 'a; sharing it between threads only shares the address, and every
+// write goes through the unsafe `row`, whose callers promise disjoint pieces.
 #[allow(unsafe_code)]
 unsafe impl Sync for Output<'_> {}
 // SAFETY: as for `Sync`; an exclusively borrowed slice of f32 may move to another thread.
@@ -82,7 +82,10 @@ impl<'a> Output<'a> {
             let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
                 (inner == 1 || inner_stride >= len) && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + len)
             };
-            assert!(nested(rows, stride, items, item_stride) || nested(items, item_stride, rows, stride), "rows of the output overlap");
+            assert!(
+                nested(rows, stride, items, item_stride) || nested(items, item_stride, rows, stride),
+                "rows of the output overlap"
+            );
         }
         Self { data: data.as_mut_ptr(), items, rows, len, stride, item_stride, borrow: PhantomData }
     }
@@ -101,7 +104,9 @@ impl<'a> Output<'a> {
     pub(crate) unsafe fn row(&self, item: usize, row: usize, from: usize, len: usize) -> &mut [f32] {
         debug_assert!(item < self.items && row < self.rows && from + len <= self.len);
         // SAFETY: inside the slice by the check in `strided`; exclusive by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(item * self.item_stride + row * self.stride + from), len) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.data.add(item * self.item_stride + row * self.stride + from), len)
+        }
     }
 }
 

@@ -21,7 +21,13 @@ impl Random {
     /// `len` values in [-1, 1), none zero but for the given share of exact zeros.
     pub(crate) fn values(&mut self, len: usize, zeros: f32) -> Vec<f32> {
         (0..len)
-            .map(|_| if self.unit() < zeros { 0.0 } else { self.unit().max(1e-3) * if self.unit() < 0.5 { 1.0 } else { -1.0 } })
+            .map(|_| {
+                if self.unit() < zeros {
+                    0.0
+                } else {
+                    self.unit().max(1e-3) * if self.unit() < 0.5 { 1.0 } else { -1.0 }
+                }
+            })
             .collect()
     }
 }
@@ -53,6 +59,9 @@ pub(crate) fn assert_close(ours: &[f32], exact: &[(f64, f64)], tolerance: f64) {
     assert_eq!(ours.len(), exact.len());
     for (at, (&our, &(value, scale))) in ours.iter().zip(exact).enumerate() {
         let error = (f64::from(our) - value).abs();
-        assert!(error <= tolerance * scale, "element {at}: {our} instead of {value}, error {error:e} of a sum of {scale}");
+        assert!(
+            error <= tolerance * scale,
+            "element {at}: {our} instead of {value}, error {error:e} of a sum of {scale}"
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! Intel AMX: eight registers of 16 rows × 64 bytes, and an instruction that multiplies two of them.
 //!
-//! `tdpbf16ps` adds the product of a left tile (16 × 32 bf16) and a right tile (32 × 16, pairs interleaved) to 16 × 16 f32. A block of
-//! 2 × 2 results needs 4 registers for sums and 4 for operands, and each loaded tile is used twice.
+//! `tdpbf16ps` adds the product of a left tile (16 × 32 bf16) and a right tile (32 × 16, pairs interleaved) to 16 × 16
+//! f32. A block of 2 × 2 results needs 4 registers for sums and 4 for operands, and each loaded tile is used twice.
 //!
-//! The kernel is written over a [`TileRegisters`] trait whose methods are single instructions. The hardware implementation is inline
-//! assembly, because the intrinsics are not stable in Rust; the emulated one keeps the registers in memory, so that tests prove the
-//! kernel on any CPU.
-//! Reference: Intel 64 and IA-32 Architectures Software Developer's Manual, vol. 1 ch. 18; Linux `Documentation/arch/x86/xstate.rst`.
+//! The kernel is written over a [`TileRegisters`] trait whose methods are single instructions. The hardware
+//! implementation is inline assembly, because the intrinsics are not stable in Rust; the emulated one keeps the
+//! registers in memory, so that tests prove the kernel on any CPU.
+//! Reference: Intel 64 and IA-32 Architectures Software Developer's Manual, vol. 1 ch. 18; Linux
+//! `Documentation/arch/x86/xstate.rst`.
 
 use super::kernel::{Lines, Sums};
 use super::tile::SIDE;
@@ -78,7 +79,8 @@ mod hardware {
 
     use super::*;
 
-    /// Whether the CPU has AMX with bf16 and the kernel lets this process use it. Asks for that permission on the first call.
+    /// Whether the CPU has AMX with bf16 and the kernel lets this process use it. Asks for that permission on the first
+    /// call.
     pub(in super::super) fn available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         *AVAILABLE.get_or_init(|| cpu_has_amx() && operating_system_permits())
@@ -90,18 +92,23 @@ mod hardware {
         const AMX_TILE: u32 = 1 << 24;
         const TILE_STATE: u64 = 1 << 17 | 1 << 18; // XCR0: tile configuration and data
         #[allow(unused_unsafe)] // safe functions in newer toolchains
-        // SAFETY: every x86-64 CPU has `cpuid`; a leaf it lacks reads as data of another leaf, which the first test excludes.
-        let (highest, basic, features) = unsafe { (x86_64::__cpuid(0).eax, x86_64::__cpuid(1).ecx, x86_64::__cpuid_count(7, 0).edx) };
+        // SAFETY: every x86-64 CPU has `cpuid`; a leaf it lacks reads as data of another leaf, which the first test
+        // excludes.
+        let (highest, basic, features) =
+            unsafe { (x86_64::__cpuid(0).eax, x86_64::__cpuid(1).ecx, x86_64::__cpuid_count(7, 0).edx) };
         if highest < 7 || basic & OSXSAVE == 0 || features & AMX_BF16 == 0 || features & AMX_TILE == 0 {
             return false;
         }
         let (low, high): (u32, u32);
         // SAFETY: OSXSAVE says that `xgetbv` exists; register 0 always does.
-        unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
+        };
         (u64::from(high) << 32 | u64::from(low)) & TILE_STATE == TILE_STATE
     }
 
-    /// Linux gives a process the 8 KiB of tile state only on request: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`.
+    /// Linux gives a process the 8 KiB of tile state only on request: `arch_prctl(ARCH_REQ_XCOMP_PERM,
+    /// XFEATURE_XTILEDATA)`.
     #[cfg(target_os = "linux")]
     fn operating_system_permits() -> bool {
         const ARCH_PRCTL: isize = 158;
@@ -155,7 +162,9 @@ mod hardware {
         pub(in super::super) fn new() -> Self {
             assert!(available(), "no AMX");
             // SAFETY: AMX is there and permitted; the configuration is 64 valid bytes.
-            unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(readonly, nostack, preserves_flags)) };
+            unsafe {
+                asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(readonly, nostack, preserves_flags))
+            };
             Self(PhantomData)
         }
     }
@@ -167,7 +176,8 @@ mod hardware {
         }
     }
 
-    // The compiler itself never uses tile registers, and `asm!` blocks without `pure` keep their order: the state carries over.
+    // The compiler itself never uses tile registers, and `asm!` blocks without `pure` keep their order: the state
+    // carries over.
     impl TileRegisters for Hardware {
         #[inline(always)]
         fn zero<const REGISTER: u8>(&mut self) {

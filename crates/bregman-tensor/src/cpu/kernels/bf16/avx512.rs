@@ -1,7 +1,7 @@
 //! AVX-512-BF16: `vdpbf16ps` adds the products of two bf16 pairs to each of 16 f32.
 //!
-//! Eight rows × three tile columns of sums stay in 24 registers; per pair of k, three loads of the right operand and eight broadcasts
-//! of the left one feed 24 multiplications.
+//! Eight rows × three tile columns of sums stay in 24 registers; per pair of k, three loads of the right operand and
+//! eight broadcasts of the left one feed 24 multiplications.
 
 #![allow(unsafe_code)]
 
@@ -54,13 +54,16 @@ unsafe fn half<const N: usize>(left: Lines, right: Lines, first: usize, sums: &m
         let rows = left.tile(0, k).as_ptr();
         let columns: [*const u32; N] = std::array::from_fn(|column| right.tile(column, k).as_ptr());
         for pair in 0..16 {
-            // SAFETY: `Lines` checked that 16 rows of 16 words follow each tile's first; 16 words are one vector of 32 bf16.
-            let columns: [__m512bh; N] =
-                columns.map(|column| unsafe { std::mem::transmute(_mm512_loadu_si512(column.add(pair * right.pitch()).cast())) });
+            // SAFETY: `Lines` checked that 16 rows of 16 words follow each tile's first; 16 words are one vector of 32
+            // bf16.
+            let columns: [__m512bh; N] = columns.map(|column| unsafe {
+                std::mem::transmute(_mm512_loadu_si512(column.add(pair * right.pitch()).cast()))
+            });
             for (row, sum) in sum.iter_mut().enumerate() {
                 // SAFETY: as above; 16 copies of a word are one vector of 32 bf16.
-                let pairs: __m512bh =
-                    unsafe { std::mem::transmute(_mm512_set1_epi32(*rows.add((first + row) * left.pitch() + pair) as i32)) };
+                let pairs: __m512bh = unsafe {
+                    std::mem::transmute(_mm512_set1_epi32(*rows.add((first + row) * left.pitch() + pair) as i32))
+                };
                 for (sum, columns) in sum.iter_mut().zip(columns) {
                     *sum = _mm512_dpbf16_ps(*sum, pairs, columns);
                 }

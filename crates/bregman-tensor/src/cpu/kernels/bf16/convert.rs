@@ -1,5 +1,5 @@
-//! f32 ↔ bf16, the upper half of an f32: same range, 8 significant bits. Rounding is to nearest, ties to even, on every CPU;
-//! NaN stays NaN.
+//! f32 ↔ bf16, the upper half of an f32: same range, 8 significant bits. Rounding is to nearest, ties to even, on every
+//! CPU; NaN stays NaN.
 
 use pulp::Arch;
 
@@ -62,7 +62,9 @@ mod tests {
         let widen = |bits: u16| f64::from(f32::from_bits(u32::from(bits) << 16));
         // one step past the largest bf16 counts as 2^128, as in IEEE rounding
         let distance = |bits: u16| {
-            (if widen(bits).is_infinite() { 2f64.powi(128).copysign(widen(bits)) } else { widen(bits) } - f64::from(value)).abs()
+            (if widen(bits).is_infinite() { 2f64.powi(128).copysign(widen(bits)) } else { widen(bits) }
+                - f64::from(value))
+            .abs()
         };
         match distance(below).total_cmp(&distance(below + 1)) {
             std::cmp::Ordering::Less => below,

@@ -1,4 +1,5 @@
-//! The innermost product, one implementation per kind of CPU: `sums = Σ_k left tile · right tile` for a few rows and columns of tiles.
+//! The innermost product, one implementation per kind of CPU: `sums = Σ_k left tile · right tile` for a few rows and
+//! columns of tiles.
 
 use std::sync::OnceLock;
 
@@ -113,7 +114,9 @@ impl Kernel {
     /// The fastest this CPU and operating system offer; found out once.
     pub fn best() -> Self {
         static BEST: OnceLock<Kernel> = OnceLock::new();
-        *BEST.get_or_init(|| [Self::Amx, Self::Avx512].into_iter().find(|kernel| kernel.runs_here()).unwrap_or(Self::Portable))
+        *BEST.get_or_init(|| {
+            [Self::Amx, Self::Avx512].into_iter().find(|kernel| kernel.runs_here()).unwrap_or(Self::Portable)
+        })
     }
 
     /// Whether this CPU and operating system have its instructions.
@@ -141,8 +144,8 @@ impl Kernel {
         }
     }
 
-    /// Calls `work` with the multiplication of blocks: `multiply(left, right, sums)` writes `left.count × right.count` tiles of sums,
-    /// at most [`shape`](Self::shape).
+    /// Calls `work` with the multiplication of blocks: `multiply(left, right, sums)` writes `left.count × right.count`
+    /// tiles of sums, at most [`shape`](Self::shape).
     ///
     /// # Panics
     /// If the kernel does not run on this CPU.

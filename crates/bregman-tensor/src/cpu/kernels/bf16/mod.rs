@@ -25,9 +25,10 @@
 //! assert_eq!(dw[0], 7.0 * 1.0 + 10.0 * 2.0);
 //! ```
 //!
-//! Convolutions use the same views as [`sparse`](super::sparse). [`Kernel::best`] says which instructions run: AMX tiles,
-//! AVX-512-BF16, or conversion to f32. Each output is one sum in a fixed order, so results do not depend on the number of threads;
-//! between kinds of CPU they differ in rounding of the f32 sums. Subnormal numbers may count as zero, as the instructions have it.
+//! Convolutions use the same views as [`sparse`](super::sparse). [`Kernel::best`] says which instructions run: AMX
+//! tiles, AVX-512-BF16, or conversion to f32. Each output is one sum in a fixed order, so results do not depend on the
+//! number of threads; between kinds of CPU they differ in rounding of the f32 sums. Subnormal numbers may count as
+//! zero, as the instructions have it.
 
 #[cfg(any(target_arch = "x86_64", test))]
 mod amx;

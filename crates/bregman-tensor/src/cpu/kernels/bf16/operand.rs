@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use super::super::columns::{Columns, Plain};
 use super::tile::{DEPTH, SIDE, Tile, interleave, round_row};
 
-/// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates nothing.
+/// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates
+/// nothing.
 #[derive(Clone, Default)]
 pub struct Packed {
     rows: usize,
@@ -120,7 +121,8 @@ impl Packed {
 /// Blocks whose lines are fetched in one piece.
 const RUN: usize = 16;
 
-/// Packs 16 rows of `x` from row `first` as lines of left tiles; blocks of 32 columns are counted item by item from `block`.
+/// Packs 16 rows of `x` from row `first` as lines of left tiles; blocks of 32 columns are counted item by item from
+/// `block`.
 #[inline(always)]
 fn pack_lines_of(x: &impl Columns, mut tiles: &mut [Tile], first: usize, mut block: usize) {
     let (blocks, rows) = (x.len().div_ceil(DEPTH), SIDE.min(x.rows() - first));
@@ -145,7 +147,8 @@ pub(super) trait Right: Sync {
     fn items(&self) -> usize;
     fn inner(&self) -> usize;
     fn columns(&self) -> usize;
-    /// Packs the given blocks of the inner dimension and tile columns; tile `(column, k)` goes to `column · blocks + k`.
+    /// Packs the given blocks of the inner dimension and tile columns; tile `(column, k)` goes to `column · blocks +
+    /// k`.
     fn pack(&self, item: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]);
 }
 
@@ -169,8 +172,8 @@ impl<X: Columns> Right for Straight<'_, X> {
     fn pack(&self, item: usize, blocks: Range<usize>, columns: Range<usize>, tiles: &mut [Tile]) {
         let from = columns.start * SIDE;
         let width = (columns.len() * SIDE).min(self.0.len() - from);
-        // Zero past the width of the strip and past the last row. All rows of a block are copied before any is converted:
-        // they lie far apart in memory, and so the loads wait for each other as little as possible.
+        // Zero past the width of the strip and past the last row. All rows of a block are copied before any is
+        // converted: they lie far apart in memory, and so the loads wait for each other as little as possible.
         let mut lines = [[0.0; STRIP * SIDE]; DEPTH];
         for (at, block) in blocks.clone().enumerate() {
             let rows = block * DEPTH..self.0.rows().min((block + 1) * DEPTH);
@@ -181,7 +184,11 @@ impl<X: Columns> Right for Straight<'_, X> {
                 self.0.fill_rows(item, rows, from, width, lines.as_flattened_mut(), STRIP * SIDE);
             }
             for (pair, lines) in lines.chunks_exact(2).enumerate() {
-                interleave(&lines[0], &lines[1], tiles.iter_mut().skip(at).step_by(blocks.len()).map(|tile| &mut tile.0[pair]));
+                interleave(
+                    &lines[0],
+                    &lines[1],
+                    tiles.iter_mut().skip(at).step_by(blocks.len()).map(|tile| &mut tile.0[pair]),
+                );
             }
         }
     }

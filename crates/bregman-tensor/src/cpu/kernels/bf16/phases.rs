@@ -1,8 +1,8 @@
 //! The input gradient of a convolution with a stride, phase by phase.
 //!
-//! Only every `stride`-th tap reaches an input position, and which ones depends on the position modulo the stride. For each of these
-//! phases the gradient is a convolution of dY without a stride, with few taps, whose results lie a stride apart: no product with the
-//! zeros that a stride would put between the values of dY.
+//! Only every `stride`-th tap reaches an input position, and which ones depends on the position modulo the stride. For
+//! each of these phases the gradient is a convolution of dY without a stride, with few taps, whose results lie a stride
+//! apart: no product with the zeros that a stride would put between the values of dY.
 
 use super::super::columns::{Geometry, Phase, Plain, Window};
 use super::super::output::{Output, Results, Start};
@@ -10,7 +10,8 @@ use super::kernel::Kernel;
 use super::operand::{Packed, Straight};
 use super::product::product;
 
-/// dX = Wᵀ ∗ dY with `weights[rows, channels, taps]`, rows `stride` apart; `packed` is where each phase's taps are packed.
+/// dX = Wᵀ ∗ dY with `weights[rows, channels, taps]`, rows `stride` apart; `packed` is where each phase's taps are
+/// packed.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -28,7 +29,8 @@ pub fn strided_input_gradient(
     let [_, width] = geometry.kernel;
     for vertical in Phase::all(geometry, 0) {
         for horizontal in Phase::all(geometry, 1) {
-            let taps: Vec<usize> = vertical.taps.iter().flat_map(|y| horizontal.taps.iter().map(move |x| y * width + x)).collect();
+            let taps: Vec<usize> =
+                vertical.taps.iter().flat_map(|y| horizontal.taps.iter().map(move |x| y * width + x)).collect();
             packed.pack_taps(weights, rows, channels, geometry.kernel[0] * width, stride, &taps);
             let window = Window::phase(*dy, geometry, [&vertical, &horizontal]);
             let results = Interleaved {

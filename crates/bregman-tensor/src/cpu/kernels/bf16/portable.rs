@@ -27,14 +27,18 @@ impl WithSimd for Product<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let pitch = self.sums.pitch();
         if !self.sums.add {
-            for (row, column) in (0..self.left.count()).flat_map(|row| (0..self.right.count()).map(move |column| (row, column))) {
+            for (row, column) in
+                (0..self.left.count()).flat_map(|row| (0..self.right.count()).map(move |column| (row, column)))
+            {
                 self.sums.tile(row, column).chunks_mut(pitch).for_each(|sums| sums[..SIDE].fill(0.0));
             }
         }
         for column in 0..self.right.count() {
             for k in 0..self.right.depth() {
                 let mut values = [[0.0; SIDE]; DEPTH];
-                for (two, words) in values.chunks_exact_mut(2).zip(self.right.tile(column, k).chunks(self.right.pitch())) {
+                for (two, words) in
+                    values.chunks_exact_mut(2).zip(self.right.tile(column, k).chunks(self.right.pitch()))
+                {
                     for (i, &word) in words[..SIDE].iter().enumerate() {
                         two[0][i] = f32::from_bits(word << 16);
                         two[1][i] = f32::from_bits(word & 0xFFFF_0000);
@@ -104,7 +108,8 @@ mod tests {
         let mut tiles: Vec<Tile> = vec![Tile::ZERO; 5];
         tiles.iter_mut().flat_map(|tile| tile.0.as_flattened_mut()).for_each(|word| *word = pair(quarter(), quarter()));
         let (left, right) = (Lines::tiles(&tiles, 2, 1, 2), Lines::tiles(&tiles[1..], 2, 2, 2));
-        let value = |word: u32, k: usize| f32::from_bits(if k.is_multiple_of(2) { word << 16 } else { word & 0xFFFF_0000 });
+        let value =
+            |word: u32, k: usize| f32::from_bits(if k.is_multiple_of(2) { word << 16 } else { word & 0xFFFF_0000 });
         for arch in sets {
             for start in [None, Some(0.25)] {
                 let mut sums = vec![start.unwrap_or(f32::NAN); SIDE * 40];

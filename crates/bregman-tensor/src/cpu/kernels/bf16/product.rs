@@ -1,4 +1,5 @@
-//! The loops around the kernel: strips of columns over threads, blocks of the inner dimension that fit the second-level cache.
+//! The loops around the kernel: strips of columns over threads, blocks of the inner dimension that fit the second-level
+//! cache.
 
 use std::cell::RefCell;
 
@@ -77,7 +78,13 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
             for from in (0..depth.max(1)).step_by(DEPTH_TILES) {
                 let blocks = from..depth.min(from + DEPTH_TILES);
                 let start = if from == 0 { self.start } else { Start::Accumulate };
-                arch.dispatch(Pack { b: self.b, item: self.item, blocks: blocks.clone(), columns: self.columns.clone(), tiles: strip });
+                arch.dispatch(Pack {
+                    b: self.b,
+                    item: self.item,
+                    blocks: blocks.clone(),
+                    columns: self.columns.clone(),
+                    tiles: strip,
+                });
                 for row in self.rows.clone().step_by(block_rows) {
                     let count = block_rows.min(self.rows.end - row);
                     let left = Lines::tiles(&self.a.tiles()[row * depth + from..], depth, count, blocks.len());
@@ -86,7 +93,16 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
                         let right = Lines::tiles(&strip[column * blocks.len()..], blocks.len(), count, blocks.len());
                         multiply(left, right, Sums::new(block.0.as_flattened_mut(), WIDTH, false));
                         let (row, column) = (row * SIDE, (self.columns.start + column) * SIDE);
-                        arch.dispatch(Finish { block: &block, start, y: self.y, item: self.item, row, column, left, right });
+                        arch.dispatch(Finish {
+                            block: &block,
+                            start,
+                            y: self.y,
+                            item: self.item,
+                            row,
+                            column,
+                            left,
+                            right,
+                        });
                     }
                 }
             }

@@ -35,9 +35,12 @@ fn side_by_side(x: &impl Columns) -> Vec<f32> {
 fn every_kernel_gives_the_three_products_on_odd_sizes() {
     let mut random = Random::new(1);
     for kernel in kernels() {
-        for (items, rows, columns, len) in [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 50, 65, 97), (1, 17, 1100, 100)] {
+        for (items, rows, columns, len) in
+            [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 50, 65, 97), (1, 17, 1100, 100)]
+        {
             let weights = rounded(random.values(rows * columns, 0.2));
-            let (x, dy) = (rounded(random.values(items * columns * len, 0.0)), rounded(random.values(items * rows * len, 0.0)));
+            let (x, dy) =
+                (rounded(random.values(items * columns * len, 0.0)), rounded(random.values(items * rows * len, 0.0)));
             let (x, dy) = (Plain::new(&x, items, columns, len), Plain::new(&dy, items, rows, len));
             let mut a = Packed::default();
 
@@ -48,14 +51,21 @@ fn every_kernel_gives_the_three_products_on_odd_sizes() {
 
             a.pack_transposed(&weights, rows, columns, 1, columns);
             let mut dx = vec![f32::NAN; items * columns * len];
-            super::product::product(kernel, &a, &Straight(&dy), Start::Zero, &Output::new(&mut dx, items, columns, len));
+            super::product::product(
+                kernel,
+                &a,
+                &Straight(&dy),
+                Start::Zero,
+                &Output::new(&mut dx, items, columns, len),
+            );
             assert_close(&dx, &product(columns, |column, row| weights[row * columns + column], &dy), TOLERANCE);
 
             a.pack_batch(&dy);
             let mut dw = vec![f32::NAN; rows * columns];
             super::product::product(kernel, &a, &Transposed(&x), Start::Zero, &Output::new(&mut dw, 1, rows, columns));
             let (wide_x, wide_dy, inner) = (side_by_side(&x), side_by_side(&dy), items * len);
-            let x_transposed: Vec<f32> = (0..inner * columns).map(|at| wide_x[at % columns * inner + at / columns]).collect();
+            let x_transposed: Vec<f32> =
+                (0..inner * columns).map(|at| wide_x[at % columns * inner + at / columns]).collect();
             let exact = product(rows, |row, k| wide_dy[row * inner + k], &Plain::new(&x_transposed, 1, inner, columns));
             assert_close(&dw, &exact, TOLERANCE);
         }
@@ -89,7 +99,8 @@ fn convolutions_agree_with_their_virtual_operand() {
     let geometry = Geometry { input: [7, 9], kernel: [3, 3], stride: [2, 2], padding: [1, 1], dilation: [1, 1] };
     let out: usize = geometry.output().iter().product();
     let (x, dy) = (rounded(random.values(items * channels * 63, 0.0)), rounded(random.values(items * rows * out, 0.0)));
-    let (view, dy) = (Window::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
+    let (view, dy) =
+        (Window::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
     a.pack_batch(&dy);
     let mut dw = vec![0.0; rows * channels * 9];
     gradient(&a, &view, Start::Zero, &Output::new(&mut dw, 1, rows, channels * 9));
@@ -112,7 +123,8 @@ fn rounding_the_operands_costs_at_most_two_to_the_minus_eight_each() {
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     assert_close(&y, &exact, 2.0 * 2f64.powi(-8));
     // and errors average out: the typical one is far smaller, or something is truncated instead of rounded
-    let mean = y.iter().zip(&exact).map(|(&y, &(value, scale))| (f64::from(y) - value) / scale).sum::<f64>() / y.len() as f64;
+    let mean =
+        y.iter().zip(&exact).map(|(&y, &(value, scale))| (f64::from(y) - value) / scale).sum::<f64>() / y.len() as f64;
     assert!(mean.abs() < 1e-4, "mean error {mean:e}");
 }
 
@@ -130,7 +142,13 @@ fn strided_results_start_from_bias_or_what_is_there_and_touch_nothing_else() {
         for start in [Start::Bias(&bias), Start::Accumulate] {
             let mut y = vec![7.0; 4000];
             let at = |item: usize, row: usize| 5 + item * 1500 + row * (len + 4);
-            super::product::product(kernel, &a, &Straight(&x), start, &Output::strided(&mut y[5..], [items, rows, len], len + 4, 1500));
+            super::product::product(
+                kernel,
+                &a,
+                &Straight(&x),
+                start,
+                &Output::strided(&mut y[5..], [items, rows, len], len + 4, 1500),
+            );
             let mut exact = product(rows, |row, column| weights[row * columns + column], &x);
             let mut ours = Vec::new();
             for (line, exact) in exact.chunks_exact_mut(len).enumerate() {

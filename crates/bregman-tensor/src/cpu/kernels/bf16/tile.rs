@@ -1,11 +1,12 @@
-//! The unit of packed operands: 1 KiB, exactly what an AMX tile register holds, and as good for AVX-512 and for plain loops.
+//! The unit of packed operands: 1 KiB, exactly what an AMX tile register holds, and as good for AVX-512 and for plain
+//! loops.
 //!
 //! ```text
 //! left operand, 16 rows × 32 k      word [row][k/2]    = (a[row, k], a[row, k+1])
 //! right operand, 32 k × 16 columns  word [k/2][column] = (b[k, column], b[k+1, column])
 //! ```
-//! So a right tile of B is the transpose, as a 16 × 16 matrix of words, of a left tile of Bᵀ: two ways to read the source and one
-//! transposition give all layouts.
+//! So a right tile of B is the transpose, as a 16 × 16 matrix of words, of a left tile of Bᵀ: two ways to read the
+//! source and one transposition give all layouts.
 
 use super::super::lanes::{Lanes, Work, dispatch};
 
@@ -36,7 +37,10 @@ impl Tile {
 /// If the last row is outside its slice.
 #[inline(always)]
 pub(in super::super) fn transpose(from: &[u32], pitch: usize, to: &mut [u32], to_pitch: usize) {
-    assert!(from.len() >= (SIDE - 1) * pitch + SIDE && to.len() >= (SIDE - 1) * to_pitch + SIDE, "a tile outside its slice");
+    assert!(
+        from.len() >= (SIDE - 1) * pitch + SIDE && to.len() >= (SIDE - 1) * to_pitch + SIDE,
+        "a tile outside its slice"
+    );
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
         // SAFETY: the CPU has AVX-512F, and both slices are long enough.
@@ -67,13 +71,16 @@ fn transpose_portable(from: &[u32], pitch: usize, to: &mut [u32], to_pitch: usiz
 unsafe fn transpose_avx512(from: &[u32], pitch: usize, to: &mut [u32], to_pitch: usize) {
     use std::arch::x86_64::*;
     // SAFETY: 16 words of a row inside the slice; any alignment is allowed.
-    let mut rows: [__m512i; SIDE] = std::array::from_fn(|row| unsafe { _mm512_loadu_si512(from.as_ptr().add(row * pitch).cast()) });
+    let mut rows: [__m512i; SIDE] =
+        std::array::from_fn(|row| unsafe { _mm512_loadu_si512(from.as_ptr().add(row * pitch).cast()) });
     for bit in [1, 2, 4, 8] {
-        // Lane i of the upper result: the upper row where i lacks the bit, else the lower row (lanes 16 to 31) one step left.
+        // Lane i of the upper result: the upper row where i lacks the bit, else the lower row (lanes 16 to 31) one step
+        // left.
         let upper: [u32; SIDE] = std::array::from_fn(|i| (if i & bit == 0 { i } else { 16 + i - bit }) as u32);
         let lower: [u32; SIDE] = std::array::from_fn(|i| (if i & bit == 0 { i + bit } else { 16 + i }) as u32);
         // SAFETY: 16 words each.
-        let (upper, lower) = unsafe { (_mm512_loadu_si512(upper.as_ptr().cast()), _mm512_loadu_si512(lower.as_ptr().cast())) };
+        let (upper, lower) =
+            unsafe { (_mm512_loadu_si512(upper.as_ptr().cast()), _mm512_loadu_si512(lower.as_ptr().cast())) };
         for row in (0..SIDE).filter(|row| row & bit == 0) {
             let (a, b) = (rows[row], rows[row + bit]);
             rows[row] = _mm512_permutex2var_epi32(a, upper, b);

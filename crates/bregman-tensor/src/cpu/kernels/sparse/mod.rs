@@ -13,8 +13,8 @@
 //! assert_eq!(y, [6.0, 8.0, -5.0, -6.0]);
 //! ```
 //!
-//! A convolution with k taps is the same product on shifted rows: weights `[out, in, k]` (PyTorch's layout) go in as they are
-//! with `taps = k`, and X is a [`Window`](super::columns::Window) view. The input
+//! A convolution with k taps is the same product on shifted rows: weights `[out, in, k]` (PyTorch's layout) go in as
+//! they are with `taps = k`, and X is a [`Window`](super::columns::Window) view. The input
 //! gradient is [`multiply_transposed`](SparseMatrix::multiply_transposed) with the `backward` view of dY.
 //!
 //! Each output element is one sum in a fixed order on one thread, so results do not depend on the number of threads.
@@ -30,7 +30,8 @@ use super::output::{Output, Start};
 use product::{Grid, Strip};
 use tile::Tile;
 
-/// Columns per tile: the slice of X that a tile multiplies stays in the second-level cache (1024 rows × 96 columns × 4 B).
+/// Columns per tile: the slice of X that a tile multiplies stays in the second-level cache (1024 rows × 96 columns × 4
+/// B).
 const TILE_COLUMNS: usize = 1024;
 
 /// A weight matrix `[rows, channels, taps]` with most entries zero, as compressed tiles in both orientations.
@@ -79,7 +80,8 @@ impl SparseMatrix {
         assert!((1..=TILE_COLUMNS).contains(&taps), "{taps} taps: 1 to {TILE_COLUMNS} are possible");
         let [row_blocks, channel_blocks] = [rows, channels].map(|total| Blocks::new(total, TILE_COLUMNS / taps));
         let tiles = vec![Tile::default(); row_blocks.count() * channel_blocks.count()];
-        let mut matrix = Self { rows, channels, taps, row_blocks, channel_blocks, forward: tiles.clone(), backward: tiles };
+        let mut matrix =
+            Self { rows, channels, taps, row_blocks, channel_blocks, forward: tiles.clone(), backward: tiles };
         matrix.refresh(&vec![0.0; rows * channels * taps], channels * taps);
         matrix
     }

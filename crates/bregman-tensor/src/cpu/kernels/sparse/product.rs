@@ -1,12 +1,14 @@
 //! Compressed tiles times a batch of dense columns.
 //!
-//! The columns of each item are cut into strips of a few SIMD vectors. Per strip, the rows of X that a tile needs are copied
-//! into an aligned buffer that stays in the second-level cache; then every row of the tile is one sum, held in registers:
+//! The columns of each item are cut into strips of a few SIMD vectors. Per strip, the rows of X that a tile needs are
+//! copied into an aligned buffer that stays in the second-level cache; then every row of the tile is one sum, held in
+//! registers:
 //! ```text
 //! y[r, strip] = Σ_{non-zeros (c, w) of row r} w · x[c, strip]
 //! ```
-//! so a non-zero costs one broadcast and one multiply-add per vector, and nothing is written until the row is done. What limits it is
-//! the reading of the strip from that cache; rounded to bf16, two columns share a word and half the traffic remains.
+//! so a non-zero costs one broadcast and one multiply-add per vector, and nothing is written until the row is done.
+//! What limits it is the reading of the strip from that cache; rounded to bf16, two columns share a word and half the
+//! traffic remains.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -71,7 +73,8 @@ pub(super) fn multiply<'a, X: Columns>(
     if x.items() * x.len() * grid.rows.total == 0 {
         return;
     }
-    let strips = Strips::new(x.len(), storage.columns(arch.dispatch(Lanes)), storage.most(), x.items() * grid.rows.count());
+    let strips =
+        Strips::new(x.len(), storage.columns(arch.dispatch(Lanes)), storage.most(), x.items() * grid.rows.count());
     (0..x.items() * strips.count * grid.rows.count()).into_par_iter().for_each(|unit| {
         let (unit, row_block) = (unit / grid.rows.count(), unit % grid.rows.count());
         let (item, strip) = (unit / strips.count, unit % strips.count);
@@ -110,7 +113,8 @@ struct Strips {
 }
 
 impl Strips {
-    /// Few wide strips, but more of them where otherwise threads would wait: `repeats` is how often the strips are worked through.
+    /// Few wide strips, but more of them where otherwise threads would wait: `repeats` is how often the strips are
+    /// worked through.
     fn new(len: usize, vector: usize, most: usize, repeats: usize) -> Self {
         let (vectors, threads) = (len.div_ceil(vector), rayon::current_num_threads());
         let idles = |strips: usize| repeats * strips < 4 * threads && !(repeats * strips).is_multiple_of(threads);
@@ -219,7 +223,8 @@ impl<X: Columns> Job<'_, X> {
         let Tile { start, column, value, .. } = self.tile;
         assert!(self.strip.len() >= self.columns.len() * V * lanes && column.len() == value.len());
         for row in 0..self.tile.rows() {
-            // SAFETY: units of work differ in item, strip or row block, so no other thread writes this piece of this row.
+            // SAFETY: units of work differ in item, strip or row block, so no other thread writes this piece of this
+            // row.
             let out = unsafe { self.y.row(self.item, self.first_row + row, self.from, self.width) };
             let mut sums = [[simd.splat_f32s(0.0); P]; V];
             match self.start {
@@ -232,7 +237,8 @@ impl<X: Columns> Job<'_, X> {
                 debug_assert!(usize::from(column) < self.columns.len());
                 let weight = simd.splat_f32s(weight);
                 for (v, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: columns of a tile are below the rows of X under it, each V vectors long in `strip` (asserted above).
+                    // SAFETY: columns of a tile are below the rows of X under it, each V vectors long in `strip`
+                    // (asserted above).
                     let x = unsafe { *vectors.add(usize::from(column) * V + v) };
                     if P == 1 {
                         sums[0] = simd.mul_add_e_f32s(weight, x, sums[0]);

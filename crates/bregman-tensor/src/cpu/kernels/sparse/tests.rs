@@ -23,7 +23,10 @@ fn expand(matrix: &SparseMatrix) -> [Vec<f32>; 2] {
         let first_channel = matrix.channel_blocks.range(index % matrix.channel_blocks.count()).start;
         let entries = |tile: &Tile| -> Vec<(usize, usize, f32)> {
             let of_row = |row: usize| (tile.start[row] as usize..tile.start[row + 1] as usize).map(move |at| (row, at));
-            (0..tile.rows()).flat_map(of_row).map(|(row, at)| (row, usize::from(tile.column[at]), tile.value[at])).collect()
+            (0..tile.rows())
+                .flat_map(of_row)
+                .map(|(row, at)| (row, usize::from(tile.column[at]), tile.value[at]))
+                .collect()
         };
         for (row, column, value) in entries(&matrix.forward[index]) {
             forward[(first_row + row) * channels * taps + first_channel * taps + column] = value;
@@ -40,7 +43,9 @@ fn expand(matrix: &SparseMatrix) -> [Vec<f32>; 2] {
 fn products_match_f64_at_every_share_of_zeros_and_odd_sizes() {
     let mut random = Random::new(1);
     for zeros in [0.0, 0.5, 0.9, 0.99, 1.0] {
-        for (items, rows, columns, len) in [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 19, 130, 97), (1, 70, 1500, 17)] {
+        for (items, rows, columns, len) in
+            [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 19, 130, 97), (1, 70, 1500, 17)]
+        {
             let weights = random.values(rows * columns, zeros);
             let matrix = sparse(rows, columns, 1, &weights);
             let x = random.values(items * columns * len, 0.0);
@@ -82,7 +87,9 @@ fn a_dilated_convolution_and_its_input_gradient_match_the_definition() {
             for (index, &w) in weights.iter().enumerate() {
                 let (row, channel, tap) = (index / taps / channels, index / taps % channels, index % taps);
                 for t in 0..out_len {
-                    let Some(source) = (t + tap * dilation).checked_sub(padding).filter(|&source| source < len) else { continue };
+                    let Some(source) = (t + tap * dilation).checked_sub(padding).filter(|&source| source < len) else {
+                        continue;
+                    };
                     let (at_y, at_x) = ((item * rows + row) * out_len + t, (item * channels + channel) * len + source);
                     let add = |sum: &mut (f64, f64), other: f32| {
                         let term = f64::from(w) * f64::from(other);
@@ -217,11 +224,15 @@ fn every_instruction_set_gives_the_right_product() {
 #[test]
 fn rounded_products_are_exact_on_values_that_need_no_rounding() {
     let mut random = Random::new(8);
-    for (items, rows, columns, len) in [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 19, 130, 97), (1, 70, 1500, 33)] {
+    for (items, rows, columns, len) in
+        [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 19, 130, 97), (1, 70, 1500, 33)]
+    {
         let weights = random.values(rows * columns, 0.9);
         let matrix = sparse(rows, columns, 1, &weights);
         // quarters up to 16 are bf16 numbers
-        let mut quarters = |len: usize| random.values(len, 0.0).into_iter().map(|value| (value * 64.0).round() / 4.0).collect::<Vec<_>>();
+        let mut quarters = |len: usize| {
+            random.values(len, 0.0).into_iter().map(|value| (value * 64.0).round() / 4.0).collect::<Vec<_>>()
+        };
         let (x, dy, bias) = (quarters(items * columns * len), quarters(items * rows * len), quarters(rows));
         let (x, dy) = (Plain::new(&x, items, columns, len), Plain::new(&dy, items, rows, len));
         for start in [Start::Zero, Start::Bias(&bias), Start::Accumulate] {
@@ -252,7 +263,12 @@ fn a_refresh_with_as_many_nonzeros_allocates_nothing() {
     let mut random = Random::new(6);
     let mut matrix = sparse(rows, columns, 1, &random.values(rows * columns, 0.9));
     let addresses = |matrix: &SparseMatrix| -> Vec<_> {
-        matrix.forward.iter().chain(&matrix.backward).map(|tile| (tile.value.as_ptr(), tile.column.as_ptr(), tile.start.as_ptr())).collect()
+        matrix
+            .forward
+            .iter()
+            .chain(&matrix.backward)
+            .map(|tile| (tile.value.as_ptr(), tile.column.as_ptr(), tile.start.as_ptr()))
+            .collect()
     };
     let before = addresses(&matrix);
     for _ in 0..5 {

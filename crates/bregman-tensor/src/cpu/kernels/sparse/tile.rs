@@ -32,7 +32,8 @@ impl Tile {
         self.start.len().saturating_sub(1)
     }
 
-    /// Takes the non-zeros of the given rows of a dense matrix; all rows have the same length. `-0.0` is a zero, NaN is not.
+    /// Takes the non-zeros of the given rows of a dense matrix; all rows have the same length. `-0.0` is a zero, NaN is
+    /// not.
     pub(super) fn compress<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
         self.start.clear();
         self.column.clear();
@@ -47,7 +48,8 @@ impl Tile {
         }
     }
 
-    /// Becomes the transpose of `other`, whose columns are `(channel, tap)`: here rows are channels and columns `(row, tap)`.
+    /// Becomes the transpose of `other`, whose columns are `(channel, tap)`: here rows are channels and columns `(row,
+    /// tap)`.
     pub(super) fn transpose_from(&mut self, other: &Tile, channels: usize, taps: usize) {
         // The common kernel sizes as constants: division by a variable would dominate.
         match taps as u16 {
@@ -94,7 +96,8 @@ const SLACK: usize = 16;
 fn append_nonzeros(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the CPU has both features; the capacity is the documented precondition, which `compress` has just reserved.
+        // SAFETY: the CPU has both features; the capacity is the documented precondition, which `compress` has just
+        // reserved.
         #[allow(unsafe_code)]
         unsafe {
             append_nonzeros_avx512(row, columns, values)

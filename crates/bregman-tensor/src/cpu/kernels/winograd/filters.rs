@@ -54,7 +54,13 @@ impl Filters {
         self.channels.div_ceil(DEPTH)
     }
 
-    fn transform(&mut self, dense: Dense, rows: usize, channels: usize, taps: impl Fn(usize, usize) -> [f32; 9] + Sync) {
+    fn transform(
+        &mut self,
+        dense: Dense,
+        rows: usize,
+        channels: usize,
+        taps: impl Fn(usize, usize) -> [f32; 9] + Sync,
+    ) {
         (self.dense, self.rows, self.channels) = (dense, rows, channels);
         let sixteen = |row: usize, first: usize| {
             let mut g = [[0.0; LANES]; 9];

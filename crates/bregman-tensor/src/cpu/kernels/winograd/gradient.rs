@@ -1,7 +1,8 @@
-//! dW = dY ∗ X: for each place, `dU = (A · dY · Aᵀ) · (Bᵀ · X · B)ᵀ` summed over tiles, and `dg = Gᵀ · dU · G` at the end.
+//! dW = dY ∗ X: for each place, `dU = (A · dY · Aᵀ) · (Bᵀ · X · B)ᵀ` summed over tiles, and `dg = Gᵀ · dU · G` at the
+//! end.
 //!
-//! Tasks own a block of rows and channels and a group of tiles. Blocks and groups depend on the shape only, and the groups are added
-//! up in order, so the result does not depend on the number of threads.
+//! Tasks own a block of rows and channels and a group of tiles. Blocks and groups depend on the shape only, and the
+//! groups are added up in order, so the result does not depend on the number of threads.
 
 use std::ops::Range;
 
@@ -35,7 +36,14 @@ pub struct Workspace(Vec<f32>);
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn gradient(dense: Dense, geometry: &Geometry, x: &Plain, dy: &Plain, Workspace(sums): &mut Workspace, dw: &Output) {
+pub fn gradient(
+    dense: Dense,
+    geometry: &Geometry,
+    x: &Plain,
+    dy: &Plain,
+    Workspace(sums): &mut Workspace,
+    dw: &Output,
+) {
     let tiling = Tiling::new(geometry, x.items());
     let (rows, channels) = (dy.rows(), x.rows());
     assert_eq!(x.len(), tiling.input[0] * tiling.input[1], "operand of a convolution");
@@ -77,7 +85,8 @@ pub fn gradient(dense: Dense, geometry: &Geometry, x: &Plain, dy: &Plain, Worksp
     });
 }
 
-/// How the work and its sums are cut: sums are `[groups, row blocks, channel blocks, places, block rows, block channels]`.
+/// How the work and its sums are cut: sums are `[groups, row blocks, channel blocks, places, block rows, block
+/// channels]`.
 struct Layout {
     row_blocks: usize,
     channel_blocks: usize,
@@ -179,19 +188,30 @@ impl Part<'_> {
         with_scratch(PLACES * (left_stride + staged_stride + pairs * channels), |scratch| {
             let (left, rest) = bytemuck::cast_slice_mut::<f32, u32>(scratch).split_at_mut(PLACES * left_stride);
             let (staged, right) = rest.split_at_mut(PLACES * staged_stride);
-            let mut put = Rounded { pitch: 2 * pitch, lines: rows, stride: 2 * left_stride, to: bytemuck::cast_slice_mut(left) };
+            let mut put =
+                Rounded { pitch: 2 * pitch, lines: rows, stride: 2 * left_stride, to: bytemuck::cast_slice_mut(left) };
             dispatch(Spread { part: self, put: &mut put });
             put.clear(self.rows.len(), self.tiles.len());
             for first in (0..channels).step_by(SIDE) {
                 let some = self.channels.start + first..self.channels.end.min(self.channels.start + first + SIDE);
-                let mut put = Rounded { pitch: 2 * pitch, lines: SIDE, stride: 2 * staged_stride, to: bytemuck::cast_slice_mut(staged) };
+                let mut put = Rounded {
+                    pitch: 2 * pitch,
+                    lines: SIDE,
+                    stride: 2 * staged_stride,
+                    to: bytemuck::cast_slice_mut(staged),
+                };
                 let count = some.len();
                 dispatch(Fill { part: self, channels: some, put: &mut put });
                 put.clear(count, self.tiles.len());
                 for (place, right) in right.chunks_exact_mut(pairs * channels).take(PLACES).enumerate() {
                     let lines = &staged[place * staged_stride..];
                     for block in 0..depth {
-                        transpose(&lines[SIDE * block..], pitch, &mut right[SIDE * block * channels + first..], channels);
+                        transpose(
+                            &lines[SIDE * block..],
+                            pitch,
+                            &mut right[SIDE * block * channels + first..],
+                            channels,
+                        );
                     }
                 }
             }
@@ -205,7 +225,11 @@ impl Part<'_> {
                         for blocks in even_blocks(channels / SIDE, block_columns) {
                             let column = blocks.start;
                             let right = Lines::columns(&right[column * SIDE..], channels, blocks.len(), depth);
-                            multiply(left, right, Sums::new(&mut sums[(row * channels + column) * SIDE..], channels, add));
+                            multiply(
+                                left,
+                                right,
+                                Sums::new(&mut sums[(row * channels + column) * SIDE..], channels, add),
+                            );
                         }
                     }
                 }
@@ -279,8 +303,9 @@ impl<P: Put> Work for Spread<'_, P> {
                 if row + 1 < self.part.rows.end {
                     run.prefetch_outputs(dy.row(run.item, row + 1), width);
                 }
-                let rows =
-                    [0, 1].map(|down| map.get((run.output[0] + down) * width..).map_or(&[][..], |rest| &rest[..width.min(rest.len())]));
+                let rows = [0, 1].map(|down| {
+                    map.get((run.output[0] + down) * width..).map_or(&[][..], |rest| &rest[..width.min(rest.len())])
+                });
                 for at in (0..run.len).step_by(LANES) {
                     let values = spread(lanes, rows, run.output[1] + 2 * at);
                     for i in 0..4 {

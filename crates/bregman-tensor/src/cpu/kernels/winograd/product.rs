@@ -47,14 +47,15 @@ pub fn multiply(filters: &Filters, geometry: &Geometry, x: &Plain, start: Start,
     });
 }
 
-/// `0..total` in as few ranges of at most `most` as possible, all of nearly the same length: a kernel is slow on narrow ones.
+/// `0..total` in as few ranges of at most `most` as possible, all of nearly the same length: a kernel is slow on narrow
+/// ones.
 pub(super) fn even_blocks(total: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = total.div_ceil(most);
     (0..count).map(move |i| i * total / count..(i + 1) * total / count)
 }
 
-/// Some tiles. Transformed inputs are `[places, lines, pitch]`, results `[places, rows, pitch]`, places [`place_stride`] apart; vectors may
-/// run over a strip's end.
+/// Some tiles. Transformed inputs are `[places, lines, pitch]`, results `[places, rows, pitch]`, places
+/// [`place_stride`] apart; vectors may run over a strip's end.
 struct Strip<'a> {
     filters: &'a Filters,
     tiling: Tiling,
@@ -104,7 +105,12 @@ impl Strip<'_> {
                 for tile_row in (0..tile_rows).step_by(block_rows) {
                     let count = block_rows.min(tile_rows - tile_row);
                     for (place, results) in results.chunks_exact_mut(result_stride).take(PLACES).enumerate() {
-                        let left = Lines::tiles(&filters.tiles[(tile_row * PLACES + place) * depth..], PLACES * depth, count, depth);
+                        let left = Lines::tiles(
+                            &filters.tiles[(tile_row * PLACES + place) * depth..],
+                            PLACES * depth,
+                            count,
+                            depth,
+                        );
                         for blocks in even_blocks(columns, block_columns) {
                             let column = blocks.start;
                             let words = &inputs[place * input_stride + column * SIDE..];
@@ -143,7 +149,10 @@ impl Work for FillValues<'_> {
                     for i in 0..4 {
                         let values = halves.row(lanes, i, at);
                         for j in 0..4 {
-                            lanes.store(values[j], sixteen_mut(self.to, (4 * i + j) * stride + channel * pitch + run.at + at));
+                            lanes.store(
+                                values[j],
+                                sixteen_mut(self.to, (4 * i + j) * stride + channel * pitch + run.at + at),
+                            );
                         }
                     }
                 }

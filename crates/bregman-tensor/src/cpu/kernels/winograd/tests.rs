@@ -10,12 +10,14 @@ use super::*;
 /// f32, and bf16 with every kernel of this CPU, with the typical error that the rounding of one product may cause.
 fn ways() -> Vec<(Dense, f64)> {
     let kernels = [Kernel::Amx, Kernel::Avx512, Kernel::Portable, Kernel::Emulated];
-    let bf16 = kernels.into_iter().filter(|kernel| kernel.runs_here()).map(|kernel| (Dense::Bf16(kernel), 2f64.powi(-9)));
+    let bf16 =
+        kernels.into_iter().filter(|kernel| kernel.runs_here()).map(|kernel| (Dense::Bf16(kernel), 2f64.powi(-9)));
     std::iter::once((Dense::F32, 5e-7)).chain(bf16).collect()
 }
 
-/// Rounding errors of products of values up to 1 grow with the root of their number. They do not vanish with the result, as values
-/// that only meet in the transformed domain leave theirs behind: so no comparison with the magnitudes of the terms.
+/// Rounding errors of products of values up to 1 grow with the root of their number. They do not vanish with the
+/// result, as values that only meet in the transformed domain leave theirs behind: so no comparison with the magnitudes
+/// of the terms.
 #[track_caller]
 fn assert_near(ours: &[f32], exact: &[(f64, f64)], inner: usize, tolerance: f64) {
     assert_eq!(ours.len(), exact.len());
@@ -52,7 +54,8 @@ fn plain_gradient(dy: &Plain, x: &impl Columns) -> Vec<(f64, f64)> {
 enum Numbers {
     /// Real numbers: results are rounded.
     Real,
-    /// Small integers, weights multiples of 4: bf16 numbers in the transformed domain too, with sums that f32 holds exactly.
+    /// Small integers, weights multiples of 4: bf16 numbers in the transformed domain too, with sums that f32 holds
+    /// exactly.
     Whole,
 }
 
@@ -60,7 +63,9 @@ impl Numbers {
     fn draw(self, random: &mut Random, len: usize, [limit, step]: [f32; 2]) -> Vec<f32> {
         match self {
             Self::Real => random.values(len, 0.1),
-            Self::Whole => (0..len).map(|_| ((2.0 * limit + 1.0) * random.unit()).floor() * step - limit * step).collect(),
+            Self::Whole => {
+                (0..len).map(|_| ((2.0 * limit + 1.0) * random.unit()).floor() * step - limit * step).collect()
+            }
         }
     }
 
@@ -70,7 +75,10 @@ impl Numbers {
             Self::Real => assert_near(ours, exact, inner, tolerance),
             Self::Whole => {
                 assert_eq!(ours.len(), exact.len());
-                ours.iter().zip(exact).enumerate().for_each(|(at, (&our, exact))| assert_eq!(f64::from(our), exact.0, "element {at}"));
+                ours.iter()
+                    .zip(exact)
+                    .enumerate()
+                    .for_each(|(at, (&our, exact))| assert_eq!(f64::from(our), exact.0, "element {at}"));
             }
         }
     }
@@ -105,7 +113,8 @@ fn check(numbers: Numbers, items: usize, rows: usize, channels: usize, geometry:
         }
 
         filters.pack_transposed(dense, &weights, rows, channels, channels * 9);
-        let adjoint = Geometry { input: geometry.output(), padding: geometry.padding.map(|padding| 2 - padding), ..*geometry };
+        let adjoint =
+            Geometry { input: geometry.output(), padding: geometry.padding.map(|padding| 2 - padding), ..*geometry };
         let mut dx = vec![f32::NAN; items * channels * inner];
         multiply(&filters, &adjoint, &dy, Start::Zero, &Output::new(&mut dx, items, channels, inner));
         numbers.assert_right(&dx, &backward, 9 * rows, tolerance);
@@ -149,12 +158,22 @@ fn results_are_identical_for_any_number_of_threads() {
                 filters.pack(dense, &weights, rows, channels, channels * 9);
                 let (mut y, mut dw) = (vec![0.0; items * rows * len], vec![0.0; weights.len()]);
                 multiply(&filters, &geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, len));
-                gradient(dense, &geometry, &x, &dy, &mut Workspace::default(), &Output::new(&mut dw, 1, rows, channels * 9));
+                gradient(
+                    dense,
+                    &geometry,
+                    &x,
+                    &dy,
+                    &mut Workspace::default(),
+                    &Output::new(&mut dw, 1, rows, channels * 9),
+                );
                 (y, dw)
             })
         };
         let one = run(1);
-        assert!([2, 3].into_iter().all(|threads| run(threads) == one), "{dense:?}: other bits on other numbers of threads");
+        assert!(
+            [2, 3].into_iter().all(|threads| run(threads) == one),
+            "{dense:?}: other bits on other numbers of threads"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! The outputs of a convolution in tiles of 2 × 2, numbered item by item and row by row, and the runs of neighbours that a strip of them
-//! consists of.
+//! The outputs of a convolution in tiles of 2 × 2, numbered item by item and row by row, and the runs of neighbours
+//! that a strip of them consists of.
 
 use std::ops::Range;
 
@@ -79,7 +79,8 @@ impl Run {
 fn prefetch_rows(map: &[f32], width: usize, [top, left]: [isize; 2], columns: usize, rows: isize) {
     for row in top.max(0)..top + rows {
         let start = row as usize * width;
-        let [from, until] = [left, left + columns as isize].map(|column| start + column.clamp(0, width as isize) as usize);
+        let [from, until] =
+            [left, left + columns as isize].map(|column| start + column.clamp(0, width as isize) as usize);
         if let Some(inputs) = map.get(from..until) {
             prefetch(inputs);
         }

@@ -1,4 +1,5 @@
-//! The small linear maps into and out of the domain where a convolution is a product, sixteen tiles (or channels) at a time.
+//! The small linear maps into and out of the domain where a convolution is a product, sixteen tiles (or channels) at a
+//! time.
 //!
 //! ```text
 //!        1  0 -1  0           1  0  0           1  0
@@ -15,15 +16,15 @@ pub(super) const MAX_TILES: usize = 192;
 /// Places of the transformed domain: 4 × 4.
 pub(super) const PLACES: usize = 16;
 
-/// Distance of two places that hold `words` each: an odd number of cache lines, so that the same element of all 16 places lies in 16
-/// different sets of the first-level cache.
+/// Distance of two places that hold `words` each: an odd number of cache lines, so that the same element of all 16
+/// places lies in 16 different sets of the first-level cache.
 pub(super) fn place_stride(words: usize) -> usize {
     let lines = words.div_ceil(LANES);
     (lines + 1 - lines % 2) * LANES
 }
 
-/// Even and odd columns of `Bᵀ · d`, four rows each, under a run of tiles. Neighbouring tiles share columns, so only the first of the
-/// two multiplications is done here, and the other one on reading.
+/// Even and odd columns of `Bᵀ · d`, four rows each, under a run of tiles. Neighbouring tiles share columns, so only
+/// the first of the two multiplications is done here, and the other one on reading.
 #[derive(Clone)]
 pub(super) struct Halves {
     even: [[f32; MAX_TILES + 2 * LANES]; 4],
@@ -35,7 +36,14 @@ impl Halves {
 
     /// Takes the four rows from `top` on, columns from `left` on, of a map with `width` columns; zero outside of it.
     #[inline(always)]
-    pub(super) fn fill<L: Lanes>(&mut self, lanes: L, map: &[f32], width: usize, [top, left]: [isize; 2], tiles: usize) {
+    pub(super) fn fill<L: Lanes>(
+        &mut self,
+        lanes: L,
+        map: &[f32],
+        width: usize,
+        [top, left]: [isize; 2],
+        tiles: usize,
+    ) {
         let rows: [&[f32]; 4] = [0, 1, 2, 3].map(|row| {
             let start = usize::try_from(top + row).unwrap_or(map.len() / width.max(1)) * width;
             map.get(start..start + width).unwrap_or(&[])
@@ -67,7 +75,8 @@ impl Halves {
     }
 }
 
-// No closures over vectors below: a closure is compiled without the instructions, and calls to `map` are not always inlined.
+// No closures over vectors below: a closure is compiled without the instructions, and calls to `map` are not always
+// inlined.
 
 #[inline(always)]
 fn add<L: Lanes>(lanes: L, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
@@ -135,7 +144,8 @@ fn finish_half<L: Lanes>(lanes: L, start: Start, row: usize, value: L::Vector, o
     lanes.store_clipped(value, out);
 }
 
-/// `A · dy · Aᵀ`, row by row: the gradients of 2 × 2 outputs of 16 tiles, from the columns from `left` on of two rows of a map.
+/// `A · dy · Aᵀ`, row by row: the gradients of 2 × 2 outputs of 16 tiles, from the columns from `left` on of two rows
+/// of a map.
 #[inline(always)]
 pub(super) fn spread<L: Lanes>(lanes: L, rows: [&[f32]; 2], left: usize) -> [[L::Vector; 4]; 4] {
     let upper = lanes.deinterleave(load(lanes, rows[0], left as isize));
@@ -169,7 +179,8 @@ pub(super) fn filters(g: &[Channels; 9]) -> [Channels; PLACES] {
         }
         for (i, [g0, g1, g2]) in down.into_iter().enumerate() {
             let sides = 0.5 * (g0 + g2);
-            (u[4 * i][c], u[4 * i + 1][c], u[4 * i + 2][c], u[4 * i + 3][c]) = (g0, sides + 0.5 * g1, sides - 0.5 * g1, g2);
+            (u[4 * i][c], u[4 * i + 1][c], u[4 * i + 2][c], u[4 * i + 3][c]) =
+                (g0, sides + 0.5 * g1, sides - 0.5 * g1, g2);
         }
     }
     u
