@@ -5,37 +5,26 @@
 //! `state_dict`.
 #![forbid(unsafe_code)]
 
-mod checkpoint;
-mod context;
-mod conv;
-mod ecapa;
 mod error;
-mod head;
-mod mlp;
+mod files;
+mod heads;
+mod layers;
 mod model;
-mod network;
-mod norm;
-mod onnx;
-mod params;
-mod pool;
-mod recognise;
-mod resnet;
+mod networks;
 mod rng;
-mod state;
-mod tdnn;
 
-pub use checkpoint::{Array, Checkpoint, Values};
-pub use context::Context;
-pub use conv::{ConvLayer, InputGradient};
-pub use ecapa::{Ecapa, EcapaConfig};
 pub use error::{Error, Result};
-pub use head::{CrossEntropy, MarginClassifier, Outcome};
-pub use mlp::Mlp;
+pub use files::checkpoint::{Array, Checkpoint, Values};
+pub use heads::{CrossEntropy, MarginClassifier, Outcome};
+pub use layers::conv::{ConvLayer, InputGradient};
+pub use layers::norm::NormLayer;
+pub use layers::pool::{AttentiveStatistics, TemporalStatistics};
+pub use layers::tdnn::{ConvReluNorm, Res2, SeRes2Block, SqueezeExcite};
+pub use model::context::Context;
+pub use model::params::{Builder, NormState, Parameter, Params, Role};
 pub use model::{Architecture, Input, Model};
-pub use network::Network;
-pub use norm::NormLayer;
-pub use params::{Builder, NormState, Parameter, Params, Role};
-pub use pool::{AttentiveStatistics, TemporalStatistics};
-pub use resnet::{ResNet, ResNetConfig};
+pub use networks::Network;
+pub use networks::ecapa::{Ecapa, EcapaConfig};
+pub use networks::mlp::Mlp;
+pub use networks::resnet::{ResNet, ResNetConfig};
 pub use rng::Rng;
-pub use tdnn::{ConvReluNorm, Res2, SeRes2Block, SqueezeExcite};

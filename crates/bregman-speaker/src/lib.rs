@@ -27,43 +27,34 @@
 
 mod corpus;
 mod error;
-mod extract;
 mod files;
-mod hash;
-mod journal;
 mod loader;
 mod manifest;
-mod mmap;
-mod names;
 mod prepare;
 mod progress;
 mod rng;
 pub mod score;
 mod shard;
 mod source;
-mod split;
-mod subset;
-mod summary;
 mod synth;
-mod trials;
 
 pub use corpus::{Corpus, Part};
 pub use error::{Error, Result};
-pub use extract::Extractor;
-pub use hash::content_hash;
+pub use files::hash::content_hash;
 pub use loader::{
     Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position,
     Skipped, Waveforms,
 };
+pub use manifest::names::{AUDIO_EXTENSIONS, NameIndex};
 pub use manifest::{Manifest, Speakers, Utterance};
-pub use names::{AUDIO_EXTENSIONS, NameIndex};
+pub use prepare::split::split;
+pub use prepare::summary::{LengthClass, Summary};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
 pub use rng::Rng;
+pub use score::trials::{Enrollments, ResolvedTrials, Trial, Trials};
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
+pub use source::extract::Extractor;
+pub use source::subset::Subset;
 pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};
-pub use split::split;
-pub use subset::Subset;
-pub use summary::{LengthClass, Summary};
 pub use synth::{SynthConfig, SynthCorpus};
-pub use trials::{Enrollments, ResolvedTrials, Trial, Trials};

@@ -9,35 +9,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod average;
-mod checkpoint;
 pub mod config;
-mod data;
-mod deploy;
 mod device;
 mod error;
-mod folder;
-mod inspect;
-mod log;
 mod method;
-mod observer;
-mod schedule;
-mod selection;
-mod shared;
+mod run;
 mod trained;
 mod trainer;
 
-pub use checkpoint::State;
 pub use config::Experiment;
-pub use deploy::Deployable;
 pub use device::{Device, Open, cpu};
 pub use error::{Error, Result};
-pub use inspect::Inspection;
-pub use log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
 pub use method::{Method, MethodStep};
-pub use observer::Observer;
-pub use schedule::{LearningRate, margin_at};
-pub use selection::{Best, Selection};
-pub use shared::{Share, Shared};
+pub use run::checkpoint::State;
+pub use run::log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
+pub use trained::deploy::Deployable;
+pub use trained::inspect::Inspection;
+pub use trained::shared::{Share, Shared};
 pub use trained::{Trained, checkpoint_folder};
+pub use trainer::observer::Observer;
+pub use trainer::schedule::{LearningRate, margin_at};
+pub use trainer::selection::{Best, Selection};
 pub use trainer::{Ending, Outcome, Trainer};

@@ -1,5 +1,8 @@
 //! A network with its parameters and its loss: what a training loop or an embedding extractor holds.
 
+pub(crate) mod context;
+pub(crate) mod params;
+
 mod step;
 
 use bregman_tensor::{Backend, FilterbankTables, Tensor};

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use super::walk::{audio_files, parts};
 use super::{Builder, Part};
 use crate::manifest::Utterance;
-use crate::names::stem;
-use crate::trials::Enrollments;
+use crate::manifest::names::stem;
+use crate::score::trials::Enrollments;
 use crate::{Error, Result};
 
 pub(super) fn find(root: &Path, part: Part) -> Result<Vec<Utterance>> {

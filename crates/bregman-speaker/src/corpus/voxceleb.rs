@@ -10,7 +10,7 @@ use std::path::Path;
 use super::walk::{audio_files, parts};
 use super::{Builder, Part};
 use crate::manifest::Utterance;
-use crate::names::stem;
+use crate::manifest::names::stem;
 use crate::{Error, Result};
 
 pub(super) fn find(root: &Path, part: Part) -> Result<Vec<Utterance>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::names::is_audio;
+use crate::manifest::names::is_audio;
 use crate::{Error, Result};
 
 /// Audio files below `root`, symbolic links followed, hidden names left out, sorted.

@@ -17,8 +17,8 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::cuts::{CutReader, CutSource, Cuts};
+use crate::files::mmap::map;
 use crate::files::write_whole;
-use crate::mmap::map;
 use crate::rng::Rng;
 use crate::{Error, Progress, Result};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bregman_audio::{Augment, level};
 
 use super::plan::{CutConfig, Plan};
-use crate::extract::Extractor;
-use crate::hash::Fnv;
+use crate::files::hash::Fnv;
 use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
+use crate::source::extract::Extractor;
 use crate::{Error, Result};
 
 /// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.

@@ -8,6 +8,8 @@
 //!
 //! Ties are scored well-defined: trials with one score are accepted or rejected together (see [`Det`]).
 
+pub(crate) mod trials;
+
 mod bootstrap;
 mod cohort;
 mod det;

@@ -11,9 +11,9 @@ use rayon::prelude::*;
 
 use super::index::{self, Entry, INDEX};
 use super::tar::members;
+use crate::files::mmap::map;
+use crate::manifest::names::AUDIO_EXTENSIONS;
 use crate::manifest::{Interner, Manifest, Utterance};
-use crate::mmap::map;
-use crate::names::AUDIO_EXTENSIONS;
 use crate::source::{AudioSource, decode_range, unreadable};
 use crate::{Error, Result};
 

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{self, Entry, INDEX};
 use super::tar::{header, members};
+use crate::files::mmap::map;
 use crate::files::{check_free, write_whole};
 use crate::manifest::Utterance;
-use crate::mmap::map;
-use crate::names::stem;
+use crate::manifest::names::stem;
 use crate::prepare::Unreadable;
 use crate::rng::Rng;
 use crate::source::AudioSource;

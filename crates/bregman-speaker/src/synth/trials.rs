@@ -9,7 +9,7 @@ use std::path::Path;
 use super::SynthCorpus;
 use crate::Result;
 use crate::rng::Rng;
-use crate::trials::Trials;
+use crate::score::trials::Trials;
 
 /// More target trials than this are thinned by the seed.
 const MAX_TARGETS: usize = 20_000;

@@ -6,11 +6,12 @@ use bregman::Sparsity;
 use bregman_tensor::Margin;
 
 use super::{AVERAGE, BEST, LAST, Trainer, input, labels};
-use crate::checkpoint::{self, Sums};
-use crate::log::{EpochRecord, LayerRecord, StepRecord};
 use crate::method::Method;
-use crate::selection::Best;
-use crate::{Device, Error, Result, average};
+use crate::run::checkpoint::{self, Sums};
+use crate::run::log::{EpochRecord, LayerRecord, StepRecord};
+use crate::trainer::average;
+use crate::trainer::selection::Best;
+use crate::{Device, Error, Result};
 
 const TOP: &str = "top";
 

@@ -1,5 +1,11 @@
 //! The loop: batches, gradients, steps, checkpoints; `epoch` has what happens at the end of each.
 
+pub(crate) mod average;
+pub(crate) mod data;
+pub(crate) mod observer;
+pub(crate) mod schedule;
+pub(crate) mod selection;
+
 mod epoch;
 
 use std::path::{Path, PathBuf};
@@ -11,15 +17,16 @@ use bregman_nn::{Input, Model};
 use bregman_speaker::{AudioSource, Batch, Position, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
-use crate::checkpoint::{self, CONFIG, State, Sums};
 use crate::config::FeaturesBy;
-use crate::data::Data;
-use crate::log::{Log, StepRecord};
 use crate::method::{self, Method, MethodStep};
-use crate::observer::Observer;
-use crate::schedule::{LearningRate, margin_at};
-use crate::selection::Selection;
-use crate::{Device, Error, Experiment, Open, Result, device, folder};
+use crate::run::checkpoint::{self, CONFIG, State, Sums};
+use crate::run::folder;
+use crate::run::log::{Log, StepRecord};
+use crate::trainer::data::Data;
+use crate::trainer::observer::Observer;
+use crate::trainer::schedule::{LearningRate, margin_at};
+use crate::trainer::selection::Selection;
+use crate::{Device, Error, Experiment, Open, Result, device};
 
 /// An experiment in progress.
 pub struct Trainer<'a, B: Device = Cpu> {

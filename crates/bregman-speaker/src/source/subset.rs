@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::manifest::Manifest;
+use crate::prepare::split::validation_mask;
 use crate::source::AudioSource;
-use crate::split::validation_mask;
 
 /// Chosen utterances of another source, in its order.
 pub struct Subset {

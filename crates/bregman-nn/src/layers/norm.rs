@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Norm, NormGradients, NormStatistics, Relu, View, ViewMut};
 
-use crate::params::{NormId, ParamId};
+use crate::model::params::{NormId, ParamId};
 use crate::{Builder, Context, Result};
 
 /// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::log::LayerRecord;
 use crate::method::describe;
-use crate::selection::Best;
+use crate::run::log::LayerRecord;
+use crate::trainer::selection::Best;
 use crate::{Result, Trained};
 
 /// A checkpoint in numbers.

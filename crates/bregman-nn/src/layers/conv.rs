@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Conv, Start, Tensor, View, ViewMut};
 
-use crate::params::ParamId;
+use crate::model::params::ParamId;
 use crate::{Builder, Context, Result, Role};
 
 /// `y = W ∗ x + b`

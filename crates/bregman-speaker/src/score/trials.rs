@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::manifest::Manifest;
-use crate::names::NameIndex;
+use crate::manifest::names::NameIndex;
 use crate::{Error, Result};
 
 /// One comparison.

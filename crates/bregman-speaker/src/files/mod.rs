@@ -1,5 +1,8 @@
 //! Files that are either whole or absent: written to a temporary name beside the target, synced, renamed.
 
+pub(crate) mod hash;
+pub(crate) mod mmap;
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

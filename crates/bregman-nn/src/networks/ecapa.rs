@@ -3,7 +3,7 @@
 
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View};
 
-use crate::tdnn::{ConvReluNorm, SeRes2Block};
+use crate::layers::tdnn::{ConvReluNorm, SeRes2Block};
 use crate::{AttentiveStatistics, Builder, Context, ConvLayer, Error, InputGradient, Network, NormLayer, Result};
 
 /// The size of an ECAPA-TDNN.

@@ -1,12 +1,15 @@
 //! Where the audio of an utterance comes from: files, memory, or shards (see [`crate::ShardCorpus`]).
 
+pub(crate) mod extract;
+pub(crate) mod subset;
+
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE, resample};
 
-use crate::hash::content_hash;
+use crate::files::hash::content_hash;
 use crate::manifest::Manifest;
 use crate::shard::ShardCorpus;
 use crate::{Error, Result};

@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Conv, Margin, Shape, Start, Storage, Tensor, View};
 
-use crate::params::ParamId;
+use crate::model::params::ParamId;
 use crate::{Builder, Context, Result, Role};
 
 /// What one batch cost.

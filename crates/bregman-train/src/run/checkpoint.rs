@@ -19,9 +19,10 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::method::Method;
-use crate::schedule::LearningRate;
-use crate::selection::Selection;
-use crate::{Device, Error, Experiment, Result, folder};
+use crate::run::folder;
+use crate::trainer::schedule::LearningRate;
+use crate::trainer::selection::Selection;
+use crate::{Device, Error, Experiment, Result};
 
 /// File names in a checkpoint.
 pub(crate) const MODEL: &str = "model.safetensors";

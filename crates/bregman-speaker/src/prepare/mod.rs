@@ -4,6 +4,10 @@
 //! output (`OUT.partial`) at once, so a killed run continues where it was; the journal disappears when the manifest is
 //! complete.
 
+pub(crate) mod journal;
+pub(crate) mod split;
+pub(crate) mod summary;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -13,13 +17,13 @@ use serde::Serialize;
 
 use crate::corpus::{Corpus, Part};
 use crate::files::{beside, check_free, create_parent, write_whole};
-use crate::journal::{Journal, Measured};
 use crate::manifest::Manifest;
-use crate::names::NameIndex;
+use crate::manifest::names::NameIndex;
+use crate::prepare::journal::{Journal, Measured};
+use crate::prepare::split::split;
+use crate::prepare::summary::Summary;
+use crate::score::trials::Trials;
 use crate::source::unreadable;
-use crate::split::split;
-use crate::summary::Summary;
-use crate::trials::Trials;
 use crate::{Error, Progress, Result};
 
 /// What to prepare and where to write it.

@@ -1,5 +1,9 @@
 //! A trained network with its front end: from samples to embeddings.
 
+pub(crate) mod deploy;
+pub(crate) mod inspect;
+pub(crate) mod shared;
+
 use std::path::{Path, PathBuf};
 
 use bregman_nn::{Checkpoint, Input, Model};
@@ -7,9 +11,10 @@ use bregman_speaker::Extractor;
 use bregman_speaker::score::Embedder;
 use bregman_tensor::{Backend, Cpu};
 
-use crate::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
 use crate::config::PrecisionKind;
-use crate::{Error, Experiment, Open, Result, device, folder};
+use crate::run::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
+use crate::run::folder;
+use crate::{Error, Experiment, Open, Result, device};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
 ///

@@ -12,6 +12,8 @@
 //! Other columns are ignored. Names repeat a lot (1.1 M utterances, 6 k speakers), so speaker, session and genre share
 //! their text.
 
+pub(crate) mod names;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_whole;
-use crate::names::{AUDIO_EXTENSIONS, stem};
+use crate::manifest::names::{AUDIO_EXTENSIONS, stem};
 use crate::{Error, Result};
 
 const COLUMNS: [&str; 6] = ["utterance", "speaker", "path", "seconds", "session", "genre"];

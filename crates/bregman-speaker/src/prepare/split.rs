@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::hash::hash;
+use crate::files::hash::hash;
 use crate::manifest::Manifest;
 use crate::rng::Rng;
 use crate::{Error, Result};

@@ -1,5 +1,9 @@
 //! What a network is to the code that trains it.
 
+pub(crate) mod ecapa;
+pub(crate) mod mlp;
+pub(crate) mod resnet;
+
 use std::ops::RangeInclusive;
 
 use bregman_tensor::{Backend, Shape, Tensor, View};
