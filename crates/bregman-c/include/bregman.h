@@ -40,13 +40,12 @@ extern "C" {
 // `path` is NULL or a C string.
 BregmanModel *bregman_open(const char *path, size_t threads);
 
-// Opens a model from the bytes of its file, which may be freed afterwards. `threads` as for `bregman_open`. NULL on failure.
+// Opens a model from the bytes of its file, which may be freed afterwards. `threads` as for `bregman_open`. NULL on
+// failure.
 //
 // # Safety
 // `bytes` is NULL or points to `length` bytes.
-BregmanModel *bregman_open_bytes(const uint8_t *bytes,
-                                 size_t length,
-                                 size_t threads);
+BregmanModel *bregman_open_bytes(const uint8_t *bytes, size_t length, size_t threads);
 
 // Frees a model. NULL is fine.
 //
@@ -78,10 +77,12 @@ size_t bregman_shortest(const BregmanModel *model);
 // `model` is NULL or an open model.
 double bregman_threshold(const BregmanModel *model);
 
-// Computes the embedding of mono samples, nominally from -1 to 1, at the model's rate, into `size` values, which is `bregman_embedding_size`.
+// Computes the embedding of mono samples, nominally from -1 to 1, at the model's rate, into `size` values, which is
+// `bregman_embedding_size`.
 //
 // # Safety
-// `model` is NULL or an open model, `samples` NULL or `count` readable values, `embedding` NULL or `size` writable ones.
+// `model` is NULL or an open model, `samples` NULL or `count` readable values, `embedding` NULL or `size` writable
+// ones.
 BregmanStatus bregman_embed(const BregmanModel *model,
                             const float *samples,
                             size_t count,
@@ -97,7 +98,8 @@ BregmanStatus bregman_score(const float *first, const float *second, size_t size
 // The library's version.
 const char *bregman_version(void);
 
-// Why the last call that failed on this thread did: one sentence, empty if none has. Valid until the next failure on this thread.
+// Why the last call that failed on this thread did: one sentence, empty if none has. Valid until the next failure on
+// this thread.
 const char *bregman_error_message(void);
 
 #ifdef __cplusplus
