@@ -3,16 +3,13 @@
 
 mod commands;
 mod device;
-mod evaluation;
 mod failure;
 mod network;
 mod output;
 mod pattern;
 mod plot;
-mod provenance;
 mod report;
 mod runs;
-mod threshold;
 mod watch;
 
 use std::process::ExitCode;

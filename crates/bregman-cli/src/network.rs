@@ -7,9 +7,9 @@ use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, em
 use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
 #[cfg(feature = "cuda")]
 use bregman_tensor::cuda::Cuda;
-use bregman_train::Trained;
+use bregman_train::{CheckpointFolder, RunFolder, ThresholdRecord, Trained};
 #[cfg(feature = "cuda")]
-use bregman_train::{Shared, config::PrecisionKind};
+use bregman_train::{SharedNetworks, config::PrecisionKind};
 
 use crate::device::{DeviceName, Place};
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// A network on disk.
 pub(crate) struct Network {
     /// The checkpoint: of a run, its best or else its last.
-    pub(crate) checkpoint: PathBuf,
+    pub(crate) checkpoint: CheckpointFolder,
     /// s(θ) of the checkpoint.
     pub(crate) sparsity: f64,
     /// Steps that it has seen.
@@ -31,7 +31,7 @@ pub(crate) struct Network {
     dim: usize,
     place: Place,
     #[cfg(feature = "cuda")]
-    on_gpu: Shared<Cuda>,
+    on_gpu: SharedNetworks<Cuda>,
 }
 
 impl Network {
@@ -42,8 +42,8 @@ impl Network {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
         }
         let trained = Trained::load(run)?;
-        let checkpoint = trained.folder().to_owned();
-        let weights = checkpoint.join("model.safetensors");
+        let checkpoint = trained.checkpoint().clone();
+        let weights = checkpoint.model();
         let weights =
             std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
         let experiment = trained.experiment();
@@ -59,26 +59,26 @@ impl Network {
             dim: trained.model().outputs(),
             place: device.resolve()?,
             #[cfg(feature = "cuda")]
-            on_gpu: Shared::default(),
+            on_gpu: SharedNetworks::default(),
         })
     }
 
     /// A copy of the network for one thread; on a GPU, a share of one.
     pub(crate) fn load(&self) -> Result<Box<dyn Embedder>, Error> {
         let loaded: Result<Box<dyn Embedder>, bregman_train::Error> = match self.place {
-            Place::Cpu => Trained::load(&self.checkpoint).map(|network| Box::new(network) as _),
+            Place::Cpu => Trained::load(self.checkpoint.path()).map(|network| Box::new(network) as _),
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
                 let open = |precision: PrecisionKind| Ok(Cuda::open(ordinal, precision.into())?);
-                self.on_gpu.join(|| Trained::load_on(open, &self.checkpoint)).map(|share| Box::new(share) as _)
+                self.on_gpu.join(|| Trained::load_on(open, self.checkpoint.path())).map(|share| Box::new(share) as _)
             }
         };
         loaded.map_err(|error| Error::Network(error.to_string()))
     }
 
     /// The folder of the run.
-    pub(crate) fn run(&self) -> &Path {
-        self.checkpoint.parent().unwrap_or(Path::new("."))
+    pub(crate) fn run(&self) -> RunFolder {
+        self.checkpoint.run().unwrap_or(RunFolder::new("."))
     }
 
     /// Names the network in files that hold its embeddings.
@@ -86,9 +86,19 @@ impl Network {
         format!("{:032x}", self.key)
     }
 
+    /// The user's threshold, or else that of the run.
+    pub(crate) fn threshold(&self, asked: Option<f64>) -> Result<f64, Failure> {
+        let known = || ThresholdRecord::read(&self.run(), &self.name()).map(|known| known.map(|known| known.cosine));
+        asked.map_or_else(known, |asked| Ok(Some(asked)))?.ok_or_else(|| {
+            let hint =
+                "pass --threshold, or find one on trials of your own: bregman evaluate RUN --trials T --root DIR";
+            Failure::mistake(format!("{}: no threshold is known for this network", self.run().path().display()), hint)
+        })
+    }
+
     /// The embeddings known so far, in the run's folder; kept in memory where that cannot be written.
     pub(crate) fn store(&self) -> EmbeddingStore {
-        let path = self.run().join("embeddings").join(self.name() + ".f32");
+        let path = self.run().embeddings(&self.name());
         EmbeddingStore::open(&path, self.dim).unwrap_or_else(|error| {
             eprintln!("note: embeddings are not kept: {error}");
             EmbeddingStore::in_memory()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bregman_speaker::score::Embedder;
 use bregman_tensor::Cpu;
-use bregman_train::{Error, Experiment, Inspection, Observer, Share, Shared, Trained, Trainer};
+use bregman_train::{Error, Experiment, Inspection, NetworkShare, Observer, SharedNetworks, Trained, Trainer};
 use common::{corpus, metrics, recipe, train};
 
 struct Place {
@@ -132,7 +132,7 @@ fn threads_that_share_a_network_get_its_embeddings() {
     let mut trained = Trained::load(&run).unwrap();
     let utterances: Vec<Vec<f32>> =
         (0..6).map(|n| (0..9_000 + 1_000 * n).map(|i| (i as f32 * 0.05).sin() * 0.1).collect()).collect();
-    let (shared, loads) = (Shared::<Cpu>::default(), AtomicU64::new(0));
+    let (shared, loads) = (SharedNetworks::<Cpu>::default(), AtomicU64::new(0));
     let embeddings: Vec<Vec<f32>> = std::thread::scope(|scope| {
         let shares: Vec<_> = utterances
             .iter()
@@ -146,7 +146,7 @@ fn threads_that_share_a_network_get_its_embeddings() {
             .collect(); // all at once, before the first is done
         let threads: Vec<_> = shares
             .into_iter()
-            .map(|(mut share, samples): (Share<Cpu>, _)| {
+            .map(|(mut share, samples): (NetworkShare<Cpu>, _)| {
                 scope.spawn(move || share.embed(&mut samples.clone()).unwrap())
             })
             .collect();
@@ -167,7 +167,7 @@ fn only_epochs_near_the_target_become_the_best() {
     let outcome = train(place.recipe(method, &["select.tolerance=0.0001"]), &place.path("run")).unwrap();
     assert_eq!(outcome.state.selection.best, None);
     assert!(!place.path("run/best").exists());
-    assert_eq!(Trained::load(&place.path("run")).unwrap().folder(), place.path("run/last"));
+    assert_eq!(Trained::load(&place.path("run")).unwrap().checkpoint().path(), place.path("run/last"));
 }
 
 #[test]

@@ -9,17 +9,16 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_speaker::score::{Bootstrap, Evaluation};
 use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
-use bregman_train::{Ending, Experiment, Inspection, Trainer};
+use bregman_train::{Ending, Experiment, Inspection, RunFolder, TestDomain, Trainer};
 use serde::Serialize;
 
-use super::train::stop_on_ctrl_c;
+use super::evaluate::{Test, keep};
+use super::train::{keep_command, stop_on_ctrl_c};
 use crate::Outcome;
 use crate::device::DeviceName;
-use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json, table};
-use crate::provenance::Provenance;
 use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
@@ -144,11 +143,11 @@ fn synthesise(voices: &Path) -> Outcome {
 /// Trains to the end, from where an earlier call stopped; `false` if this one was stopped too.
 fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, Failure> {
     let watch = Watch::new(&experiment.method.title());
-    let trainer = if run.join("config.toml").is_file() {
+    let trainer = if RunFolder::new(run).is_started() {
         Trainer::resume(run, &watch)?
     } else {
         let trainer = Trainer::new(experiment, run, &watch)?;
-        Provenance::save(run);
+        keep_command(&RunFolder::new(run));
         trainer
     };
     Ok(trainer.run(stop)?.ending != Ending::Interrupted)
@@ -171,15 +170,15 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let bar = Bar::new("embedding");
     let report = evaluation.run(|| network.load(), &network.store(), &bar)?.report;
     drop(bar);
-    let subject = Subject::new(&network, &list, voices, Some("unseen voices".to_owned()), Some(Domain::In));
-    Evaluated { subject: &subject, report: &report }.save(run);
+    let eer = report.rates.eer;
+    keep(&Test { name: "unseen voices".to_owned(), domain: TestDomain::In }.record(&network, report), &network.run());
     let inspection = Inspection::of(run)?;
     Ok(Row {
         run: run.to_owned(),
         method: inspection.method,
         target: inspection.target,
         sparsity: inspection.sparsity,
-        eer: report.rates.eer,
+        eer,
         live: inspection.live,
         bytes: (inspection.parameters / 8 + 4 * inspection.live).min(4 * inspection.parameters),
         seconds: inspection.seconds,

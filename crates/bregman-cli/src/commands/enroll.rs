@@ -11,7 +11,6 @@ use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json, table};
-use crate::threshold::Threshold;
 
 /// Add a speaker to a file of known speakers.
 ///
@@ -164,7 +163,7 @@ pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
     let network = Network::open(&run, max_seconds, place.device)?;
     let known = Known::read(&path, &network)?;
-    let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
+    let threshold = network.threshold(args.threshold)?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
     let mut matches: Vec<Match> = known
         .speakers

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 
+use bregman_train::{EvaluationRecord, RunFolder, TestDomain, ThresholdRecord};
+use clap::ValueEnum;
+
 use crate::Outcome;
 use crate::device::DeviceArg;
-use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
-use crate::output::{Bar, print, print_json, table, unreadable};
-use crate::threshold::Threshold;
+use crate::output::{Bar, note, print, print_json, table, unreadable};
 
 const TOP_N: usize = 600;
 
@@ -87,6 +88,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Values of --domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Domain {
+    /// Trained on this corpus
+    In,
+    /// Trained on another
+    Out,
+}
+
+impl From<Domain> for TestDomain {
+    fn from(domain: Domain) -> Self {
+        match domain {
+            Domain::In => Self::In,
+            Domain::Out => Self::Out,
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     super::use_threads(args.jobs)?;
     if let Some(path) = args.scores.as_deref().filter(|path| path.exists() && !args.force) {
@@ -116,22 +135,61 @@ pub(crate) fn run(args: Args) -> Outcome {
     let scored = evaluation.run(|| network.load(), &network.store(), &bar)?;
     drop(bar);
 
-    let report = &scored.report;
-    let subject = Subject::new(&network, &args.trials, &args.root, args.name, args.domain);
-    let evaluated = Evaluated { subject: &subject, report };
-    evaluated.save(network.run());
-    let Rates { threshold, eer, .. } = *report.cosine.as_ref().unwrap_or(&report.rates);
+    let test = Test::new(&network, &args.trials, &args.root, args.name, args.domain);
+    let record = test.record(&network, scored.report);
+    keep(&record, &network.run());
+    let Rates { threshold, eer, .. } = *record.report.cosine.as_ref().unwrap_or(&record.report.rates);
     if !args.center {
-        Threshold { cosine: threshold, eer, trials: args.trials, network: network.name() }.save(network.run());
+        let threshold = ThresholdRecord { cosine: threshold, eer, trials: args.trials, network: network.name() };
+        if let Err(error) = threshold.save(&network.run()) {
+            note("the threshold is not kept", &error);
+        }
     }
     if let Some(path) = &args.scores {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
     if args.json {
-        return print_json(&evaluated);
+        return print_json(&record);
     }
-    print(&text(&network, report))
+    print(&text(&network, &record.report))
+}
+
+/// A test set: its name in tables and charts, and its domain.
+pub(crate) struct Test {
+    pub(crate) name: String,
+    pub(crate) domain: TestDomain,
+}
+
+impl Test {
+    /// The trial list `list` of files under `root`; `name` and `domain` where the user has said them.
+    fn new(network: &Network, list: &Path, root: &Path, name: Option<String>, domain: Option<Domain>) -> Self {
+        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let word =
+            |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+        let named = || format!("{} {}", word(whole(root).file_name()), word(list.file_stem())).trim().to_owned();
+        let seen = if whole(root) == whole(&network.corpus) { TestDomain::In } else { TestDomain::Out };
+        Self { name: name.unwrap_or_else(named), domain: domain.map_or(seen, Into::into) }
+    }
+
+    /// What the network's checkpoint scored on it.
+    pub(crate) fn record(self, network: &Network, report: Report) -> EvaluationRecord {
+        EvaluationRecord {
+            test: self.name,
+            domain: self.domain,
+            checkpoint: network.checkpoint.path().to_owned(),
+            step: network.step,
+            sparsity: network.sparsity,
+            report,
+        }
+    }
+}
+
+/// Keeps an evaluation in its run.
+pub(crate) fn keep(record: &EvaluationRecord, run: &RunFolder) {
+    if let Err(error) = record.save(run) {
+        note("the evaluation is not kept", &error);
+    }
 }
 
 fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
@@ -169,7 +227,7 @@ fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) ->
 fn text(network: &Network, report: &Report) -> String {
     let mut text = format!(
         "{}, {:.2} % sparse\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
-        network.checkpoint.display(),
+        network.checkpoint.path().display(),
         100.0 * network.sparsity,
         report.trials,
         report.targets,

@@ -147,7 +147,7 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
         (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
         _ if args.source.is_dir() => {
             let network = Network::open(&args.source, args.max_seconds, DeviceName::Cpu)?;
-            let known = crate::threshold::Threshold::of(network.run(), &network.name());
+            let known = bregman_train::ThresholdRecord::read(&network.run(), &network.name())?;
             known.map(|known| Threshold { cosine: known.cosine, eer: known.eer, trials: None })
         }
         _ => None,

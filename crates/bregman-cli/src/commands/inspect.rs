@@ -75,12 +75,12 @@ fn text(inspection: &Inspection) -> String {
     let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "live", "norm");
     for layer in &inspection.layers {
         let shape = layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
-        let dead = if layer.live == 0 { "  dead" } else { "" };
+        let dead = if layer.nonzero == 0 { "  dead" } else { "" };
         let zeros = percent(layer.sparsity);
         let _ = writeln!(
             text,
             "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{dead}",
-            layer.name, layer.live, layer.norm
+            layer.name, layer.nonzero, layer.norm
         );
     }
     text

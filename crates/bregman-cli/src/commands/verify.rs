@@ -13,7 +13,6 @@ use crate::device::{DeviceArg, DeviceName};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json};
-use crate::threshold::Threshold;
 
 /// Tell whether two recordings are of one speaker.
 ///
@@ -86,7 +85,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 
 fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
     let network = Network::open(run, args.max_seconds, args.place.device)?;
-    let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
+    let threshold = network.threshold(args.threshold)?;
     let embeddings = network.embed_files(&[args.first.clone(), args.second.clone()], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
     Ok(Verdict { same: score > threshold, score, threshold, times: None })

@@ -3,10 +3,10 @@
 use super::axis::{Axis, Scale};
 use super::curves::target_look;
 use super::scene::{COLORS, Color, Drawn, Key, Look, Mark, Panel};
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// Rows for the layers of the first run that has any.
-fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, Axis, Vec<String>)> {
+fn layered<'a>(runs: &[&'a ReportedRun]) -> Option<(&'a ReportedRun, Axis, Vec<String>)> {
     let run = runs.iter().find(|run| !run.layers.layers.is_empty())?;
     let names = run.layers.layers.iter().map(|layer| layer.name.trim_end_matches(".weight").to_owned()).collect();
     let rows = Axis { scale: Scale::Linear, range: [run.layers.layers.len() as f64, 0.0], label: "", percent: false };
@@ -15,7 +15,7 @@ fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, Axis, Vec<String>)> {
 
 const DEAD: Color = COLORS[1];
 
-pub(super) fn layers(runs: &[&Run]) -> Drawn {
+pub(super) fn layers(runs: &[&ReportedRun]) -> Drawn {
     let (run, y, rows) = layered(runs)?;
     let bar = |(row, layer): (usize, &crate::runs::Layer)| Mark::Rectangle {
         from: [0.0, row as f64 + 0.12],
@@ -35,7 +35,7 @@ pub(super) fn layers(runs: &[&Run]) -> Drawn {
     Some((Panel { x, y, marks, rows }, keys))
 }
 
-pub(super) fn heat(runs: &[&Run]) -> Drawn {
+pub(super) fn heat(runs: &[&ReportedRun]) -> Drawn {
     let (run, y, rows) = layered(runs)?;
     let last = *run.layers.epoch.last()? as f64;
     let cell = |(row, layer): (usize, &crate::runs::Layer)| {

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// Whether the page should look for news, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ struct Data<'a> {
     /// Milliseconds since 1970.
     written: u128,
     live: Live,
-    runs: &'a [&'a Run],
+    runs: &'a [&'a ReportedRun],
 }
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
@@ -43,7 +43,7 @@ const SCRIPTS: &str = concat!(
 );
 
 /// The whole file.
-pub(crate) fn page(runs: &[&Run], live: Live) -> String {
+pub(crate) fn page(runs: &[&ReportedRun], live: Live) -> String {
     let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let data = Data { version: env!("CARGO_PKG_VERSION"), written, live, runs };
     // No `<` of a run's name or recipe may end the script element.

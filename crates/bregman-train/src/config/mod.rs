@@ -29,7 +29,7 @@ pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, Method
 pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
-use crate::Result;
+use crate::{RUN_FORMAT, Result};
 
 /// A whole experiment.
 ///
@@ -98,9 +98,9 @@ impl Experiment {
         self.train.lr.unwrap_or_else(|| self.method.rule().default_lr())
     }
 
-    /// The resolved experiment as TOML: what is saved with the run.
+    /// The resolved experiment as TOML with the format number: what is saved with the run.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("an experiment is plain data")
+        format!("format = {RUN_FORMAT}\n{}", toml::to_string(self).expect("an experiment is plain data"))
     }
 
     fn check(&self) -> Result<()> {

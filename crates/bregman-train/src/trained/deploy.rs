@@ -34,7 +34,11 @@ impl Deployable {
         let trained = Trained::load(path)?;
         let state = trained.model().state()?.without(CLASSIFIER);
         let model = built(trained.model().architecture(), &state)?;
-        Ok(Self { model, features: trained.experiment().data.features.fbank(), source: trained.folder().to_owned() })
+        Ok(Self {
+            model,
+            features: trained.experiment().data.features.fbank(),
+            source: trained.checkpoint().path().to_owned(),
+        })
     }
 
     /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::method::describe;
-use crate::run::log::LayerRecord;
-use crate::trainer::selection::Best;
+use crate::run::LayerRecord;
+use crate::trainer::selection::BestEpoch;
 use crate::{Result, Trained};
 
 /// A checkpoint in numbers.
@@ -37,7 +37,7 @@ pub struct Inspection {
     /// λ (the mean over loops), where one is steered.
     pub lambda: Option<f64>,
     /// The best epoch so far.
-    pub best: Option<Best>,
+    pub best: Option<BestEpoch>,
     /// Every weight tensor.
     pub layers: Vec<LayerRecord>,
     /// Weight tensors without a live weight.
@@ -56,10 +56,10 @@ impl Inspection {
         let live = |values: &[f32]| values.iter().filter(|&&value| value != 0.0).count() as u64;
         let norm = |values: &[f32]| values.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
         let layer = |(param, parameter): (bregman::Param, &bregman_nn::Parameter<bregman_tensor::Cpu>)| {
-            let live = live(&parameter.value);
+            let nonzero = live(&parameter.value);
             LayerRecord {
-                sparsity: 1.0 - live as f64 / param.len() as f64,
-                live,
+                sparsity: 1.0 - nonzero as f64 / param.len() as f64,
+                nonzero,
                 norm: norm(&parameter.value),
                 name: param.name,
                 shape: param.shape,
@@ -68,9 +68,9 @@ impl Inspection {
         let described = describe(params).into_iter().zip(params.all());
         let layers: Vec<LayerRecord> = described.filter(|(param, _)| param.role.is_weight()).map(layer).collect();
         let weights: u64 = layers.iter().map(LayerRecord::len).sum();
-        let living: u64 = layers.iter().map(|layer| layer.live).sum();
+        let living: u64 = layers.iter().map(|layer| layer.nonzero).sum();
         Ok(Self {
-            checkpoint: trained.folder().to_owned(),
+            checkpoint: trained.checkpoint().path().to_owned(),
             method: experiment.method.title(),
             step: state.step,
             epoch: state.position.epoch,
@@ -83,7 +83,7 @@ impl Inspection {
             sparsity: 1.0 - living as f64 / weights.max(1) as f64,
             lambda: state.mean_lambda(),
             best: state.selection.best,
-            dead: layers.iter().filter(|layer| layer.live == 0).map(|layer| layer.name.clone()).collect(),
+            dead: layers.iter().filter(|layer| layer.nonzero == 0).map(|layer| layer.name.clone()).collect(),
             layers,
         })
     }

@@ -2,7 +2,7 @@
 
 use bregman_speaker::Progress;
 
-use crate::run::log::{EpochRecord, StepRecord};
+use crate::run::{EpochRecord, StepRecord};
 
 /// Receives what happens in a run.
 pub trait Observer {
