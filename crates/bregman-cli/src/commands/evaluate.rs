@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report, write_scores};
+use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, EvaluationReport, Rates, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 
 use bregman_train::{EvaluationRecord, RunFolder, TestDomain, ThresholdRecord};
@@ -173,7 +173,7 @@ impl Test {
     }
 
     /// What the network's checkpoint scored on it.
-    pub(crate) fn record(self, network: &Network, report: Report) -> EvaluationRecord {
+    pub(crate) fn record(self, network: &Network, report: EvaluationReport) -> EvaluationRecord {
         EvaluationRecord {
             test: self.name,
             domain: self.domain,
@@ -224,7 +224,7 @@ fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) ->
     Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
-fn text(network: &Network, report: &Report) -> String {
+fn text(network: &Network, report: &EvaluationReport) -> String {
     let mut text = format!(
         "{}, {:.2} % sparse\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
         network.checkpoint.path().display(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bregman_speaker::score::Report;
+use bregman_speaker::score::EvaluationReport;
 use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, format};
@@ -33,7 +33,7 @@ pub struct EvaluationRecord {
     pub sparsity: f64,
     /// The error rates.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: EvaluationReport,
 }
 
 impl EvaluationRecord {

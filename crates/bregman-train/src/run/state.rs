@@ -1,7 +1,7 @@
 //! Where a run stands, apart from its arrays: `state.json` of a checkpoint.
 
 use bregman::controller::LoopState;
-use bregman_speaker::Position;
+use bregman_speaker::BatchPosition;
 use serde::{Deserialize, Serialize};
 
 use crate::trainer::schedule::LearningRate;
@@ -13,7 +13,7 @@ pub struct RunState {
     /// Steps taken.
     pub step: u64,
     /// The next batch.
-    pub position: Position,
+    pub position: BatchPosition,
     /// Speakers told apart.
     pub classes: usize,
     /// λ of every tensor.

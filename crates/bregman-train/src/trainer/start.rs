@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bregman_nn::Model;
-use bregman_speaker::{AudioSource, Position};
+use bregman_speaker::{AudioSource, BatchPosition};
 
 use super::Trainer;
 use super::data::Data;
@@ -99,7 +99,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
         let state = RunState {
             step: 0,
-            position: Position::default(),
+            position: BatchPosition::default(),
             classes: data.classes,
             lambda: method.optimizer().state().lambda.clone(),
             loops: method.loops().to_vec(),
