@@ -3,6 +3,7 @@
 
 mod commands;
 mod device;
+mod evaluation;
 mod failure;
 mod network;
 mod output;

@@ -38,7 +38,7 @@ pub struct LayerInfo {
     /// Shape of the weight.
     pub shape: Vec<usize>,
     /// Weights that are not zero.
-    pub live: usize,
+    pub nonzero: usize,
     /// How their positions are stored.
     pub positions: Positions,
     /// How their values are stored.
@@ -49,7 +49,7 @@ pub struct LayerInfo {
     pub dense: bool,
     /// Bytes of its weights in memory.
     pub memory: usize,
-    /// How often each weight is used for an utterance of so many frames: times `live` that is its multiply-adds.
+    /// How often each weight is used for an utterance of so many frames: times `nonzero` that is its multiply-adds.
     #[serde(skip)]
     uses: Uses,
 }
@@ -64,9 +64,14 @@ enum Uses {
 }
 
 impl LayerInfo {
-    /// Share of zeros.
-    pub fn sparsity(&self) -> f64 {
-        1.0 - self.live as f64 / self.shape.iter().product::<usize>() as f64
+    /// Share of zeros among its weights.
+    pub fn zeros(&self) -> f64 {
+        1.0 - self.nonzero as f64 / self.weights() as f64
+    }
+
+    /// All its weights.
+    pub fn weights(&self) -> usize {
+        self.shape.iter().product()
     }
 
     /// Multiplications and additions that remain for an utterance of `frames` frames.
@@ -75,7 +80,7 @@ impl LayerInfo {
             Uses::Once => 1,
             Uses::Plane { height, stride } => height * frames.div_ceil(stride),
         };
-        self.live as u64 * uses as u64
+        self.nonzero as u64 * uses as u64
     }
 }
 
@@ -309,6 +314,22 @@ impl Model {
         &self.layers
     }
 
+    /// All weights in the file.
+    pub fn weights(&self) -> usize {
+        self.layers.iter().map(LayerInfo::weights).sum()
+    }
+
+    /// Those of them that are not zero.
+    pub fn nonzero(&self) -> usize {
+        self.layers.iter().map(|layer| layer.nonzero).sum()
+    }
+
+    /// Share of zeros among the weights in the file. A file has no classifier, and rounding may have made zeros of tiny
+    /// weights, so this is not the sparsity s(θ) that training controls.
+    pub fn zeros_in_file(&self) -> f64 {
+        1.0 - self.nonzero() as f64 / self.weights() as f64
+    }
+
     /// Threads in use.
     pub fn threads(&self) -> usize {
         self.threads
@@ -381,7 +402,7 @@ fn describe(contents: &Contents, network: &Network) -> Vec<LayerInfo> {
         LayerInfo {
             name: layer.spec.name.clone(),
             shape: layer.spec.shape.clone(),
-            live: cost.live,
+            nonzero: cost.live,
             positions: layer.positions,
             values: layer.values,
             bytes: layer.bytes(),

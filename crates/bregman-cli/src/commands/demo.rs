@@ -12,12 +12,12 @@ use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
 use bregman_train::{Ending, Experiment, Inspection, RunFolder, TestDomain, Trainer};
 use serde::Serialize;
 
-use super::evaluate::{Test, keep};
 use super::train::{keep_command, stop_on_ctrl_c};
 use crate::Outcome;
 use crate::device::DeviceName;
+use crate::evaluation::{Evaluated, TestSet};
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::SpeakerModel;
 use crate::output::{Bar, print, print_json, table};
 use crate::watch::Watch;
 
@@ -154,7 +154,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = Network::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
+    let network = SpeakerModel::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;
@@ -171,7 +171,8 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let report = evaluation.run(|| network.load(), &network.store(), &bar)?.report;
     drop(bar);
     let eer = report.rates.eer;
-    keep(&Test { name: "unseen voices".to_owned(), domain: TestDomain::In }.record(&network, report), &network.run());
+    let test = TestSet { name: "unseen voices".to_owned(), domain: Some(TestDomain::In) };
+    Evaluated::new(&network, test, report).keep(&network, None);
     let inspection = Inspection::of(run)?;
     Ok(Row {
         run: run.to_owned(),

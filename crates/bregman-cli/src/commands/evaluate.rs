@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, EvaluationReport, Rates, write_scores};
+use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 
-use bregman_train::{EvaluationRecord, RunFolder, TestDomain, ThresholdRecord};
+use bregman_train::TestDomain;
 use clap::ValueEnum;
 
 use crate::Outcome;
 use crate::device::DeviceArg;
+use crate::evaluation::{Evaluated, TestSet};
 use crate::failure::Failure;
-use crate::network::Network;
-use crate::output::{Bar, note, print, print_json, table, unreadable};
+use crate::network::SpeakerModel;
+use crate::output::{Bar, print, print_json, table, unreadable};
 
 const TOP_N: usize = 600;
 
@@ -23,7 +24,8 @@ const TOP_N: usize = 600;
 /// AS-norm with a cohort of other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling
 /// speakers. Trials with equal scores are accepted or rejected together, so the result does not depend on the order of
 /// the list. Embeddings are computed in f32 on every device, whatever the network was trained in; those of a GPU differ
-/// from those of the CPU by rounding, less than 1e-4. The result is kept in RUN/evaluations for `bregman report`.
+/// from those of the CPU by rounding, less than 1e-4. The result of a run is kept in
+/// RUN/evaluations for `bregman report`, its threshold in the run for `bregman verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
@@ -31,11 +33,12 @@ Enroll maps:  'model path1 path2 …', models are means weighted by duration
 
 Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
+  bregman evaluate model.breg --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
   bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 --scores scores.txt --json")]
 pub(crate) struct Args {
-    /// Run (its best checkpoint, or else its last) or checkpoint
-    run: PathBuf,
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    model: PathBuf,
     /// Trial list
     #[arg(long, value_name = "FILE")]
     trials: PathBuf,
@@ -112,7 +115,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
     let cohort = open_cohort(&args)?;
-    let network = Network::open(&args.run, args.max_seconds, args.place.device)?;
+    let network = SpeakerModel::open(&args.model, args.max_seconds, args.place.device)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
     let source = open_root(&args.root, &trials, enrollments.as_ref())?;
@@ -135,61 +138,14 @@ pub(crate) fn run(args: Args) -> Outcome {
     let scored = evaluation.run(|| network.load(), &network.store(), &bar)?;
     drop(bar);
 
-    let test = Test::new(&network, &args.trials, &args.root, args.name, args.domain);
-    let record = test.record(&network, scored.report);
-    keep(&record, &network.run());
-    let Rates { threshold, eer, .. } = *record.report.cosine.as_ref().unwrap_or(&record.report.rates);
-    if !args.center {
-        let threshold = ThresholdRecord { cosine: threshold, eer, trials: args.trials, network: network.name() };
-        if let Err(error) = threshold.save(&network.run()) {
-            note("the threshold is not kept", &error);
-        }
-    }
     if let Some(path) = &args.scores {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
-    if args.json {
-        return print_json(&record);
-    }
-    print(&text(&network, &record.report))
-}
-
-/// A test set: its name in tables and charts, and its domain.
-pub(crate) struct Test {
-    pub(crate) name: String,
-    pub(crate) domain: TestDomain,
-}
-
-impl Test {
-    /// The trial list `list` of files under `root`; `name` and `domain` where the user has said them.
-    fn new(network: &Network, list: &Path, root: &Path, name: Option<String>, domain: Option<Domain>) -> Self {
-        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let word =
-            |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-        let named = || format!("{} {}", word(whole(root).file_name()), word(list.file_stem())).trim().to_owned();
-        let seen = if whole(root) == whole(&network.corpus) { TestDomain::In } else { TestDomain::Out };
-        Self { name: name.unwrap_or_else(named), domain: domain.map_or(seen, Into::into) }
-    }
-
-    /// What the network's checkpoint scored on it.
-    pub(crate) fn record(self, network: &Network, report: EvaluationReport) -> EvaluationRecord {
-        EvaluationRecord {
-            test: self.name,
-            domain: self.domain,
-            checkpoint: network.checkpoint.path().to_owned(),
-            step: network.step,
-            sparsity: network.sparsity,
-            report,
-        }
-    }
-}
-
-/// Keeps an evaluation in its run.
-pub(crate) fn keep(record: &EvaluationRecord, run: &RunFolder) {
-    if let Err(error) = record.save(run) {
-        note("the evaluation is not kept", &error);
-    }
+    let test = TestSet::new(&network, &args.trials, &args.root, args.name, args.domain.map(Into::into));
+    let evaluated = Evaluated::new(&network, test, scored.report);
+    evaluated.keep(&network, (!args.center).then_some(&*args.trials));
+    if args.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
 }
 
 fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
@@ -224,11 +180,11 @@ fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) ->
     Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
-fn text(network: &Network, report: &EvaluationReport) -> String {
+fn text(evaluated: &Evaluated) -> String {
+    let report = evaluated.report();
     let mut text = format!(
-        "{}, {:.2} % sparse\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
-        network.checkpoint.path().display(),
-        100.0 * network.sparsity,
+        "{}\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
+        evaluated.title(),
         report.trials,
         report.targets,
         report.speakers,

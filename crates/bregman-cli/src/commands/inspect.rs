@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
+use crate::network::is_model_file;
 use crate::output::{print, print_json};
 use crate::pattern::{self, Pattern};
 
@@ -21,8 +22,8 @@ Examples:
   bregman inspect model.breg --plot pattern.svg
   bregman inspect runs/audiomnist-ecapa-adabreg/last --json")]
 pub(crate) struct Args {
-    /// Folder of a run or of a checkpoint, or a model file
-    run: PathBuf,
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    model: PathBuf,
     /// Draw where the live weights are, as an .svg or .png file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -32,18 +33,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    if args.run.is_file() {
-        return super::inspect_model::run(&args.run, args.plot.as_deref(), args.json);
+    if is_model_file(&args.model) {
+        return super::inspect_model::run(&args.model, args.plot.as_deref(), args.json);
     }
     if let Some(path) = &args.plot {
-        let trained = Trained::load(&args.run)?;
+        let trained = Trained::load(&args.model)?;
         let weights = trained.model().params().all().iter().filter(|parameter| parameter.shape.len() > 1);
         pattern::draw(
             path,
             &weights.map(|weight| Pattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>(),
         )?;
     }
-    let inspection = Inspection::of(&args.run)?;
+    let inspection = Inspection::of(&args.model)?;
     if args.json { print_json(&inspection) } else { print(&text(&inspection)) }
 }
 
