@@ -107,7 +107,7 @@ impl SpeakerModel {
             dim: trained.model().outputs(),
             source: NetworkSource::Checkpoint(CheckpointModel {
                 checkpoint,
-                sparsity: trained.state().sparsity,
+                sparsity: trained.sparsity()?,
                 step: trained.state().step,
                 corpus: experiment.data.root.clone(),
                 place: device.resolve()?,

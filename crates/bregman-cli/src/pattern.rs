@@ -1,5 +1,5 @@
 //! Pictures of sparsity: one field per layer, rows are outputs, columns are inputs, the darker the more of the weights
-//! there are live.
+//! there are not zero.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,13 +19,13 @@ const TEXT: usize = 30;
 /// Shades, white included.
 const SHADES: usize = 16;
 
-/// Where a layer's live weights are.
+/// Where a layer's non-zero weights are.
 pub(crate) struct Pattern {
     name: String,
     shape: Vec<usize>,
     zeros: f64,
     width: usize,
-    /// Share of live weights in each cell, row by row.
+    /// Share of non-zero weights in each cell, row by row.
     density: Vec<f64>,
 }
 
@@ -34,18 +34,18 @@ impl Pattern {
     pub(crate) fn new(name: &str, shape: &[usize], weights: &[f32]) -> Self {
         let (rows, columns) = (shape[0], shape[1..].iter().product::<usize>());
         let (height, width) = (rows.min(CELLS), columns.min(CELLS));
-        let (mut live, mut all) = (vec![0usize; height * width], vec![0usize; height * width]);
+        let (mut nonzero, mut all) = (vec![0usize; height * width], vec![0usize; height * width]);
         for (i, &weight) in weights.iter().enumerate() {
             let cell = i / columns * height / rows * width + i % columns * width / columns;
             all[cell] += 1;
-            live[cell] += usize::from(weight != 0.0);
+            nonzero[cell] += usize::from(weight != 0.0);
         }
-        let zeros = 1.0 - live.iter().sum::<usize>() as f64 / weights.len().max(1) as f64;
-        let density = live.iter().zip(&all).map(|(&live, &all)| live as f64 / all.max(1) as f64).collect();
+        let zeros = 1.0 - nonzero.iter().sum::<usize>() as f64 / weights.len().max(1) as f64;
+        let density = nonzero.iter().zip(&all).map(|(&nonzero, &all)| nonzero as f64 / all.max(1) as f64).collect();
         Self { name: name.to_owned(), shape: shape.to_vec(), zeros, width, density }
     }
 
-    /// Column, row and shade of every cell that is not white. The root makes a single live weight in a hundred visible.
+    /// Column, row and shade of every cell that is not white. The root makes a single non-zero weight in a hundred visible.
     fn cells(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let shade = |density: f64| {
             if density > 0.0 { ((density.sqrt() * (SHADES - 1) as f64).round() as usize).max(1) } else { 0 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn pattern() -> Pattern {
-        // live only in the upper left quarter
+        // non-zero only in the upper left quarter
         let weights: Vec<f32> = (0..100 * 200).map(|i| if i / 200 < 50 && i % 200 < 100 { 1.0 } else { 0.0 }).collect();
         Pattern::new("a<b", &[100, 200], &weights)
     }

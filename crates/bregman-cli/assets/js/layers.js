@@ -26,9 +26,9 @@ const layerRun = () =>
   withLayers().find((run) => run.name === state.layersOf) ?? visible().find((run) => run.layers.layers.length) ?? withLayers()[0];
 const shortName = (layer) => layer.name.replace(/\.weight$/, "");
 const size = (layer) => layer.shape.reduce((product, side) => product * side, 1);
-const livingScale = () => state.layerScale === "living";
-// Where a layer lies between nothing and everything: its zeros, or its living weights over four powers of ten.
-const position = (sparsity) => (livingScale() ? (sparsity >= 1 ? 0 : Math.max(0, 1 + Math.log10(1 - sparsity) / 4)) : sparsity);
+const nonzeroScale = () => state.layerScale === "nonzero";
+// Where a layer lies between nothing and everything: its zeros, or its non-zero weights over four powers of ten.
+const position = (sparsity) => (nonzeroScale() ? (sparsity >= 1 ? 0 : Math.max(0, 1 + Math.log10(1 - sparsity) / 4)) : sparsity);
 
 class LayerFigure extends Figure {
   get run() {
@@ -49,7 +49,7 @@ class LayerFigure extends Figure {
           y: 14 + at * ROW + 4,
           "text-anchor": "end",
           "font-size": 10.5,
-          fill: layer.dead_since ? "var(--warn)" : "var(--soft)",
+          fill: layer.zero_since ? "var(--warn)" : "var(--soft)",
         },
         shortName(layer).slice(-40),
       ),
@@ -72,11 +72,11 @@ class LayerFigure extends Figure {
     return drawing;
   }
   facts(layer) {
-    const dead = layer.dead_since ? html("div", { style: "color:var(--warn)" }, `nothing lives here since epoch ${layer.dead_since}`) : "";
+    const zero = layer.zero_since ? html("div", { style: "color:var(--warn)" }, `all weights are zero since epoch ${layer.zero_since}`) : "";
     return [
       html("b", null, shortName(layer)),
-      html("div", null, `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.live)} live`),
-      dead,
+      html("div", null, `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.nonzero)} non-zero`),
+      zero,
     ];
   }
 }
@@ -84,15 +84,15 @@ class LayerFigure extends Figure {
 class Bars extends LayerFigure {
   rows() {
     return [
-      ["layer", "shape", "weights", "live", "sparsity", "norm", "dead since epoch"],
+      ["layer", "shape", "weights", "non-zero", "sparsity", "norm", "all zero since epoch"],
       ...this.run.layers.layers.map((layer) => [
         layer.name,
         layer.shape.join("x"),
         size(layer),
-        layer.live,
+        layer.nonzero,
         layer.sparsity.at(-1),
         layer.norm.at(-1),
-        layer.dead_since,
+        layer.zero_since,
       ]),
     ];
   }
@@ -104,15 +104,15 @@ class Bars extends LayerFigure {
       right = width - 58,
       bottom = 6 + layers.length * ROW;
     const at = (share) => left + (right - left) * share,
-      ticks = livingScale() ? [0.0001, 0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
-    const place = (tick) => at(livingScale() ? 1 + Math.log10(tick) / 4 : tick);
+      ticks = nonzeroScale() ? [0.0001, 0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
+    const place = (tick) => at(nonzeroScale() ? 1 + Math.log10(tick) / 4 : tick);
     const target = given(this.run.target) ? at(position(this.run.target)) : null;
     const bar = (layer, row) => {
       const sparsity = layer.sparsity.at(-1),
         end = at(position(sparsity)),
         y = 6 + row * ROW,
-        dead = layer.dead_since !== null;
-      const text = dead ? "dead" : livingScale() ? `${Number((100 * (1 - sparsity)).toPrecision(3))} %` : format.percent(sparsity);
+        zero = layer.zero_since !== null;
+      const text = zero ? "all zero" : nonzeroScale() ? `${Number((100 * (1 - sparsity)).toPrecision(3))} %` : format.percent(sparsity);
       return [
         svg("rect", { x: left, y: y + 1, width: right - left, height: ROW - 4, fill: "var(--grid)" }),
         svg("rect", {
@@ -121,9 +121,9 @@ class Bars extends LayerFigure {
           y: y + 1,
           width: Math.max(0, end - left),
           height: ROW - 4,
-          fill: dead ? "var(--warn)" : this.run.color,
+          fill: zero ? "var(--warn)" : this.run.color,
         }),
-        svg("text", { x: right + 6, y: y + 11, "font-size": 10.5, fill: dead ? "var(--warn)" : "var(--soft)" }, text),
+        svg("text", { x: right + 6, y: y + 11, "font-size": 10.5, fill: zero ? "var(--warn)" : "var(--soft)" }, text),
       ];
     };
     const drawing = svg(
@@ -148,7 +148,7 @@ class Bars extends LayerFigure {
       svg(
         "text",
         { ...AXIS, x: (left + right) / 2, y: bottom + 32, "text-anchor": "middle" },
-        `${livingScale() ? "living weights, % (logarithmic)" : "zeros, %"}${target === null ? "" : " · dashed: the target of the network"}`,
+        `${nonzeroScale() ? "non-zero weights, % (logarithmic)" : "zeros, %"}${target === null ? "" : " · dashed: the target of the network"}`,
       ),
     );
     return this.follow(drawing, (layer) => [
@@ -190,10 +190,10 @@ class HeatMap extends LayerFigure {
         );
         from = to;
       }
-      if (layer.dead_since !== null) {
+      if (layer.zero_since !== null) {
         const since = Math.max(
           0,
-          epoch.findIndex((number) => number >= layer.dead_since),
+          epoch.findIndex((number) => number >= layer.zero_since),
         );
         parts.push(
           svg("line", {
@@ -215,11 +215,11 @@ class HeatMap extends LayerFigure {
     const ramp = Array.from({ length: 24 }, (_, at) =>
       svg("rect", { x: left + at * 4, y: bottom + 24, width: 4.2, height: 8, fill: heat(at / 23) }),
     );
-    const [from, to] = livingScale() ? ["≤ 0.01 % live", "100 % live"] : ["0 % zeros", "100 % zeros"];
+    const [from, to] = nonzeroScale() ? ["≤ 0.01 % non-zero", "100 % non-zero"] : ["0 % zeros", "100 % zeros"];
     const key = svg(
       "text",
       { ...AXIS, "font-size": 10.5, x: left + 104, y: bottom + 32 },
-      `${from} to ${to}${this.run.dead.length ? ", orange: dead" : ""}`,
+      `${from} to ${to}${this.run.allZero.length ? ", orange: all zero" : ""}`,
     );
     const drawing = svg(
       "svg",

@@ -67,7 +67,7 @@ const progress = (run) =>
       : badge("warn", run.epochs_asked ? `epoch ${run.epochs_done} of ${run.epochs_asked}` : "unfinished");
 const speed = (run) => median(run.curves.metrics.utterances_per_second?.mean ?? []);
 const weights = (run) => run.layers.layers.reduce((sum, layer) => sum + size(layer), 0);
-const living = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.live, 0);
+const nonzero = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.nonzero, 0);
 
 const interval = (one) =>
   one?.intervals
@@ -125,10 +125,10 @@ const runColumns = [
     show: (run) => [format.percent(rate(run, "out")?.eer), interval(rate(run, "out"))],
   },
   {
-    title: "dead",
-    hint: "Layers in which nothing lives",
-    value: (run) => (run.layers.layers.length ? run.dead.length : null),
-    show: (run) => (!run.layers.layers.length ? MISSING : run.dead.length ? badge("warn", run.dead.length) : "0"),
+    title: "all zero",
+    hint: "Layers in which every weight is zero",
+    value: (run) => (run.layers.layers.length ? run.allZero.length : null),
+    show: (run) => (!run.layers.layers.length ? MISSING : run.allZero.length ? badge("warn", run.allZero.length) : "0"),
   },
   { title: "utt./s", hint: "Median over the steps", value: speed, show: (run) => format.number(speed(run)) },
   { title: "time", value: (run) => run.seconds, show: (run) => format.seconds(run.seconds) },
@@ -186,12 +186,12 @@ function cards(run) {
       run.best ? format.percent(run.best.accuracy) : MISSING,
       run.best ? `accuracy, loss ${format.number(run.best.loss)}, epoch ${run.best.epoch}` : "no best epoch",
     ),
-    run.layers.layers.length ? card("Live weights", format.size(living(run)), `of ${format.size(weights(run))}`) : null,
+    run.layers.layers.length ? card("Non-zero weights", format.size(nonzero(run)), `of ${format.size(weights(run))}`) : null,
     run.layers.layers.length
       ? card(
-          "Dead layers",
-          [String(run.dead.length), html("small", null, ` of ${run.layers.layers.length}`)],
-          run.dead.length ? "nothing lives in them" : "every layer lives",
+          "Layers all zero",
+          [String(run.allZero.length), html("small", null, ` of ${run.layers.layers.length}`)],
+          run.allZero.length ? "every weight in them is zero" : "every layer has non-zero weights",
         )
       : null,
     given(run.lambda)

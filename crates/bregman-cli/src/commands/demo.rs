@@ -66,7 +66,7 @@ struct Row {
     target: Option<f64>,
     sparsity: f64,
     eer: f64,
-    live: u64,
+    nonzero_parameters: u64,
     bytes: u64,
     seconds: f64,
 }
@@ -104,15 +104,15 @@ pub(crate) fn run(args: Args) -> Outcome {
             target,
             percent(row.sparsity),
             percent(row.eer),
-            row.live.to_string(),
+            row.nonzero_parameters.to_string(),
             kilobytes(row.bytes),
             format!("{:.0} s", row.seconds),
         ]
     };
-    let header = ["method", "target", "achieved", "EER", "live weights", "size", "training"];
+    let header = ["method", "target", "achieved", "EER", "non-zero", "size", "training"];
     let out = args.out.display();
     print(&format!(
-        "\n{}\nsize: four bytes per live weight and one bit for its place. EER on 20 speakers that training has not heard, ± 3 points; the\n\
+        "\n{}\nnon-zero: of all parameters. size: four bytes for each of them and one bit for its place. EER on 20 speakers that training has not heard, ± 3 points; the\n\
          settings were chosen on them, so this shows how it works, not which method is better.\n\n\
          next:\n  bregman report {out} -o report.html     look at the runs side by side\n  bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
@@ -180,8 +180,8 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
         target: inspection.target,
         sparsity: inspection.sparsity,
         eer,
-        live: inspection.live,
-        bytes: (inspection.parameters / 8 + 4 * inspection.live).min(4 * inspection.parameters),
+        nonzero_parameters: inspection.nonzero_parameters,
+        bytes: (inspection.parameters / 8 + 4 * inspection.nonzero_parameters).min(4 * inspection.parameters),
         seconds: inspection.seconds,
     })
 }

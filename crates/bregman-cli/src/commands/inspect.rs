@@ -24,7 +24,7 @@ Examples:
 pub(crate) struct Args {
     /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
     model: PathBuf,
-    /// Draw where the live weights are, as an .svg or .png file
+    /// Draw where the non-zero weights are, as an .svg or .png file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -62,7 +62,7 @@ fn text(inspection: &Inspection) -> String {
     if let Some(lambda) = inspection.lambda {
         let _ = writeln!(text, "λ           {lambda:.4}");
     }
-    let _ = writeln!(text, "parameters  {} of {} live", inspection.live, inspection.parameters);
+    let _ = writeln!(text, "parameters  {} of {} non-zero", inspection.nonzero_parameters, inspection.parameters);
     if let Some(best) = inspection.best {
         let _ = writeln!(
             text,
@@ -73,14 +73,14 @@ fn text(inspection: &Inspection) -> String {
         );
     }
     let width = inspection.layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0);
-    let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "live", "norm");
+    let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "non-zero", "norm");
     for layer in &inspection.layers {
         let shape = layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
-        let dead = if layer.nonzero == 0 { "  dead" } else { "" };
+        let all_zero = if layer.nonzero == 0 { "  all zero" } else { "" };
         let zeros = percent(layer.sparsity);
         let _ = writeln!(
             text,
-            "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{dead}",
+            "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{all_zero}",
             layer.name, layer.nonzero, layer.norm
         );
     }

@@ -13,14 +13,14 @@ fn layered<'a>(runs: &[&'a ReportedRun]) -> Option<(&'a ReportedRun, Axis, Vec<S
     Some((run, rows, names))
 }
 
-const DEAD: Color = COLORS[1];
+const ALL_ZERO: Color = COLORS[1];
 
 pub(super) fn layers(runs: &[&ReportedRun]) -> Drawn {
     let (run, y, rows) = layered(runs)?;
     let bar = |(row, layer): (usize, &crate::runs::Layer)| Mark::Rectangle {
         from: [0.0, row as f64 + 0.12],
         to: [layer.sparsity.last().copied().unwrap_or(0.0), row as f64 + 0.88],
-        color: if layer.dead_since.is_some() { DEAD } else { COLORS[0] },
+        color: if layer.zero_since.is_some() { ALL_ZERO } else { COLORS[0] },
         alpha: 1.0,
     };
     let mut marks: Vec<Mark> = run.layers.layers.iter().enumerate().map(bar).collect();
@@ -29,9 +29,12 @@ pub(super) fn layers(runs: &[&ReportedRun]) -> Drawn {
             .map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }),
     );
     let x = Axis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
-    let dead =
-        Key { name: "nothing lives here".to_owned(), look: Look { color: DEAD, dash: None, width: 4.0 }, symbol: None };
-    let keys = if run.layers.dead().next().is_some() { vec![dead] } else { vec![] };
+    let all_zero = Key {
+        name: "all weights are zero".to_owned(),
+        look: Look { color: ALL_ZERO, dash: None, width: 4.0 },
+        symbol: None,
+    };
+    let keys = if run.layers.all_zero().next().is_some() { vec![all_zero] } else { vec![] };
     Some((Panel { x, y, marks, rows }, keys))
 }
 

@@ -44,9 +44,9 @@ pub(crate) struct Layer {
     pub(crate) sparsity: Vec<f64>,
     pub(crate) norm: Vec<f64>,
     /// Weights that are not zero, at the end.
-    pub(crate) live: u64,
-    /// The epoch since which nothing lives in it.
-    pub(crate) dead_since: Option<u64>,
+    pub(crate) nonzero: u64,
+    /// The epoch since which every weight is zero.
+    pub(crate) zero_since: Option<u64>,
 }
 
 /// Columns of a heat map.
@@ -97,14 +97,14 @@ impl Layers {
         let kept: Vec<&EpochRecord> = kept.into_iter().rev().collect();
         let layer = |(at, end): (usize, &LayerRecord)| {
             let of = |line: &EpochRecord| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();
-            let dead = lines.iter().rev().take_while(|line| line.all_zero.contains(&end.name)).last();
+            let zero = lines.iter().rev().take_while(|line| line.all_zero.contains(&end.name)).last();
             Layer {
                 name: end.name.clone(),
                 shape: end.shape.clone(),
                 sparsity: kept.iter().map(|line| number(of(line).map(|layer| layer.sparsity))).collect(),
                 norm: kept.iter().map(|line| number(of(line).map(|layer| layer.norm))).collect(),
-                live: end.nonzero,
-                dead_since: dead.map(|line| line.epoch),
+                nonzero: end.nonzero,
+                zero_since: zero.map(|line| line.epoch),
             }
         };
         Self {
@@ -113,9 +113,9 @@ impl Layers {
         }
     }
 
-    /// Names of the layers without a live weight.
-    pub(crate) fn dead(&self) -> impl Iterator<Item = &Layer> {
-        self.layers.iter().filter(|layer| layer.dead_since.is_some())
+    /// The layers in which every weight is zero.
+    pub(crate) fn all_zero(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(|layer| layer.zero_since.is_some())
     }
 }
 
@@ -123,10 +123,10 @@ impl Layers {
 mod tests {
     use super::*;
 
-    fn line(epoch: u64, norm: f64, dead: bool) -> EpochRecord {
+    fn line(epoch: u64, norm: f64, zero: bool) -> EpochRecord {
         let layer = |name: &str, norm| format!(r#"{{"name":"{name}","shape":[2],"nonzero":1,"norm":{norm}}}"#);
         let (a, b) = (layer("a", 3.0 * norm), layer("b", 4.0 * norm));
-        let all_zero = if dead { r#"["b"]"# } else { "[]" };
+        let all_zero = if zero { r#"["b"]"# } else { "[]" };
         let line = format!(r#"{{"step":{epoch},"epoch":{epoch},"layers":[{a},{b}],"all_zero":{all_zero}}}"#);
         serde_json::from_str(&line).unwrap()
     }
@@ -137,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_dead_since_it_died_for_the_last_time() {
+    fn a_layer_is_zero_since_it_became_so_for_the_last_time() {
         let lines: Vec<_> =
-            [true, false, true, true].iter().zip(1..).map(|(&dead, epoch)| line(epoch, 1.0, dead)).collect();
+            [true, false, true, true].iter().zip(1..).map(|(&zero, epoch)| line(epoch, 1.0, zero)).collect();
         let layers = Layers::of(&lines);
         assert_eq!(
-            layers.dead().map(|layer| (layer.name.as_str(), layer.dead_since)).collect::<Vec<_>>(),
+            layers.all_zero().map(|layer| (layer.name.as_str(), layer.zero_since)).collect::<Vec<_>>(),
             [("b", Some(3))]
         );
     }

@@ -50,7 +50,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     assert_eq!(browser.eval("document.querySelectorAll('#chart-sparsity .band').length"), 3, "and its tolerance");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-eer-in .interval').length"), 3, "bootstrap intervals");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-layers .bar').length"), 2);
-    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('dead')") == true);
+    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('all zero')") == true);
     assert!(browser.eval("document.querySelector('#notes').textContent.includes('not finished')") == true);
 
     // Sorting by a column, both ways.

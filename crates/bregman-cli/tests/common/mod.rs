@@ -1,4 +1,5 @@
-//! Runs as the trainer would have written them, made up for tests of what is shown.
+//! Runs: a tiny one that is trained, and ones as the trainer would have written them, made up for tests of what is
+//! shown.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
@@ -98,4 +99,18 @@ pub(crate) fn write_run(folder: &Path, epochs: u64, target: f64, optimizer: &str
         std::fs::write(file, evaluation(test, domain, target, eer / (1.05 - target)).to_string()).unwrap();
     }
     folder.to_owned()
+}
+
+/// A corpus of synthetic voices, a run that has seen a little of it, and what `train` said of it.
+pub(crate) fn tiny_run(dir: &Path) -> (PathBuf, PathBuf, Value) {
+    let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
+    let sizes = ["--speakers", "6", "--utterances", "5", "--held-out", "2", "--seconds", "1.0", "1.2"];
+    success(&bregman(&[&["synth", "--out", text(&voices)], &sizes[..]].concat()));
+    let settings = format!(
+        "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 1\nbatch = 8\n"
+    );
+    std::fs::write(&recipe, settings).unwrap();
+    let summary = success(&bregman(&["train", text(&recipe), "--out", text(&run), "--json"]));
+    (voices, run, serde_json::from_str(&summary).unwrap())
 }

@@ -342,6 +342,19 @@ impl AdaptiveConfig {
     }
 }
 
+impl MethodConfig {
+    /// The parameters in the groups of this method.
+    pub(crate) fn groups(&self, params: Vec<Param>) -> Result<Groups> {
+        match self {
+            Self::Adaptive(config) => groups(params, &config.groups, config.general_rule()),
+            Self::Fixed(config) => groups(params, &config.groups, config.general_rule()),
+            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) => {
+                Ok(Groups::resolve(params, vec![GroupRule::dense()])?)
+            }
+        }
+    }
+}
+
 /// The parameters in groups: by the rules of a recipe first, then by what it says of all.
 pub(crate) fn groups(params: Vec<Param>, own: &[GroupRule], general: GroupRule) -> Result<Groups> {
     let start = |rule: &GroupRule| GroupRule {

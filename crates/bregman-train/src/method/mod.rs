@@ -73,7 +73,7 @@ pub trait Method<B: Device>: Send {
 
     /// The sparsity of the weights now.
     fn sparsity(&self) -> f64 {
-        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Weights).sparsity()
+        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Controlled).sparsity()
     }
 }
 
