@@ -9,13 +9,9 @@ use std::time::{Duration, Instant};
 use bregman_runtime::Model;
 use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_utterances};
 use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
-#[cfg(feature = "cuda")]
-use bregman_tensor::cuda::Cuda;
-use bregman_train::{CheckpointFolder, RunFolder, ThresholdRecord, Trained};
-#[cfg(feature = "cuda")]
-use bregman_train::{SharedNetworks, config::PrecisionKind};
+use bregman_train::{CheckpointFolder, DeviceChoice, NetworkPool, RunFolder, ThresholdRecord, Trained};
 
-use crate::device::{DeviceName, Place};
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -54,9 +50,7 @@ pub(crate) struct CheckpointModel {
     pub(crate) step: u64,
     /// Where its training corpus is.
     pub(crate) corpus: PathBuf,
-    place: Place,
-    #[cfg(feature = "cuda")]
-    on_gpu: SharedNetworks<Cuda>,
+    pool: NetworkPool,
 }
 
 /// The network of a model file.
@@ -84,7 +78,7 @@ pub(crate) fn is_model_file(path: &Path) -> bool {
 impl SpeakerModel {
     /// Opens a run, a checkpoint or a model file. A device other than the CPU is opened when the first embedding is
     /// asked for.
-    pub(crate) fn open(path: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
         if max_seconds.is_nan() || max_seconds <= 0.0 {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
         }
@@ -95,7 +89,7 @@ impl SpeakerModel {
         }
     }
 
-    fn of_checkpoint(path: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
+    fn of_checkpoint(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
         let trained = Trained::load(path)?;
         let checkpoint = trained.checkpoint().clone();
         let weights = read(&checkpoint.model())?;
@@ -106,19 +100,17 @@ impl SpeakerModel {
             key: content_hash([&weights, settings.as_bytes()]),
             dim: trained.model().outputs(),
             source: NetworkSource::Checkpoint(CheckpointModel {
+                pool: NetworkPool::new(&device.find()?, checkpoint.path().to_owned()),
                 checkpoint,
                 sparsity: trained.sparsity()?,
                 step: trained.state().step,
                 corpus: experiment.data.root.clone(),
-                place: device.resolve()?,
-                #[cfg(feature = "cuda")]
-                on_gpu: SharedNetworks::default(),
             }),
         })
     }
 
-    fn of_file(path: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
-        if let DeviceName::Cuda(_) = device {
+    fn of_file(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
+        if let DeviceChoice::Cuda(_) = device.device {
             let hint = "leave it out, or pass the run that the file was exported from";
             return Err(Failure::mistake("--device: a model file runs on the CPU", hint));
         }
@@ -143,7 +135,7 @@ impl SpeakerModel {
     pub(crate) fn load(&self) -> Result<Box<dyn Embedder>, Error> {
         match &self.source {
             NetworkSource::Checkpoint(checkpoint) => {
-                checkpoint.load().map_err(|error| Error::Network(error.to_string()))
+                checkpoint.pool.embedder().map_err(|error| Error::Network(error.to_string()))
             }
             NetworkSource::File(FileModel { model, embedding_ns, .. }) => {
                 Ok(Box::new(RuntimeEmbedder { model: model.clone(), took_ns: embedding_ns.clone() }))
@@ -229,18 +221,6 @@ impl CheckpointModel {
     /// The folder of the run.
     pub(crate) fn run(&self) -> RunFolder {
         self.checkpoint.run().unwrap_or(RunFolder::new("."))
-    }
-
-    fn load(&self) -> Result<Box<dyn Embedder>, bregman_train::Error> {
-        let path = self.checkpoint.path();
-        match self.place {
-            Place::Cpu => Trained::load(path).map(|network| Box::new(network) as _),
-            #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => {
-                let open = |precision: PrecisionKind| Ok(Cuda::open(ordinal, precision.into())?);
-                self.on_gpu.join(|| Trained::load_on(open, path)).map(|share| Box::new(share) as _)
-            }
-        }
     }
 }
 

@@ -17,8 +17,9 @@ mod run;
 mod trained;
 mod trainer;
 
+pub use bregman_tensor::{DeviceChoice, FoundDevice, Precision};
 pub use config::Experiment;
-pub use device::{Device, Open, cpu};
+pub use device::{Device, OnDevice, Open, cpu, on_device};
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};
 pub use run::{
@@ -28,7 +29,7 @@ pub use run::{
 pub use trained::Trained;
 pub use trained::deploy::Deployable;
 pub use trained::inspect::Inspection;
-pub use trained::shared::{NetworkShare, SharedNetworks};
+pub use trained::shared::{NetworkPool, NetworkShare, SharedNetworks};
 pub use trainer::observer::Observer;
 pub use trainer::schedule::{LearningRate, margin_at};
 pub use trainer::selection::{BestEpoch, EpochSelection};

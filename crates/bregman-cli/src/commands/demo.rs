@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::train::{keep_command, stop_on_ctrl_c};
 use crate::Outcome;
-use crate::device::DeviceName;
+use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet};
 use crate::failure::Failure;
 use crate::network::SpeakerModel;
@@ -154,7 +154,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = SpeakerModel::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
+    let network = SpeakerModel::open(run, f64::from(u16::MAX), DeviceArg::CPU)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;

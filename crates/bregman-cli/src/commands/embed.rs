@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
-    let network = SpeakerModel::open(&args.model, args.max_seconds, args.place.device)?;
+    let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let source = match &args.manifest {
         Some(path) => open_corpus(path, None)?,
         None => std::sync::Arc::new(FileCorpus(Manifest::of_paths(&args.files))),

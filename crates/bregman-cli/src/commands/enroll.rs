@@ -124,7 +124,7 @@ impl Known {
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
-    let network = SpeakerModel::open(&network.model, max_seconds, place.device)?;
+    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
     let mut known = if path.exists() {
         Known::read(&path, &network)?
     } else {
@@ -161,7 +161,7 @@ struct Match<'a> {
 
 pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
-    let network = SpeakerModel::open(&network.model, max_seconds, place.device)?;
+    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
     let known = Known::read(&path, &network)?;
     let threshold = network.threshold(args.threshold)?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];

@@ -10,7 +10,7 @@ use bregman_train::Deployable;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::device::DeviceName;
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::{RuntimeEmbedder, SpeakerModel};
 use crate::output::{Bar, print, print_json};
@@ -150,7 +150,7 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
     file.threshold = match (&args.trials, &args.root) {
         (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
         _ if args.source.is_dir() => {
-            SpeakerModel::open(&args.source, args.max_seconds, DeviceName::Cpu)?.calibrated()?
+            SpeakerModel::open(&args.source, args.max_seconds, DeviceArg::CPU)?.calibrated()?
         }
         _ => None,
     };

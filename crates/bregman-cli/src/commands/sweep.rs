@@ -80,6 +80,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     for settings in &combinations {
         Experiment::read(&args.recipe, settings)?; // a mistake shows before the first run, not after the last
     }
+    args.place.find()?; // so does a device that is not there
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
@@ -172,7 +173,8 @@ fn one(args: &Args, settings: &[String]) -> Row {
     // A run with other settings in this folder is no reason to skip; `bregman train` will refuse to continue it and say
     // why.
     let asked = Experiment::read(&args.recipe, settings);
-    let same = || folder.experiment().is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved));
+    let same =
+        || folder.experiment().is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved));
     let had_finished = last().is_some_and(|state| state.finished) && same();
     let mut row = Row {
         run: run.clone(),

@@ -51,7 +51,7 @@ struct Verdict {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let network = SpeakerModel::open(&args.network.model, args.max_seconds, args.place.device)?;
+    let network = SpeakerModel::open(&args.network.model, args.max_seconds, args.place)?;
     let threshold = network.threshold(args.threshold)?;
     let embeddings = network.embed_files(&[args.first, args.second], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
