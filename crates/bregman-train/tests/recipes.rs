@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bregman_train::Experiment;
+use bregman_train::config::BuiltIn;
 use toml::{Table, Value};
 
 /// A recipe by its three names, and its settings by their dotted names.
@@ -31,24 +32,20 @@ fn repository() -> PathBuf {
 /// Every recipe but the demo's.
 fn all() -> Vec<Resolved> {
     let mut all = Vec::new();
-    for corpus in ["audiomnist", "cnceleb", "voxceleb"] {
-        let mut names: Vec<String> = std::fs::read_dir(repository().join("recipes").join(corpus))
-            .unwrap()
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        for (network, method) in names.iter().filter_map(|name| name.split_once('-')) {
-            let settings = settings(&resolve(&format!("{corpus}/{network}-{method}")));
-            let [corpus, network, method] = [corpus, network, method].map(str::to_owned);
-            all.push(Resolved { corpus, network, method, settings });
+    for corpus in BuiltIn::of_folder("corpora").map(BuiltIn::short_name) {
+        for network in BuiltIn::of_folder("networks").map(BuiltIn::short_name) {
+            for method in BuiltIn::of_folder("methods").map(BuiltIn::short_name) {
+                let settings = settings(&resolve(&format!("{corpus}/{network}-{method}")));
+                let [corpus, network, method] = [corpus, network, method].map(str::to_owned);
+                all.push(Resolved { corpus, network, method, settings });
+            }
         }
     }
     all
 }
 
 fn resolve(name: &str) -> Experiment {
-    let path = repository().join(format!("recipes/{name}.toml"));
-    Experiment::read(&path, &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+    Experiment::read(&[name], &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn settings(experiment: &Experiment) -> BTreeMap<String, String> {

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
