@@ -8,7 +8,7 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed={}", recipes.display());
     let mut files = Vec::new();
     collect(&recipes, &mut files)?;
-    files.sort();
+    files.sort_by_key(|path| path.with_extension("")); // by name: `adabreg` before `adabreg-fixed`
     let entry = |path: &PathBuf| {
         let name = path.strip_prefix(&recipes).expect("it was found below").with_extension("");
         let name = name.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");

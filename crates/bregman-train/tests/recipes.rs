@@ -21,7 +21,7 @@ const INTRODUCTION: &str = "\
 Every setting of every recipe CORPUS/NETWORK-METHOD, defaults included; `bregman recipes NAME` prints one of them. Where
 a value depends on the corpus or the network, the cell says on which; – is a setting that does not exist there.
 
-This page is written by a test that also compares it with the program. After an intended change of a recipe or a default:
+A test compares this page with the program. After an intended change of a recipe or a default, write it again:
 `BLESS=1 cargo test -p bregman-train --test recipes`.
 ";
 
