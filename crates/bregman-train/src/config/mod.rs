@@ -29,7 +29,7 @@ pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
-pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
+pub use model::{EcapaSize, ModelConfig, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -90,6 +90,12 @@ impl Experiment {
     /// As [`Experiment::read`].
     pub fn parse(text: &str, origin: &str, settings: &[impl AsRef<str>]) -> Result<Self> {
         read::Layers::of_text(text, origin)?.experiment(settings)
+    }
+
+    /// The same experiment; where it names no precision, that of the run it continues.
+    pub fn in_precision_of(mut self, saved: &Self) -> Self {
+        self.train.precision = self.train.precision.or(saved.train.precision);
+        self
     }
 
     /// The learning rate the schedule starts from.
