@@ -23,11 +23,13 @@ use crate::output::{Bar, print, print_json, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman sweep recipes/audiomnist/ecapa-adabreg.toml --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 --set seed=1,2,3 \\
-      --trials audiomnist/trials.txt --root audiomnist --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
+  bregman sweep audiomnist/ecapa-adabreg --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 \\
+      --set seed=1,2,3 --trials audiomnist/trials.txt --root audiomnist \\
+      --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
 pub(crate) struct Args {
-    /// Recipe of the experiments
-    recipe: PathBuf,
+    /// Recipe of the experiments, by name or as files
+    #[arg(required = true)]
+    recipe: Vec<PathBuf>,
     /// Key and its values (repeatable); a list in brackets is one value
     #[arg(long = "set", value_name = "KEY=A,B,…")]
     settings: Vec<String>,
@@ -191,7 +193,7 @@ fn one(args: &Args, settings: &[String]) -> Row {
     let mut work = || -> Result<(), String> {
         if !had_finished {
             let mut train = program(args)?;
-            train.arg("train").arg(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
+            train.arg("train").args(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
             train.args(settings.iter().flat_map(|setting| ["--set", setting]));
             let summary = finish(train, &log_of(&run))?;
             if summary["ending"] == "interrupted" {
