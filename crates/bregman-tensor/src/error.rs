@@ -21,3 +21,10 @@ pub enum Error {
 
 /// The result of every backend call.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// So that arrays on a device can answer an optimizer.
+impl From<Error> for bregman::Error {
+    fn from(error: Error) -> Self {
+        bregman::Error::Engine { problem: error.to_string() }
+    }
+}

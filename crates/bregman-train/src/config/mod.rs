@@ -24,7 +24,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
-pub(crate) use method::groups;
+pub(crate) use method::SparseStart;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
 pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};

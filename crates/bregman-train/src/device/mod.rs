@@ -1,13 +1,7 @@
-//! Where a run computes, and where its optimizer's arrays live meanwhile.
+//! Where a run computes, and where its optimizer's arrays are meanwhile.
 
-#[cfg(feature = "cuda")]
-mod cuda;
-
-use std::borrow::Cow;
-
-use bregman::Optimizer;
-use bregman::optimizer::{Engine, Host, TensorState};
-use bregman_nn::Params;
+use bregman::HostArrays;
+use bregman::optimizer::Engine;
 use bregman_tensor::{Backend, Cpu};
 
 use crate::Result;
@@ -16,22 +10,30 @@ use crate::config::PrecisionKind;
 /// A backend that can also run the steps of an optimizer.
 pub trait Device: Backend {
     /// What an optimizer remembers, where this device keeps it.
-    type Arrays: Send;
+    type Arrays: Engine<Self::Buffer> + Send;
 
-    /// Takes the optimizer's arrays to the device.
+    /// Takes an optimizer's arrays to the device.
     ///
     /// # Errors
     /// Too little memory.
-    fn place(&self, optimizer: &mut Optimizer) -> Result<Self::Arrays>;
+    fn place(&self, arrays: HostArrays) -> Result<Self::Arrays>;
+}
 
-    /// The arrays as they are now, to be saved.
-    ///
-    /// # Errors
-    /// A lost device.
-    fn fetch<'a>(&self, optimizer: &'a Optimizer, arrays: &'a Self::Arrays) -> Result<Cow<'a, [TensorState]>>;
+impl Device for Cpu {
+    type Arrays = HostArrays;
 
-    /// Binds what a step needs.
-    fn engine<'a>(&'a self, params: &'a mut Params<Self>, arrays: &'a mut Self::Arrays) -> impl Engine + 'a;
+    fn place(&self, arrays: HostArrays) -> Result<HostArrays> {
+        Ok(arrays)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Device for bregman_tensor::cuda::Cuda {
+    type Arrays = bregman_tensor::cuda::DeviceArrays;
+
+    fn place(&self, arrays: HostArrays) -> Result<Self::Arrays> {
+        Ok(self.place_arrays(&arrays)?)
+    }
 }
 
 /// How a device is opened once the precision of a run is known.
@@ -45,52 +47,4 @@ impl<B, F: FnOnce(PrecisionKind) -> Result<B>> Open<B> for F {}
 /// None; the result is that of [`Open`].
 pub fn cpu(precision: PrecisionKind) -> Result<Cpu> {
     Ok(Cpu::with_precision(precision.into()))
-}
-
-/// The arrays stay in the optimizer.
-impl Device for Cpu {
-    type Arrays = ();
-
-    fn place(&self, _: &mut Optimizer) -> Result<()> {
-        Ok(())
-    }
-
-    fn fetch<'a>(&self, optimizer: &'a Optimizer, (): &'a ()) -> Result<Cow<'a, [TensorState]>> {
-        Ok(Cow::Borrowed(&optimizer.state().tensors))
-    }
-
-    fn engine<'a>(&'a self, params: &'a mut Params<Self>, (): &'a mut ()) -> impl Engine + 'a {
-        let (theta, grads) = params.values_and_gradients();
-        Slices { theta, grads }
-    }
-}
-
-/// [`Host`] with the lists of slices it borrows.
-struct Slices<'a> {
-    theta: Vec<&'a mut bregman_tensor::Buffer>,
-    grads: Vec<&'a bregman_tensor::Buffer>,
-}
-
-impl Engine for Slices<'_> {
-    fn step(&mut self, optimizer: &mut Optimizer, tau: f64) -> bregman::Result<()> {
-        self.host().step(optimizer, tau)
-    }
-
-    fn reproject(&mut self, optimizer: &mut Optimizer) -> bregman::Result<()> {
-        self.host().reproject(optimizer)
-    }
-
-    fn set_lambda(&mut self, optimizer: &mut Optimizer, lambda: &[f64]) -> bregman::Result<()> {
-        self.host().set_lambda(optimizer, lambda)
-    }
-
-    fn control(&mut self, optimizer: &Optimizer, controller: &mut bregman::Controller) -> bregman::Result<bool> {
-        self.host().control(optimizer, controller)
-    }
-}
-
-impl<'a> Slices<'a> {
-    fn host(&mut self) -> Host<'_, &'a mut bregman_tensor::Buffer, &'a bregman_tensor::Buffer> {
-        Host { theta: &mut self.theta, grads: &self.grads }
-    }
 }
