@@ -16,11 +16,11 @@ use crate::{Device, Error, Experiment, Result};
 pub(crate) fn save<B: Device>(
     to: &CheckpointFolder,
     model: &Model<B>,
-    method: &dyn Method<B>,
+    method: &Method<B>,
     state: &RunState,
     experiment: &Experiment,
 ) -> Result<()> {
-    let arrays = method.arrays(model.backend())?;
+    let arrays = method.arrays()?;
     replace(to, |new| {
         write_model(&new.model(), &model.state()?)?;
         write_optimizer(&new.optimizer(), method.optimizer().groups().params(), &arrays)?;
@@ -69,7 +69,7 @@ pub(crate) fn write_model(file: &Path, weights: &Checkpoint) -> Result<()> {
 pub(crate) fn restore<B: Device>(
     from: &CheckpointFolder,
     model: &mut Model<B>,
-    method: &mut dyn Method<B>,
+    method: &mut Method<B>,
 ) -> Result<RunState> {
     let state = from.state()?;
     let file = from.model();

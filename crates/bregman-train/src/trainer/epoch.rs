@@ -31,13 +31,13 @@ impl<B: Device> Trainer<'_, B> {
         if !record.all_zero.is_empty() {
             let names = record.all_zero.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect it with a λ-scale below 1 \
-                 (method.groups) or a ceiling (method.layers.limits)",
+                "epoch {}: every weight is zero in {names}; start with more non-zero inputs (method.initial_inputs), or \
+                 protect it with a λ-scale below 1 (method.groups) or a ceiling (method.layers.limits)",
                 last.epoch
             ));
         }
-        if !admitted && let Some(unrest) = self.method.unrest() {
-            self.observer.warning(&format!("epoch {}: {unrest}", last.epoch));
+        if !admitted && let Some(warning) = self.method.swinging() {
+            self.observer.warning(&format!("epoch {}: {warning}", last.epoch));
         }
         self.log.epoch(&record)?;
         self.observer.epoch(&record, best);
@@ -100,7 +100,7 @@ impl<B: Device> Trainer<'_, B> {
     ) -> EpochRecord {
         let optimizer = self.method.optimizer();
         let account = Sparsity::new(optimizer.groups(), optimizer.stats());
-        let layers = layers(&*self.method);
+        let layers = layers(&self.method);
         EpochRecord {
             step: last.step,
             epoch: last.epoch,
@@ -122,7 +122,7 @@ impl<B: Device> Trainer<'_, B> {
 }
 
 /// Every weight tensor.
-fn layers<B: Device>(method: &dyn Method<B>) -> Vec<LayerRecord> {
+fn layers<B: Device>(method: &Method<B>) -> Vec<LayerRecord> {
     let optimizer = method.optimizer();
     let weights = optimizer.groups().params().iter().zip(optimizer.stats()).filter(|(param, _)| param.role.is_weight());
     weights

@@ -40,7 +40,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     run: RunFolder,
     data: Data,
     model: Model<B>,
-    method: Box<dyn Method<B>>,
+    method: Method<B>,
     state: RunState,
     log: Log,
     observer: &'a dyn Observer,
@@ -186,7 +186,7 @@ impl<B: Device> Trainer<'_, B> {
         self.state.loops = self.method.loops().to_vec();
         self.state.logged = self.log.lengths();
         self.state.seconds = self.seconds();
-        checkpoint::save(&self.run.last(), &self.model, &*self.method, &self.state, &self.experiment)
+        checkpoint::save(&self.run.last(), &self.model, &self.method, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {

@@ -13,7 +13,7 @@ use super::observer::Observer;
 use super::schedule::LearningRate;
 use super::selection::EpochSelection;
 use crate::config::FeaturesBy;
-use crate::method::{self, Method};
+use crate::method::Method;
 use crate::run::log::Log;
 use crate::run::{EpochSums, RunFolder, RunState, checkpoint};
 use crate::{Device, Error, Experiment, Open, Result, device};
@@ -81,7 +81,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let mut experiment = last.experiment()?;
         let data = Data::open(&experiment, observer.preparing())?;
         let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
-        let state = checkpoint::restore(&last, &mut model, &mut *method)?;
+        let state = checkpoint::restore(&last, &mut model, &mut method)?;
         Self::continued(experiment, run, data, model, method, state, observer)
     }
 
@@ -120,7 +120,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         run: RunFolder,
         data: Data,
         model: Model<B>,
-        method: Box<dyn Method<B>>,
+        method: Method<B>,
         state: RunState,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
@@ -144,7 +144,7 @@ fn build<B: Device>(
     experiment: &mut Experiment,
     data: &Data,
     observer: &dyn Observer,
-) -> Result<(Model<B>, Box<dyn Method<B>>)> {
+) -> Result<(Model<B>, Method<B>)> {
     let architecture = experiment.model.architecture(experiment.data.features.bins);
     let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
@@ -154,6 +154,6 @@ fn build<B: Device>(
         model.set_filterbank(experiment.data.features.tables()?)?;
     }
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
-    let method = method::build(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
+    let method = Method::new(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
     Ok((model, method))
 }
