@@ -17,27 +17,25 @@ fn features(bins: usize) -> Vec<f32> {
 }
 
 #[test]
-fn files_of_version_1_open_and_embed_as_they_did() {
-    for name in ["version1-ecapa-f16", "version1-resnet-int8"] {
-        let bytes = std::fs::read(data(&format!("{name}.breg"))).unwrap();
-        assert_eq!(bytes[8..12], 1u32.to_le_bytes(), "{name}");
-        let model = Model::from_bytes(&bytes).unwrap();
-        assert_eq!(model.threshold(), Some(0.25), "{name}");
-        let expected: Vec<f32> =
-            serde_json::from_str(&std::fs::read_to_string(data(&format!("{name}.json"))).unwrap()).unwrap();
-        let got = model.embed_features(&features(model.architecture().features())).unwrap();
-        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-        assert_eq!(got.len(), expected.len());
-        for (got, expected) in got.iter().zip(&expected) {
-            assert!((got - expected).abs() <= 1e-5 * largest, "{name}: {got}, was {expected}");
-        }
-        assert_eq!(ModelFile::from_bytes(&bytes).unwrap().layers.len(), model.layers().len());
+fn a_file_of_version_1_opens_and_embeds_as_it_did() {
+    let bytes = std::fs::read(data("version1-resnet-int8.breg")).unwrap();
+    assert_eq!(bytes[8..12], 1u32.to_le_bytes());
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert_eq!(model.threshold(), Some(0.25));
+    let expected = std::fs::read_to_string(data("version1-resnet-int8.json")).unwrap();
+    let expected: Vec<f32> = serde_json::from_str(&expected).unwrap();
+    let got = model.embed_features(&features(model.architecture().features())).unwrap();
+    let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    assert_eq!(got.len(), expected.len());
+    for (got, expected) in got.iter().zip(&expected) {
+        assert!((got - expected).abs() <= 1e-5 * largest, "{got}, was {expected}");
     }
+    assert_eq!(ModelFile::from_bytes(&bytes).unwrap().layers.len(), model.layers().len());
 }
 
 #[test]
 fn a_file_of_an_unknown_version_names_both_versions_and_what_to_do() {
-    let mut bytes = std::fs::read(data("version1-ecapa-f16.breg")).unwrap();
+    let mut bytes = std::fs::read(data("version1-resnet-int8.breg")).unwrap();
     for version in [0, 2, u32::MAX] {
         bytes[8..12].copy_from_slice(&u32::to_le_bytes(version));
         let error = Model::from_bytes(&bytes).map(|_| ()).unwrap_err();
