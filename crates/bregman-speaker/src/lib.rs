@@ -23,7 +23,7 @@
 //! }
 //! # Ok::<(), bregman_speaker::Error>(())
 //! ```
-#![deny(unsafe_code)] // one exception, with its reason: `mmap`
+#![forbid(unsafe_code)]
 
 mod corpus;
 mod error;
@@ -32,15 +32,15 @@ mod loader;
 mod manifest;
 mod prepare;
 mod progress;
-mod rng;
 pub mod score;
 mod shard;
 mod source;
 mod synth;
 
+pub use bregman_base::Rng;
+pub use bregman_base::hash::content_hash;
 pub use corpus::{Corpus, Part};
 pub use error::{Error, Result};
-pub use files::hash::content_hash;
 pub use loader::{
     Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position,
     Skipped, Waveforms,
@@ -51,7 +51,6 @@ pub use prepare::split::split;
 pub use prepare::summary::{LengthClass, Summary};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
-pub use rng::Rng;
 pub use score::trials::{Enrollments, ResolvedTrials, Trial, Trials};
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
 pub use source::extract::Extractor;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bregman_audio::{Augment, level};
 
 use super::plan::{CutConfig, Plan};
-use crate::files::hash::Fnv;
 use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
 use crate::source::extract::Extractor;
 use crate::{Error, Result};
+use bregman_base::hash::Fnv;
 
 /// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.
 pub trait CutSource: Send + Sync {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::SynthCorpus;
 use crate::Result;
-use crate::rng::Rng;
+use crate::Rng;
 use crate::score::trials::Trials;
 
 /// More target trials than this are thinned by the seed.

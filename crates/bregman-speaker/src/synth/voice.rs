@@ -5,7 +5,7 @@
 //! speaker; a session then moves pitch and effort a little, as people do, so no single number identifies anybody.
 
 use super::phones::{FORMANTS, PHONES};
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What stays the same between the sessions of one speaker.
 #[derive(Debug, Clone)]

@@ -9,10 +9,10 @@
 
 use std::ops::Range;
 
+use bregman_base::lanes;
 use pulp::{Arch, NullaryFnOnce};
 use rayon::prelude::*;
 
-use crate::lanes;
 use crate::penalty::{Shrinkage, soft};
 
 /// Elements per chunk: enough work for a task, small enough to balance 15 M weights over many threads.
@@ -136,7 +136,7 @@ pub(crate) fn tally(theta: &[f32]) -> Tally {
 
 #[inline(always)]
 fn tally_block(theta: &[f32]) -> Tally {
-    Tally { zeros: lanes::zeros(theta), sum_squares: f64::from(lanes::sum_of_squares(theta)), non_finite: None }
+    Tally { zeros: lanes::zeros(theta) as u64, sum_squares: f64::from(lanes::sum_of_squares(theta)), non_finite: None }
 }
 
 /// `len` rounded down to whole groups, one group at least.
