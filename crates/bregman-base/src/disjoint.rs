@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 /// A slice that several threads write, each its own part of it. A copy stands for the same memory.
 #[derive(Debug)]
-pub struct Disjoint<'a, T> {
+pub struct Disjoint<'a, T = f32> {
     start: *mut T,
     len: usize,
     slice: PhantomData<&'a mut [T]>,
