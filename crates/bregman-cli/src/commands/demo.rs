@@ -9,12 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_speaker::score::{Bootstrap, Evaluation};
 use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
-use bregman_train::{Ending, Experiment, Inspection, Trainer};
+use bregman_train::{Ending, Experiment, FoundDevice, Inspection, Trainer};
 use serde::Serialize;
 
 use super::train::stop_on_ctrl_c;
 use crate::Outcome;
-use crate::device::DeviceName;
 use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
@@ -155,7 +154,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = Network::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
+    let network = Network::open(run, f64::from(u16::MAX), &FoundDevice::CPU)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;

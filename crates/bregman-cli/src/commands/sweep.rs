@@ -80,6 +80,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     for settings in &combinations {
         Experiment::read(&args.recipe, settings)?; // a mistake shows before the first run, not after the last
     }
+    args.place.find()?; // so does a device that is not there
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
@@ -176,7 +177,7 @@ fn one(args: &Args, settings: &[String]) -> Row {
     let asked = Experiment::read(&args.recipe, settings);
     let same = || {
         Experiment::read(&run.join("config.toml"), &[] as &[&str])
-            .is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved))
+            .is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved))
     };
     let had_finished = state(&run.join("last")).is_some_and(|state| state.finished) && same();
     let mut row = Row {

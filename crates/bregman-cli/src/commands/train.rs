@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bregman_train::{Device, Ending, Experiment, Open, Outcome, Trainer};
+use bregman_train::{Device, Ending, Experiment, OnDevice, Open, Outcome, Precision, Trainer, on_device};
 use serde::Serialize;
 
-use crate::device::{DeviceArg, Place};
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::provenance::Provenance;
@@ -40,45 +40,45 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
-    /// Number format of activations and products, as the recipe's train.precision; tf32 is f32 on a CPU
-    #[arg(long, value_parser = ["f32", "tf32", "bf16"])]
-    precision: Option<String>,
+    /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
+    /// train.precision, else bf16 on a GPU and f32 on a CPU]
+    #[arg(long)]
+    precision: Option<Precision>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> crate::Outcome {
-    match args.place.device.resolve()? {
-        Place::Cpu => run_on(bregman_train::cpu, args),
-        #[cfg(feature = "cuda")]
-        Place::Cuda(ordinal) => {
-            run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args)
-        }
-    }
+    on_device(&args.place.find()?, args)
 }
 
-fn run_on<B: Device>(open: impl Open<B>, args: Args) -> crate::Outcome {
-    let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
-    let precision = args.precision.map(|precision| format!("train.precision={precision}"));
-    let settings: Vec<String> = args.settings.into_iter().chain(precision).collect();
-    let experiment = Experiment::read(&args.recipe, &settings)?;
-    let stop = stop_on_ctrl_c()?;
-    let watch = Watch::new(&experiment.method.title());
-    let trainer = if args.resume && out.join("config.toml").is_file() {
-        let trainer = Trainer::resume_on(open, &out, &watch)?;
-        refuse_another(&experiment, trainer.experiment(), &out)?;
-        trainer
-    } else {
-        let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
-        Provenance::save(&out);
-        trainer
-    };
-    let outcome = trainer.run(&stop);
-    drop(watch);
-    let outcome = outcome?;
-    let summary = Summary::new(&experiment, &out, &outcome);
-    if args.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
+impl OnDevice for Args {
+    type Output = crate::Outcome;
+
+    fn run<B: Device>(self, open: impl Open<B>) -> crate::Outcome {
+        let out = self.out.unwrap_or_else(|| default_out(&self.recipe));
+        let precision = self.precision.map(|precision| format!("train.precision={precision}"));
+        let settings: Vec<String> = self.settings.into_iter().chain(precision).collect();
+        let mut experiment = Experiment::read(&self.recipe, &settings)?;
+        let stop = stop_on_ctrl_c()?;
+        let watch = Watch::new(&experiment.method.title());
+        let trainer = if self.resume && out.join("config.toml").is_file() {
+            let trainer = Trainer::resume_on(open, &out, &watch)?;
+            experiment = experiment.in_precision_of(trainer.experiment());
+            refuse_another(&experiment, trainer.experiment(), &out)?;
+            trainer
+        } else {
+            let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
+            Provenance::save(&out);
+            trainer
+        };
+        let outcome = trainer.run(&stop);
+        drop(watch);
+        let outcome = outcome?;
+        let summary = Summary::new(&experiment, &out, &outcome);
+        if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
+    }
 }
 
 /// `runs/audiomnist-ecapa-adabreg` for `recipes/audiomnist/ecapa-adabreg.toml`.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
-pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
+pub use model::{EcapaSize, ModelConfig, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -91,6 +91,12 @@ impl Experiment {
             .iter()
             .try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
         layers.experiment()
+    }
+
+    /// The same experiment; where it names no precision, that of the run it continues.
+    pub fn in_precision_of(mut self, saved: &Self) -> Self {
+        self.train.precision = self.train.precision.or(saved.train.precision);
+        self
     }
 
     /// The learning rate the schedule starts from.
