@@ -72,8 +72,8 @@ mod tests {
     fn pieces_hash_as_the_whole() {
         use fmt::Write;
         let mut hash = Fnv::default();
-        write!(hash, "foo{}", "bar").unwrap();
-        assert_eq!(hash.finish(), fnv("foobar"));
+        write!(hash, "foo{:?}", 7).unwrap();
+        assert_eq!(hash.finish(), fnv("foo7"));
         assert_eq!(content_hash([&b"foo"[..], b"bar"]), content_hash([&b"foobar"[..]]));
     }
 }
