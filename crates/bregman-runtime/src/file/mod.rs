@@ -21,6 +21,7 @@ mod version1;
 
 use std::path::Path;
 
+use bregman_base::files::write_file;
 use serde::{Deserialize, Serialize};
 
 pub use positions::Positions;
@@ -97,12 +98,7 @@ impl ModelFile {
     /// # Errors
     /// As [`ModelFile::to_bytes`], and a file that cannot be written.
     pub fn write(&self, path: &Path, format: ValueFormat) -> Result<()> {
-        let bytes = self.to_bytes(format)?;
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = Path::new(&temporary);
-        std::fs::write(temporary, bytes).map_err(Error::file(path))?;
-        std::fs::rename(temporary, path).map_err(Error::file(path))
+        Ok(write_file(path, self.to_bytes(format)?)?)
     }
 
     /// Reads a file back, weights as the runtime sees them.

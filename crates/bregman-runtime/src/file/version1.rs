@@ -136,7 +136,7 @@ fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<St
     }
     let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
     let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
-    let mut take = |length: Option<usize>| {
+    let mut take = |length: Option<usize>| -> Result<_> {
         let (bytes, rest) = length
             .and_then(|length| payload.split_at_checked(length))
             .ok_or_else(|| wrong("the file ends within it"))?;
