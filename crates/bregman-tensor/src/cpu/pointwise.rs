@@ -1,9 +1,11 @@
 //! Kernels over values one by one: copies, sums, activations, clipping.
 
+use bregman_base::lanes;
+use bregman_base::math::sigmoid;
 use rayon::prelude::*;
 
 use super::Buffer;
-use super::math::{SERIAL, sigmoid, simd, sum};
+use super::math::{SERIAL, simd, sum};
 use crate::{Activation, Shape};
 
 /// Values per task.
@@ -90,5 +92,5 @@ pub(super) fn clip(gradients: &mut [&mut Buffer], limit: f32) -> f32 {
 
 /// Whether no value is NaN or infinite.
 pub(super) fn all_finite(x: &[f32]) -> bool {
-    x.par_chunks(CHUNK).all(|chunk| simd!(chunk.iter().fold(true, |fine, x| fine & x.is_finite())))
+    x.par_chunks(CHUNK).all(|chunk| simd!(lanes::all_finite(chunk)))
 }

@@ -1,9 +1,11 @@
 //! Kernels that reduce over time, or spread one value per channel and item over it: one (channel, item) row per task
 //! group.
 
+use bregman_base::lanes::largest;
+use bregman_base::math::{exp, tanh};
 use rayon::prelude::*;
 
-use super::math::{self, SERIAL, each, exp, simd, sum, sum2};
+use super::math::{SERIAL, each, simd, sum, sum2};
 use super::matmul::Target;
 use crate::Shape;
 use crate::constants::POOL_EPSILON;
@@ -103,7 +105,7 @@ pub(super) fn moments_backward(shape: Shape, x: &[f32], stats: &[f32], dstats: &
 pub(super) fn context_tanh(n: usize, context: Option<&[f32]>, h: &mut [f32]) {
     h.par_chunks_mut(n).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, h)| {
         let context = context.map_or(0.0, |context| context[row]);
-        simd!(h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
+        simd!(h.iter_mut().for_each(|h| *h = tanh(*h + context)));
     });
 }
 
@@ -126,7 +128,7 @@ pub(super) fn attentive(x: &[f32], attention: &mut [f32], stats: &mut [f32]) {
     let rows = attention.par_chunks_mut(n).zip(x.par_chunks(n)).zip(means).zip(deviations);
     rows.with_min_len(rows_per_task(n)).for_each(|(((attention, x), mean), deviation)| {
         simd!({
-            let largest = math::max(attention);
+            let largest = largest(attention);
             attention.iter_mut().for_each(|a| *a = exp(*a - largest));
             let total = sum(n, |i| attention[i]);
             attention.iter_mut().for_each(|a| *a /= total);
