@@ -8,20 +8,18 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
 //! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
-//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
-//! | `graph` | a whole step recorded and repeated |
+//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and copies to and from it |
+//! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
 //! [`Cuda::open`] says what is missing.
 
-mod backend;
 mod cache;
 mod conv;
 mod cudnn;
@@ -44,7 +42,7 @@ mod update;
 pub(crate) use device::probe;
 pub use duals::{Correction, Digit, Duals};
 pub use filterbank::Filterbank;
-pub use graph::Recording;
+pub use graph::CapturedStep;
 pub use memory::Buffer;
 pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
 
@@ -96,12 +94,12 @@ struct Workspace {
     /// An operand in another format.
     converted: Scratch,
     bias: Scratch,
-    /// Activations between host and device, and the host's side of it.
+    /// Activations between host and device, and pinned memory on the host for them.
     staging: Scratch,
-    locked: Option<Staging>,
-    /// The same for what is written ahead, on the second stream.
-    ahead: Scratch,
-    locked_ahead: Option<Staging>,
+    pinned: Option<Staging>,
+    /// The same for the copy stream.
+    copy_staging: Scratch,
+    copy_pinned: Option<Staging>,
     items: Scratch,
     counts: Scratch,
     stretches: Option<Stretches>,
@@ -109,7 +107,7 @@ struct Workspace {
 
 /// A weight with its taps in the order of our products, in the format of maps.
 #[derive(Default)]
-pub struct Copies {
+pub struct PackedWeight {
     packed: Option<Buffer>,
 }
 
@@ -157,9 +155,9 @@ impl Cuda {
             converted: empty(),
             bias: empty(),
             staging: empty(),
-            locked: None,
-            ahead: empty(),
-            locked_ahead: None,
+            pinned: None,
+            copy_staging: empty(),
+            copy_pinned: None,
             items: empty(),
             counts: empty(),
             stretches: None,
