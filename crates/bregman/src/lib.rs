@@ -88,7 +88,8 @@ pub use controller::{Controller, ControllerConfig, Damping, Density, Law, Multip
 pub use error::{Error, Result};
 pub use groups::{GroupRule, Groups, INITIAL_SPARSITY};
 pub use init::{Survivors, sparse_init};
-pub use optimizer::{AdaBreg, AdamW, Duals, LinBreg, Optimizer, OptimizerState, ProxSgd, Rule, Sgd, Variant};
+pub use optimizer::rule::*;
+pub use optimizer::{Duals, HostArrays, Optimizer, OptimizerState};
 pub use param::{Param, Role};
 pub use penalty::{Penalty, Shrinkage};
 pub use pruning::{GradualPruning, Pruning, Structure};

@@ -42,8 +42,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-const RECIPE: &str = include_str!("../../../../recipes/demo.toml");
-
 /// The runs of the demo: their names and what each changes in the recipe.
 fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
     let method = |settings: &[&str]| settings.iter().map(|setting| format!("method.{setting}")).collect::<Vec<_>>();
@@ -77,7 +75,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let root = format!("data.root={}", voices.display());
     let experiment = |settings: &[String]| {
         let settings: Vec<&str> = settings.iter().map(String::as_str).chain([root.as_str()]).collect();
-        Experiment::parse(RECIPE, "the demo's recipe", &settings)
+        Experiment::read(&["recipes/demo.toml"], &settings)
     };
     for (_, settings) in &runs {
         experiment(settings)?; // before any work
@@ -116,7 +114,7 @@ pub(crate) fn run(args: Args) -> Outcome {
          settings were chosen on them, so this shows how it works, not which method is better.\n\n\
          next:\n  bregman report {out} -o report.html     look at the runs side by side\n  bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
-         bregman prepare --help     your own folder of speakers\n  ls recipes                 every experiment of the paper\n",
+         bregman prepare --help     your own folder of speakers\n  bregman recipes            every experiment of the paper\n",
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
     ))
 }

@@ -15,20 +15,23 @@ use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
 ///
-/// RECIPE is a TOML file; --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
+/// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part; --set
+/// overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
 /// and a TensorBoard event file. Ctrl-C stops after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist
-  bregman train recipes/audiomnist/ecapa-linbreg.toml --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
-  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist --resume
-  bregman train recipes/voxceleb/ecapa-adabreg.toml --set data.root=corpora/voxceleb --device cuda --precision bf16
+  bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist
+  bregman train audiomnist/ecapa-linbreg --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
+  bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist --resume
+  bregman train my-corpus.toml networks/resnet34 methods/adabreg
+  bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
 
 Threads: every core, or as many as RAYON_NUM_THREADS says.")]
 pub(crate) struct Args {
-    /// Recipe of the experiment
-    recipe: PathBuf,
+    /// Recipe of the experiment, by name or as files
+    #[arg(required = true)]
+    recipe: Vec<PathBuf>,
     /// Override a key of the recipe (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -81,10 +84,14 @@ impl OnDevice for Args {
     }
 }
 
-/// `runs/audiomnist-ecapa-adabreg` for `recipes/audiomnist/ecapa-adabreg.toml`.
-fn default_out(recipe: &Path) -> PathBuf {
-    let parent = recipe.parent().and_then(Path::file_name).filter(|name| *name != "recipes");
-    let parts = parent.into_iter().chain(recipe.file_stem()).map(|part| part.to_string_lossy());
+/// `runs/audiomnist-ecapa-adabreg` for `audiomnist/ecapa-adabreg` and for its three parts.
+fn default_out(recipe: &[PathBuf]) -> PathBuf {
+    let parent = match recipe {
+        [whole] => whole.parent().and_then(Path::file_name).filter(|name| *name != "recipes"),
+        _ => None,
+    };
+    let stems = recipe.iter().filter_map(|part| part.file_stem());
+    let parts = parent.into_iter().chain(stems).map(|part| part.to_string_lossy());
     Path::new("runs").join(parts.collect::<Vec<_>>().join("-"))
 }
 

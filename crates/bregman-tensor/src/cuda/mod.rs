@@ -13,7 +13,8 @@
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `layout` | structs that kernels and Rust share |
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and copies to and from it |
 //! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
@@ -28,6 +29,7 @@ mod duals;
 mod filterbank;
 mod gemm;
 mod graph;
+mod layout;
 mod loss;
 mod memory;
 mod multi;
@@ -36,15 +38,14 @@ mod norm;
 mod pointwise;
 mod pooling;
 mod stem;
+mod step;
 mod transfer;
-mod update;
 
 pub(crate) use device::probe;
-pub use duals::{Correction, Digit, Duals};
 pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
 pub use memory::Buffer;
-pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
+pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
