@@ -20,7 +20,7 @@ pub use backend::{
     NormGradients, NormParams, NormStatistics, Pointwise, Pooling, Relu, Start, Storage, Weight, constants,
 };
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
-pub use device::{DeviceChoice, FoundDevice};
+pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
 pub use filterbank::FilterbankTables;
 pub use precision::Precision;

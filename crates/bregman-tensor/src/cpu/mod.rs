@@ -25,11 +25,13 @@ pub use weights::{Copies, WeightPolicy};
 
 use std::sync::Mutex;
 
+use bregman::HostArrays;
+
 #[cfg(target_arch = "x86_64")]
 use kernels::bf16::Kernel;
 use routes::WeightGradients;
 
-use crate::{Precision, View, ViewMut};
+use crate::{Device, Precision, Result, View, ViewMut};
 
 /// This machine's processor; work is spread over the current `rayon` pool.
 #[derive(Debug, Default)]
@@ -51,18 +53,6 @@ impl Cpu {
         Self { precision, ..Self::default() }
     }
 
-    /// The precision it computes in.
-    pub fn precision(&self) -> Precision {
-        self.precision
-    }
-
-    /// Threads of the current pool and the instructions used, as `cpu (2 threads, AVX-512 + AMX)`.
-    pub fn description() -> String {
-        let threads = rayon::current_num_threads();
-        let plural = if threads == 1 { "" } else { "s" };
-        format!("cpu ({threads} thread{plural}, {})", instructions())
-    }
-
     /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
     pub fn with_weights(self, weights: WeightPolicy) -> Self {
         Self { weights, ..self }
@@ -82,6 +72,28 @@ impl<'a> ViewMut<'a, Cpu> {
     fn slice(self) -> &'a mut [f32] {
         let start = self.first * self.shape.plane();
         &mut self.data[start..start + self.shape.len()]
+    }
+}
+
+/// The arrays of an optimizer stay where they are.
+impl Device for Cpu {
+    type Arrays = HostArrays;
+
+    const PRECISION: Precision = Precision::F32;
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Threads of the current pool and the instructions used: `cpu (2 threads, AVX-512 + AMX)`.
+    fn description(&self) -> String {
+        let threads = rayon::current_num_threads();
+        let plural = if threads == 1 { "" } else { "s" };
+        format!("cpu ({threads} thread{plural}, {})", instructions())
+    }
+
+    fn place(&self, arrays: HostArrays) -> Result<HostArrays> {
+        Ok(arrays)
     }
 }
 

@@ -55,7 +55,9 @@ use gemm::Gemm;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Precision, Result, Shape, View, ViewMut};
+use bregman::HostArrays;
+
+use crate::{Device as _, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,18 +183,6 @@ impl Cuda {
         }
     }
 
-    /// Number and name of the GPU, as `cuda:0 (NVIDIA H200)`.
-    pub fn description(&self) -> String {
-        let slow = self.precision == Precision::Bf16 && self.cudnn.is_none();
-        let without = if slow { ", without cuDNN: convolutions take more memory and time" } else { "" };
-        format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
-    }
-
-    /// The precision it computes in.
-    pub fn precision(&self) -> Precision {
-        self.precision
-    }
-
     /// Waits until all work so far is done: for timing.
     ///
     /// # Errors
@@ -282,6 +272,32 @@ impl Cuda {
         // SAFETY: the caller's promise.
         unsafe { launch.run([columns, items as u32], [32, 8], 32 * 8 * variant.lanes() * 4 * floats_per_lane) }
     }
+}
+
+impl crate::Device for Cuda {
+    type Arrays = DeviceArrays;
+
+    const PRECISION: Precision = Precision::Bf16;
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Number and name of the GPU: `cuda:0 (NVIDIA H200)`.
+    fn description(&self) -> String {
+        let slow = self.precision == Precision::Bf16 && self.cudnn.is_none();
+        let without = if slow { ", without cuDNN: convolutions take more memory and time" } else { "" };
+        format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
+    }
+
+    fn place(&self, arrays: HostArrays) -> Result<DeviceArrays> {
+        self.place_arrays(&arrays)
+    }
+}
+
+/// How GPU number `ordinal` is opened.
+pub(crate) fn opener(ordinal: usize) -> impl Open<Cuda> {
+    move |precision: Option<Precision>| Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))
 }
 
 /// Threads that join the parts of 32 columns: see `STRIPS` in kernels/norm.cu.

@@ -44,7 +44,7 @@ fn the_cpu_in_f32_with_dense_or_with_sparse_weights() {
     for policy in [WeightPolicy::Dense, WeightPolicy::Sparse] {
         let cpu = Cpu::new().with_weights(policy);
         suite::conforms(&cpu, F32);
-        differences::layers(&cpu);
+        differences::convolutions(&cpu);
         properties::all(&cpu);
     }
 }
@@ -67,6 +67,7 @@ mod on_a_gpu {
         if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
             suite::conforms(&cuda, F32);
             differences::all(&cuda);
+            differences::convolutions(&cuda);
             properties::all(&cuda);
         }
     }

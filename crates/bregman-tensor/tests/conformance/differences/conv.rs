@@ -73,7 +73,12 @@ pub(super) fn convolutions<B: Backend>(backend: &B) {
                 }
             }
         }
-        // larger than one tile of positions, than one SIMD strip, than one task
+    }
+}
+
+/// Larger than one tile of positions, than one SIMD strip, than one task.
+pub(super) fn large_convolution<B: Backend>(backend: &B) {
+    for zeros in [false, true] {
         case(backend, Conv::square(3, 1), Shape { channels: 20, batch: 2, height: 33, width: 65 }, 35, zeros);
     }
 }

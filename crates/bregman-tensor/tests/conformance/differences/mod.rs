@@ -13,16 +13,17 @@ use crate::harness::Random;
 
 /// Every gradient of a backend that computes in f32 or better.
 pub(crate) fn all<B: Backend>(backend: &B) {
-    layers(backend);
+    conv::convolutions(backend);
     norm::batch_norms(backend);
     pooling::squeeze_excitation(backend);
     pooling::statistics(backend);
     loss::losses(backend);
 }
 
-/// Those that multiply with weights.
-pub(crate) fn layers<B: Backend>(backend: &B) {
+/// Those of convolutions, also of one that a fast backend cuts into tiles.
+pub(crate) fn convolutions<B: Backend>(backend: &B) {
     conv::convolutions(backend);
+    conv::large_convolution(backend);
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {

@@ -15,22 +15,23 @@ fn seen(conv: &Conv, input: Shape, output: Shape, p: usize, tap: usize) -> Optio
     Some(row * input.width + column)
 }
 
-/// Every product of the convolution: item, output channel and position, input channel and position, column of the
-/// weight.
-fn products(
-    conv: &Conv,
-    input: Shape,
-    output: Shape,
-    mut each: impl FnMut(usize, (usize, usize), (usize, usize), usize),
-) {
+/// One tap of one pair of channels: item, output and input channel, column of the weight, and which input position
+/// each output position sees.
+struct Tap<'a> {
+    b: usize,
+    o: usize,
+    i: usize,
+    column: usize,
+    pairs: &'a [(usize, usize)],
+}
+
+fn taps(conv: &Conv, input: Shape, output: Shape, mut each: impl FnMut(Tap)) {
     let pairs = |tap| (0..output.positions()).filter_map(move |p| Some((p, seen(conv, input, output, p, tap)?)));
     let pairs: Vec<Vec<(usize, usize)>> = (0..conv.taps()).map(|tap| pairs(tap).collect()).collect();
-    for b in 0..output.batch {
-        for o in 0..output.channels {
-            for i in 0..input.channels {
-                for (tap, pairs) in pairs.iter().enumerate() {
-                    pairs.iter().for_each(|&(p, at)| each(b, (o, p), (i, at), i * conv.taps() + tap));
-                }
+    for (b, o, _) in indices(Shape { height: 1, width: 1, ..output }) {
+        for i in 0..input.channels {
+            for (tap, pairs) in pairs.iter().enumerate() {
+                each(Tap { b, o, i, column: i * conv.taps() + tap, pairs });
             }
         }
     }
@@ -50,9 +51,10 @@ impl Convolution for Reference {
             Start::Bias(bias) => y.fill(|_, c, _, _| bias[c]),
             Start::Keep => {}
         }
-        products(conv, x.shape, y.shape, |b, (o, p), (i, at), column| {
+        taps(conv, x.shape, y.shape, |Tap { b, o, i, column, pairs }| {
             let weight = w.value[o * w.block.stride + w.block.first + column];
-            y.set(b, o, p, y.get(b, o, p) + weight * x.get(b, i, at));
+            let (x, y) = (x.row(b, i), y.row_mut(b, o));
+            pairs.iter().for_each(|&(p, at)| y[p] += weight * x[at]);
         });
         Ok(())
     }
@@ -68,9 +70,10 @@ impl Convolution for Reference {
         if !add {
             dx.fill(|_, _, _, _| 0.0);
         }
-        products(conv, dx.shape, dy.shape, |b, (o, p), (i, at), column| {
+        taps(conv, dx.shape, dy.shape, |Tap { b, o, i, column, pairs }| {
             let weight = w.value[o * w.block.stride + w.block.first + column];
-            dx.set(b, i, at, dx.get(b, i, at) + weight * dy.get(b, o, p));
+            let (dy, dx) = (dy.row(b, o), dx.row_mut(b, i));
+            pairs.iter().for_each(|&(p, at)| dx[at] += weight * dy[p]);
         });
         Ok(())
     }
@@ -86,8 +89,9 @@ impl Convolution for Reference {
         for row in 0..block.rows {
             dw[row * block.stride + block.first..][..block.columns].fill(0.0);
         }
-        products(conv, x.shape, dy.shape, |b, (o, p), (i, at), column| {
-            dw[o * block.stride + block.first + column] += dy.get(b, o, p) * x.get(b, i, at);
+        taps(conv, x.shape, dy.shape, |Tap { b, o, i, column, pairs }| {
+            let (x, dy) = (x.row(b, i), dy.row(b, o));
+            dw[o * block.stride + block.first + column] += pairs.iter().map(|&(p, at)| dy[p] * x[at]).sum::<f64>();
         });
         Ok(())
     }

@@ -15,52 +15,49 @@ use bregman_tensor::{Block, Capture, DeviceMemory, Error, Result, Shape, Storage
 /// The reference.
 pub(crate) struct Reference;
 
-/// Where position `p` of channel `c` of item `b` lies in a view.
-struct Place {
-    first: usize,
-    of: usize,
-    positions: usize,
-}
-
-impl Place {
-    fn at(&self, b: usize, c: usize, p: usize) -> usize {
-        (b * self.of + self.first + c) * self.positions + p
-    }
-}
-
-/// The place of a view, by value: it does not borrow the view.
-fn place(first: usize, of: usize, shape: Shape) -> Place {
-    Place { first, of, positions: shape.positions() }
+/// Where channel `c` of item `b` begins in a tensor of `of` channels.
+fn start(first: usize, of: usize, shape: Shape, b: usize, c: usize) -> usize {
+    (b * of + first + c) * shape.positions()
 }
 
 /// Reads of a view.
 trait Read {
-    fn get(&self, b: usize, c: usize, p: usize) -> f64;
+    /// The positions of a channel of an item.
+    fn row(&self, b: usize, c: usize) -> &[f64];
+
+    fn get(&self, b: usize, c: usize, p: usize) -> f64 {
+        self.row(b, c)[p]
+    }
 }
 
 impl Read for View<'_, Reference> {
-    fn get(&self, b: usize, c: usize, p: usize) -> f64 {
-        self.data[place(self.first, self.of, self.shape).at(b, c, p)]
+    fn row(&self, b: usize, c: usize) -> &[f64] {
+        &self.data[start(self.first, self.of, self.shape, b, c)..][..self.shape.positions()]
     }
 }
 
 impl Read for ViewMut<'_, Reference> {
-    fn get(&self, b: usize, c: usize, p: usize) -> f64 {
-        self.data[place(self.first, self.of, self.shape).at(b, c, p)]
+    fn row(&self, b: usize, c: usize) -> &[f64] {
+        &self.data[start(self.first, self.of, self.shape, b, c)..][..self.shape.positions()]
     }
 }
 
 /// Writes of a view.
-trait Write {
-    fn set(&mut self, b: usize, c: usize, p: usize, value: f64);
+trait Write: Read {
+    /// The positions of a channel of an item.
+    fn row_mut(&mut self, b: usize, c: usize) -> &mut [f64];
+
+    fn set(&mut self, b: usize, c: usize, p: usize, value: f64) {
+        self.row_mut(b, c)[p] = value;
+    }
+
     /// Replaces every value by `f(batch, channel, position, value)`.
     fn fill(&mut self, f: impl Fn(usize, usize, usize, f64) -> f64);
 }
 
 impl Write for ViewMut<'_, Reference> {
-    fn set(&mut self, b: usize, c: usize, p: usize, value: f64) {
-        let at = place(self.first, self.of, self.shape).at(b, c, p);
-        self.data[at] = value;
+    fn row_mut(&mut self, b: usize, c: usize) -> &mut [f64] {
+        &mut self.data[start(self.first, self.of, self.shape, b, c)..][..self.shape.positions()]
     }
 
     fn fill(&mut self, f: impl Fn(usize, usize, usize, f64) -> f64) {
