@@ -9,6 +9,7 @@ use bregman_speaker::score::Embedder;
 use bregman_tensor::Cpu;
 use bregman_train::{Error, Experiment, Inspection, Observer, Share, Shared, Trained, Trainer};
 use common::{corpus, metrics, recipe, train};
+use serde_json::Value;
 
 struct Place {
     dir: tempfile::TempDir,
