@@ -86,7 +86,7 @@ impl Experiment {
         read::Layers::of_tables(compose::layers(recipes)?).experiment(settings)
     }
 
-    /// As [`Experiment::read`], from text without bases: what a run saved, or a recipe that the program brings along.
+    /// As [`Experiment::read`], from text without bases: what a run saved.
     ///
     /// # Errors
     /// As [`Experiment::read`].

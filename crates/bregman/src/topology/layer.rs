@@ -1,8 +1,9 @@
 //! A weight tensor as a mask policy sees it.
 
+use bregman_base::RandomStream;
+
 use crate::error::Result;
 use crate::param::Param;
-use crate::rng::Stream;
 
 /// A weight tensor, its present mask, and scores to compare its weights by.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +16,7 @@ pub struct MaskedLayer<'a> {
     pub gradient: &'a [f32],
     /// The present mask; empty where nothing is masked.
     pub mask: &'a [bool],
-    random: Stream,
+    random: RandomStream,
 }
 
 impl<'a> MaskedLayer<'a> {
@@ -28,7 +29,7 @@ impl<'a> MaskedLayer<'a> {
         seed: u64,
         step: u64,
     ) -> Self {
-        Self { param, theta, gradient, mask, random: Stream::new(seed, &format!("mask {} {step}", param.name)) }
+        Self { param, theta, gradient, mask, random: RandomStream::new(seed, &format!("mask {} {step}", param.name)) }
     }
 
     /// |θ|.

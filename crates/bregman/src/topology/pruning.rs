@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use bregman_base::lanes::sum_of_squares;
 use serde::{Deserialize, Serialize};
 
 use super::{MaskChange, MaskedLayer, OneShotPruning, Topology};
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::lanes::sum_of_squares;
 use crate::param::Param;
 use crate::select::smallest_threshold;
 
