@@ -28,11 +28,13 @@ use serde::{Deserialize, Serialize};
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::SparseStart;
-pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
+pub use method::{
+    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, StaticConfig,
+};
 pub use model::{EcapaSize, ModelConfig, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
-use crate::{RUN_FORMAT, Result};
+use crate::Result;
 
 /// A whole experiment.
 ///
@@ -103,9 +105,9 @@ impl Experiment {
         self.train.lr.unwrap_or_else(|| self.method.rule().default_lr())
     }
 
-    /// The resolved experiment as TOML with the format number: what is saved with the run.
+    /// The resolved experiment as TOML.
     pub fn to_toml(&self) -> String {
-        format!("format = {RUN_FORMAT}\n{}", toml::to_string(self).expect("an experiment is plain data"))
+        toml::to_string(self).expect("an experiment is plain data")
     }
 
     fn check(&self) -> Result<()> {

@@ -222,7 +222,7 @@ mod tests {
             let experiment = with(settings).unwrap();
             assert_eq!(Experiment::parse(&experiment.to_toml(), "saved", &[] as &[&str]).unwrap(), experiment);
         }
-        let newer = with(&[]).unwrap().to_toml().replace("format = 1", "format = 2");
+        let newer = format!("format = 2\n{}", with(&[]).unwrap().to_toml());
         let refused = Experiment::parse(&newer, "saved", &[] as &[&str]).unwrap_err().to_string();
         assert!(refused.contains("saved: written in format 2"), "{refused}");
     }

@@ -26,7 +26,7 @@ pub(crate) fn save<B: Device>(
         write_optimizer(&new.optimizer(), method.optimizer().groups().params(), &arrays)?;
         let write = |file: &Path, text: String| std::fs::write(file, text).map_err(Error::io(file));
         write(&new.state_file(), format::to_json(state))?;
-        write(&new.config(), experiment.to_toml())
+        write(&new.config(), format::to_toml(experiment))
     })
 }
 

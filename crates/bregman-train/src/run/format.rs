@@ -14,7 +14,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Experiment, Result};
 
 /// The format in which this program writes the files of a run, and the newest that it reads.
 pub const RUN_FORMAT: u32 = 1;
@@ -45,6 +45,11 @@ pub(crate) fn to_json(record: &impl Serialize) -> String {
 /// A record as JSON on one line.
 pub(crate) fn to_json_line(record: &impl Serialize) -> String {
     serde_json::to_string(&Numbered { format: RUN_FORMAT, record }).expect("records are plain data")
+}
+
+/// The resolved recipe of a run.
+pub(crate) fn to_toml(experiment: &Experiment) -> String {
+    format!("format = {RUN_FORMAT}\n{}", experiment.to_toml())
 }
 
 /// Reads a record that [`to_json`] or [`to_json_line`] wrote.

@@ -12,7 +12,7 @@ use bregman_speaker::score::Embedder;
 use bregman_tensor::{Backend, Cpu, Precision};
 
 use crate::run::{CheckpointFolder, RunState};
-use crate::{Error, Experiment, Open, Result, device};
+use crate::{Error, Experiment, Open, Result, open_cpu};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
 ///
@@ -41,7 +41,7 @@ impl Trained {
     /// # Errors
     /// A path that is neither, or a checkpoint of another architecture.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_on(&device::cpu, path)
+        Self::load_on(&open_cpu, path)
     }
 }
 

@@ -22,6 +22,7 @@ mod start;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use bregman::topology::RunClock;
 use bregman_nn::{Input, Model};
 use bregman_speaker::{Batch, Skipped};
 use bregman_tensor::{Cpu, Margin};
@@ -83,8 +84,7 @@ impl<B: Device> Trainer<'_, B> {
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {
-            let epoch = self.state.position.epoch;
-            if self.state.position.batch == 0 && self.method.begin_epoch(epoch, &mut self.model)? {
+            if self.method.before_step(&self.clock(), &mut self.model)? {
                 self.model.refresh()?;
             }
             let batch =
@@ -133,6 +133,12 @@ impl<B: Device> Trainer<'_, B> {
         &self.experiment
     }
 
+    /// Where the run stands.
+    fn clock(&self) -> RunClock {
+        let position = self.state.position;
+        RunClock { step: self.state.step, total: self.total_steps(), epoch: position.epoch, batch: position.batch }
+    }
+
     /// The loss of the present step.
     fn margin(&self) -> Margin {
         let margin = margin_at(&self.experiment.loss, self.state.step as f64 / self.total_steps() as f64);
@@ -154,8 +160,7 @@ impl<B: Device> Trainer<'_, B> {
         }
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, &mut self.model, lr)
-        {
+        let MethodStep { lambda, sparsity, target } = match self.method.step(&self.clock(), &mut self.model, lr) {
             Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => {
                 return Err(self.not_finite(error.to_string()));
             }

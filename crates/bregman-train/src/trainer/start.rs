@@ -15,8 +15,8 @@ use super::selection::EpochSelection;
 use crate::config::FeaturesBy;
 use crate::method::Method;
 use crate::run::log::Log;
-use crate::run::{EpochSums, RunFolder, RunState, checkpoint};
-use crate::{Device, Error, Experiment, Open, Result, device};
+use crate::run::{EpochSums, RunFolder, RunState, checkpoint, format};
+use crate::{Device, Error, Experiment, Open, Result, open_cpu};
 
 impl<'a> Trainer<'a> {
     /// A new run in the folder `run`, on the CPU.
@@ -24,7 +24,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// A run that is there already, a corpus or settings that do not fit.
     pub fn new(experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::new_on(device::cpu, experiment, run, observer)
+        Self::new_on(open_cpu, experiment, run, observer)
     }
 
     /// Continues the run in the folder `run` on the CPU, see [`Trainer::resume_on`].
@@ -32,7 +32,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// As [`Trainer::resume_on`].
     pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::resume_on(device::cpu, run, observer)
+        Self::resume_on(open_cpu, run, observer)
     }
 
     /// As [`Trainer::new`], on corpora that are open already instead of the recipe's.
@@ -48,7 +48,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         refuse_existing(&RunFolder::new(run))?;
         let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(device::cpu, experiment, RunFolder::new(run), data, observer)
+        Self::start(open_cpu, experiment, RunFolder::new(run), data, observer)
     }
 }
 
@@ -95,7 +95,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let (model, method) = build(open, &mut experiment, &data, observer)?;
         std::fs::create_dir_all(run.path()).map_err(Error::io(run.path()))?;
         let config = run.config();
-        std::fs::write(&config, experiment.to_toml()).map_err(Error::io(&config))?;
+        std::fs::write(&config, format::to_toml(&experiment)).map_err(Error::io(&config))?;
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
         let state = RunState {
             step: 0,
