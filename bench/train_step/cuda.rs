@@ -14,7 +14,7 @@ use bregman_train::Device;
 use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
 
 const FRAMES: usize = 300;
-/// Steps before either input's work is recorded and repeated.
+/// Warm-up steps before the work of both inputs is captured and replayed.
 const WARM_UP: usize = 8;
 
 /// Milliseconds of forward and backward, of the optimizer with its counts, and of the whole step; gigabytes in use.

@@ -70,7 +70,7 @@ fn synth_prepare_and_shard_work_one_after_the_other() {
 }
 
 #[test]
-fn tables_are_for_people() {
+fn tables_show_counts_and_unreadable_files() {
     let dir = tempfile::tempdir().unwrap();
     let voices = dir.path().join("voices");
     let output =
@@ -118,7 +118,7 @@ fn help_has_examples() {
     }
 }
 
-/// Kills a real `prepare` half-way, starts it again, and compares with a run that nobody disturbed.
+/// Kills a `prepare` half-way, starts it again, and compares with an uninterrupted run.
 #[test]
 fn a_killed_prepare_continues_where_it_was() {
     const FILES: usize = 4000;
@@ -131,7 +131,7 @@ fn a_killed_prepare_continues_where_it_was() {
 
     let args = ["prepare", "folder", text(&root), "--out", text(&out), "--jobs", "1", "--json"];
     let journal = dir.path().join("m.csv.partial");
-    // On a busy machine it may be done before this thread is awake to kill it: then again.
+    // On a busy machine it may finish before this thread can kill it: then try again.
     let killed = (0..20).any(|_| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_bregman"))
             .args(args)

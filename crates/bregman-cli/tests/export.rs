@@ -1,4 +1,4 @@
-//! `bregman export` as a user runs it, on a checkpoint of WeSpeaker's network: useful before anything was trained.
+//! `bregman export` as a user runs it, on a WeSpeaker checkpoint, which works without training anything.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -72,7 +72,7 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said_in_one_line() {
+fn invalid_exports_are_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let target = path("model.onnx");

@@ -19,13 +19,15 @@ struct World {
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir); // what an earlier process of this number left
+    let _ = std::fs::remove_dir_all(&dir); // left by an earlier process with the same id
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("a <b> run"));
     let sizes = ["--speakers", "6", "--utterances", "6", "--held-out", "3", "--seconds", "0.7", "0.9"];
     success(&bregman(&[&["synth", "--out", text(&voices)], &sizes[..]].concat()));
     let settings = format!(
-        "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 0.3\n\
-         validation = 0.2\nfeatures = {{ bins = 16 }}\n[train]\nepochs = 2\nbatch = 4\n[method]\nkind = \"adaptive\"\ntarget = 0.5\n\
+        "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n[data]\nroot = {voices:?}\n\
+         seconds = 0.3\n\
+         validation = 0.2\nfeatures = {{ bins = 16 }}\n[train]\nepochs = 2\nbatch = 4\n[method]\nkind = \"adaptive\"\n\
+         target = 0.5\n\
          groups = [{{ initial_sparsity = 0.5 }}]\n"
     );
     std::fs::write(&recipe, settings).unwrap();
@@ -35,7 +37,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     World { dir, recipe, run }
 });
 
-/// The lines of a run's log without what depends on the clock.
+/// The lines of a run's log without the fields that depend on the clock.
 fn timeless(run: &Path) -> Vec<Value> {
     let line = |line: &str| {
         let mut value: Value = serde_json::from_str(line).unwrap();
@@ -101,7 +103,7 @@ fn the_command_in_the_report_trains_the_same_network_again() {
 }
 
 #[test]
-fn damaged_runs_show_what_there_is_and_say_what_is_missing() {
+fn damaged_runs_are_shown_with_notes_about_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let cut = write_run(&at("cut"), 3, 0.9, "linbreg");
@@ -157,7 +159,7 @@ fn mistakes_end_with_code_2_and_leave_other_files_alone() {
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 3, "no rubbish: {left:?}");
+    assert_eq!(left.len(), 3, "temporary files left behind: {left:?}");
 
     let figure = dir.path().join("figure.svg");
     let plot = |what: &str, out: &Path| bregman(&["plot", text(&run), "--what", what, "-o", text(out)]);
@@ -237,7 +239,8 @@ fn figures_are_written_in_every_format_and_of_every_kind() {
         success(&bregman(&["plot", text(&runs), "--what", what, "-o", text(&out)]));
         std::fs::read(out).unwrap()
     };
-    let every = "sparsity,lambda,error,loss,accuracy,validation-loss,validation-accuracy,norm,lr,margin,speed,groups,layers,heat,eer,eer-out,det,scores";
+    let every = "sparsity,lambda,error,loss,accuracy,validation-loss,validation-accuracy,norm,\
+                 lr,margin,speed,groups,layers,heat,eer,eer-out,det,scores";
     let svg = String::from_utf8(plot(every, "all.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("width=\"480pt\""));
     for words in ["zeros, %", "Frobenius norm", "false alarms, %", "layer2.conv", "AdaBreg", "same speaker", "λ"] {

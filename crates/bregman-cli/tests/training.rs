@@ -44,7 +44,8 @@ fn place(epochs: u32) -> (tempfile::TempDir, PathBuf) {
         "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
          [data]\nroot = \"{}\"\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
          [train]\nepochs = {epochs}\nbatch = 4\nsave_every = 3\n\
-         [method]\nkind = \"adaptive\"\ntarget = 0.9\noptimizer = {{ kind = \"adabreg\" }}\nlaw = {{ kind = \"density\" }}\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.9\noptimizer = {{ kind = \"adabreg\" }}\n\
+         law = {{ kind = \"density\" }}\n\
          groups = [{{ initial_sparsity = 0.5 }}]\n",
         voices.display()
     );
@@ -62,7 +63,7 @@ fn metrics(run: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_run_killed_at_random_moments_and_resumed_equals_an_unbroken_one() {
+fn a_run_killed_at_random_moments_and_resumed_equals_an_uninterrupted_one() {
     let (dir, recipe) = place(30);
     let recipe = recipe.to_str().unwrap();
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
@@ -84,7 +85,7 @@ fn a_run_killed_at_random_moments_and_resumed_equals_an_unbroken_one() {
         child.wait().unwrap();
         kills += u32::from(running);
     }
-    assert!(kills > 0, "no run lived long enough to be killed");
+    assert!(kills > 0, "every run finished before it could be killed");
     let last = output(&["train", recipe, "--out", broken.to_str().unwrap(), "--resume", "--json"]);
     assert!(last.status.success(), "{}", text(&last.stderr));
     assert_eq!(metrics(&broken), metrics(&whole), "after {kills} kills");
@@ -100,7 +101,7 @@ fn a_run_killed_at_random_moments_and_resumed_equals_an_unbroken_one() {
 }
 
 #[test]
-fn inspect_tells_sparsity_and_layers_as_a_table_and_as_json() {
+fn inspect_shows_sparsity_and_layers_as_a_table_and_as_json() {
     let (dir, recipe) = place(2);
     let run = dir.path().join("run");
     let run = run.to_str().unwrap();
@@ -153,7 +154,7 @@ fn a_run_is_not_continued_with_other_settings() {
     assert!(text(&exists.stderr).contains("--resume"), "{}", text(&exists.stderr));
 }
 
-/// A run that was killed after its first checkpoint, for the disk to fill up under.
+/// A run that was killed after its first checkpoint, for the tests with a full disk.
 fn killed_run(recipe: &str, run: &Path) {
     let mut child = bregman(&["train", recipe, "--out", run.to_str().unwrap()]).spawn().unwrap();
     while !run.join("last/config.toml").is_file() && child.try_wait().unwrap().is_none() {
@@ -163,8 +164,8 @@ fn killed_run(recipe: &str, run: &Path) {
     child.wait().unwrap();
 }
 
-/// `failed` resumed `run` on a full disk: it must say so, keep the checkpoint it had, and continue as if nothing had
-/// been, once there is room.
+/// `failed` resumed `run` on a full disk: it must report that, keep its last checkpoint, and continue as if
+/// uninterrupted once there is space.
 fn assert_nothing_was_lost(failed: &Output, before: &[u8], run: &Path, recipe: &str, make_room: impl FnOnce()) {
     let message = text(&failed.stderr);
     assert_eq!(failed.status.code(), Some(1), "{message}");
@@ -188,7 +189,7 @@ fn a_save_that_is_cut_short_loses_nothing() {
     let (recipe, run) = (recipe.to_str().unwrap(), dir.path().join("run"));
     killed_run(recipe, &run);
     let before = std::fs::read(run.join("last/model.safetensors")).unwrap();
-    // No file may grow beyond half a checkpoint; without the trap the system would end the process instead of failing
+    // No file may grow beyond half a checkpoint; without the trap the signal would end the process instead of failing
     // the write.
     let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", before.len() / 2 / 512);
     let program = env!("CARGO_BIN_EXE_bregman");
@@ -203,7 +204,7 @@ struct SmallDisk(PathBuf);
 
 #[cfg(target_os = "linux")]
 impl SmallDisk {
-    /// Needs to be root, with leave to mount.
+    /// Needs root and permission to mount.
     fn mount(path: PathBuf, bytes: usize) -> Option<Self> {
         std::fs::create_dir_all(&path).unwrap();
         let size = format!("size={bytes}");
@@ -234,7 +235,8 @@ fn a_disk_that_is_full_during_a_save_loses_nothing() {
     let before = std::fs::read(run.join("last/model.safetensors")).unwrap();
     std::fs::write(&filler, vec![0; 65 << 20]).unwrap_err(); // to the last byte
     let file = std::fs::OpenOptions::new().write(true).open(&filler).unwrap();
-    file.set_len(file.metadata().unwrap().len() - before.len() as u64 / 2).unwrap(); // room for logs, not for a checkpoint
+    // Room for logs, not for a checkpoint.
+    file.set_len(file.metadata().unwrap().len() - before.len() as u64 / 2).unwrap();
     drop(file); // an open file keeps its space
     let failed = output(&["train", recipe, "--out", run.to_str().unwrap(), "--resume"]);
     assert_nothing_was_lost(&failed, &before, &run, recipe, || std::fs::remove_file(&filler).unwrap());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
-use crate::plot::{Format, What, figure, write};
+use crate::plot::{FigureFormat, What, figure, write};
 use crate::report::Reader;
 use crate::runs::find;
 
@@ -53,7 +53,7 @@ struct Summary {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let format = Format::of(&args.out)?;
+    let format = FigureFormat::of(&args.out)?;
     if args.out.exists() && !args.force {
         return Err(Failure::mistake(format!("{}: exists", args.out.display()), "pass --force to replace it"));
     }

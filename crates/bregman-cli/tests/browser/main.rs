@@ -1,4 +1,4 @@
-//! The report in a real browser. Where there is no Chromium, each test says so in one line and passes.
+//! The report in a real browser. Without Chromium, each test prints one line and passes.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::{PER_EPOCH, bregman, epoch_line, step_line, success, text, write_run};
 use devtools::Browser;
 
-/// A browser, or `None` and a line that says why.
+/// A browser; without Chromium prints a line and returns `None`.
 fn browser() -> Option<Browser> {
     let program = devtools::find();
     if program.is_none() {
@@ -20,7 +20,7 @@ fn browser() -> Option<Browser> {
 }
 
 #[test]
-fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
+fn the_page_draws_sorts_shows_values_and_zooms_without_errors() {
     let Some(mut browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (runs, report) = (dir.path().join("runs"), dir.path().join("report.html"));
@@ -50,7 +50,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     assert_eq!(browser.eval("document.querySelectorAll('#chart-sparsity .band').length"), 3, "and its tolerance");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-eer-in .interval').length"), 3, "bootstrap intervals");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-layers .bar').length"), 2);
-    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('dead')") == true);
+    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('all zero')") == true);
     assert!(browser.eval("document.querySelector('#notes').textContent.includes('not finished')") == true);
 
     // Sorting by a column, both ways.
@@ -62,7 +62,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     assert_eq!(browser.eval(column), serde_json::json!(["75.00 %", "90.00 %", "95.00 %"]));
     assert_eq!(browser.eval("document.querySelector('#runs th:nth-child(4)').ariaSort"), "ascending");
 
-    // Hovering reads the values of all runs.
+    // Hovering shows the values of all runs.
     let middle = browser.middle("#chart-lambda .overlay");
     browser.mouse("mouseMoved", middle, 0);
     browser.until("!document.querySelector('#chart-lambda .tip').hidden");
@@ -72,7 +72,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
         "{read}"
     );
 
-    // Dragging zooms all charts over steps, a double click goes back.
+    // Dragging zooms all charts over steps, a double click resets the zoom.
     let first_tick = "Number(document.querySelector('#chart-loss-step svg text[text-anchor=middle]').textContent)";
     let before = browser.eval(first_tick);
     browser.mouse("mousePressed", middle, 1);
@@ -87,8 +87,10 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     let entry = browser.middle("#legend li:first-child button");
     browser.click(entry, 1);
     browser.until("document.querySelectorAll('#chart-sparsity path.line').length === 2");
-    browser
-        .eval("(() => { const f = document.querySelector('#filter'); f.value = 'adabreg 0.75'; f.dispatchEvent(new Event('input')); })()");
+    browser.eval(
+        "(() => { const f = document.querySelector('#filter'); f.value = 'adabreg 0.75'; f.dispatchEvent(new \
+            Event('input')); })()",
+    );
     browser.until(
         "document.body.dataset.ready === 'yes' && document.querySelectorAll('#chart-sparsity path.line').length === 1",
     );
@@ -101,8 +103,11 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.click(button, 1);
     assert_ne!(browser.eval(paper), light);
 
-    // The saved drawing stands alone, the saved numbers are those of the chart.
-    browser.eval("(() => { window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text)); return '#'; }; })()");
+    // The saved drawing is self-contained, the saved numbers are those of the chart.
+    browser.eval(
+        "(() => { window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => \
+        window.saved.push(text)); return '#'; }; })()",
+    );
     browser.eval("document.querySelectorAll('#chart-sparsity .tools button').forEach((button) => button.click())");
     browser.until("window.saved.length === 2");
     let saved = browser.eval("window.saved");
@@ -116,7 +121,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
 }
 
 #[test]
-fn damaged_and_empty_runs_are_shown_without_a_complaint() {
+fn damaged_and_empty_runs_are_shown_without_errors() {
     let Some(mut browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.html");

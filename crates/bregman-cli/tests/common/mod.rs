@@ -1,4 +1,4 @@
-//! Runs as the trainer would have written them, made up for tests of what is shown.
+//! Synthetic runs in the trainer's format, for tests of reports and figures.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-/// Steps of a made-up epoch.
+/// Steps of a synthetic epoch.
 pub(crate) const PER_EPOCH: u64 = 10;
 
 /// This program.
@@ -20,7 +20,7 @@ pub(crate) fn success(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The message of a user's mistake.
+/// The message about a user's mistake.
 pub(crate) fn mistake(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{message}");
@@ -43,8 +43,10 @@ pub(crate) fn data(report: &Path) -> Value {
 pub(crate) fn step_line(step: u64, target: f64) -> String {
     let sparsity = target + 0.3 * (1.0 - target) * (-0.05 * step as f64).exp();
     let line = json!({
-        "kind": "step", "step": step, "epoch": (step - 1) / PER_EPOCH + 1, "loss": 3.0 / step as f64, "accuracy": 1.0 - 1.0 / step as f64,
-        "lambda": 0.01 * step as f64, "sparsity": sparsity, "target": target, "epsilon": target - sparsity, "lr": 0.1, "margin": 0.2,
+        "kind": "step", "step": step, "epoch": (step - 1) / PER_EPOCH + 1, "loss": 3.0 / step as f64,
+        "accuracy": 1.0 - 1.0 / step as f64,
+        "lambda": 0.01 * step as f64, "sparsity": sparsity, "target": target, "epsilon": target - sparsity, "lr": 0.1,
+        "margin": 0.2,
         "gradient_norm": 1.0, "utterances_per_second": 50.0,
     });
     // The trainer writes `kind` first.
@@ -52,30 +54,38 @@ pub(crate) fn step_line(step: u64, target: f64) -> String {
     format!("{{\"kind\":\"step\",{}\n", &text[1..])
 }
 
-/// One line of an epoch: two layers, of which the second dies in the third epoch.
+/// One line of an epoch: two layers, of which the second is all zero from the third epoch on.
 pub(crate) fn epoch_line(epoch: u64, target: f64) -> String {
-    let dead = epoch >= 3;
-    let layer = |name: &str, sparsity: f64| json!({"name": name, "shape": [8, 4, 3], "sparsity": sparsity, "live": ((1.0 - sparsity) * 96.0).round() as u64, "norm": 1.0 + 0.1 * epoch as f64});
-    let layers = [layer("layer1.conv.weight", target), layer("layer2.conv.weight", if dead { 1.0 } else { target })];
+    let zero = epoch >= 3;
+    let layer = |name: &str, sparsity: f64| {
+        let live = ((1.0 - sparsity) * 96.0).round() as u64;
+        json!({"name": name, "shape": [8, 4, 3], "sparsity": sparsity, "live": live, "norm": 1.0 + 0.1 * epoch as f64})
+    };
+    let layers = [layer("layer1.conv.weight", target), layer("layer2.conv.weight", if zero { 1.0 } else { target })];
     let line = json!({
-        "kind": "epoch", "step": epoch * PER_EPOCH, "epoch": epoch, "train_loss": 1.0 / epoch as f64, "train_accuracy": 0.9,
-        "validation_loss": 1.2 / epoch as f64, "validation_accuracy": 0.8, "lambda": 0.5, "sparsity": target, "target": target,
-        "admitted": true, "lr": 0.1, "seconds": 3.0 * epoch as f64, "groups": [["layer1", target], ["layer2", target]], "layers": layers,
-        "dead": if dead { vec!["layer2.conv.weight"] } else { vec![] },
+        "kind": "epoch", "step": epoch * PER_EPOCH, "epoch": epoch, "train_loss": 1.0 / epoch as f64,
+        "train_accuracy": 0.9,
+        "validation_loss": 1.2 / epoch as f64, "validation_accuracy": 0.8, "lambda": 0.5, "sparsity": target,
+        "target": target,
+        "admitted": true, "lr": 0.1, "seconds": 3.0 * epoch as f64, "groups": [["layer1", target], ["layer2", target]],
+        "layers": layers,
+        "dead": if zero { vec!["layer2.conv.weight"] } else { vec![] },
     });
     line.to_string() + "\n"
 }
 
-/// An evaluation of a made-up run.
+/// An evaluation of a synthetic run.
 fn evaluation(test: &str, domain: &str, sparsity: f64, eer: f64) -> Value {
     let det: Vec<Value> = (1..40)
         .map(|at| f64::from(at) / 40.0)
         .map(|rate| json!({"miss": rate, "false_alarm": eer * eer / rate}))
         .collect();
     json!({
-        "test": test, "domain": domain, "checkpoint": "last", "step": 0, "sparsity": sparsity, "eer": eer, "min_dcf": 0.4, "min_dcf_p05": 0.3,
+        "test": test, "domain": domain, "checkpoint": "last", "step": 0, "sparsity": sparsity, "eer": eer,
+        "min_dcf": 0.4, "min_dcf_p05": 0.3,
         "threshold": 0.4, "intervals": {"eer": [0.8 * eer, 1.2 * eer], "min_dcf": [[0.3, 0.5], [0.2, 0.4]]}, "det": det,
-        "histogram": {"low": -0.2, "high": 1.0, "targets": [0, 1, 5, 20], "others": [30, 20, 4, 0]}, "scoring": "cosine",
+        "histogram": {"low": -0.2, "high": 1.0, "targets": [0, 1, 5, 20], "others": [30, 20, 4, 0]},
+        "scoring": "cosine",
         "trials": 80, "targets": 26, "speakers": 4, "left_out": 0,
     })
 }
@@ -84,7 +94,8 @@ fn evaluation(test: &str, domain: &str, sparsity: f64, eer: f64) -> Value {
 pub(crate) fn write_run(folder: &Path, epochs: u64, target: f64, optimizer: &str) -> PathBuf {
     std::fs::create_dir_all(folder.join("evaluations")).unwrap();
     let recipe = format!(
-        "[data]\nroot = \"voices\"\n[train]\nepochs = {}\n[method]\nkind = \"adaptive\"\ntarget = {target}\noptimizer = {{ kind = \"{optimizer}\" }}\n",
+        "[data]\nroot = \"voices\"\n[train]\nepochs = {}\n[method]\nkind = \"adaptive\"\ntarget = {target}\n\
+         optimizer = {{ kind = \"{optimizer}\" }}\n",
         epochs + 1
     );
     std::fs::write(folder.join("config.toml"), recipe).unwrap();
