@@ -1,9 +1,12 @@
 //! Evaluation and daily use as a user runs them: one tiny network, trained once per process.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::LazyLock;
 
+use common::{bregman, json, mistake, success, synth, text};
 use serde_json::Value;
 
 /// A corpus of synthetic voices and a network that has seen a little of it.
@@ -18,21 +21,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("evaluation-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir); // left by an earlier process with the same id
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
-    let synth = [
-        "synth",
-        "--speakers",
-        "7",
-        "--utterances",
-        "6",
-        "--held-out",
-        "3",
-        "--seconds",
-        "1.0",
-        "1.5",
-        "--out",
-        text(&voices),
-    ];
-    success(&bregman(&synth));
+    synth(&voices, [7, 6, 3], ["1.0", "1.5"]);
     let settings = format!(
         "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
          [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 2\nbatch = 8\n"
@@ -61,31 +50,6 @@ impl World {
         let names: Vec<&str> = line.split_whitespace().collect();
         (self.voice(names[1]), self.voice(names[2]))
     }
-}
-
-fn bregman(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn success(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&success(output)).unwrap()
-}
-
-/// The message about a user's mistake: exit code 2, one line and a hint.
-fn mistake(output: &Output) -> String {
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
-    assert!(message.contains("error: "), "{message}");
-    message
 }
 
 #[test]

@@ -5,9 +5,8 @@ mod common;
 mod devtools;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
 
-use common::{PER_EPOCH, bregman, epoch_line, step_line, success, text, write_run};
+use common::{PER_EPOCH, bregman, epoch_line, start, step_line, success, text, write_run};
 use devtools::Browser;
 
 /// A browser; without Chromium prints a line and returns `None`.
@@ -153,12 +152,7 @@ fn an_open_page_follows_a_growing_run_from_disk_and_keeps_its_state() {
     let dir = tempfile::tempdir().unwrap();
     let (run, report) = (write_run(&dir.path().join("run"), 2, 0.9, "linbreg"), dir.path().join("report.html"));
     let args = ["report", text(&run), "-o", text(&report), "--watch", "--every", "1"];
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman"))
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut watch = start(&args);
     while !report.exists() {
         assert!(watch.try_wait().unwrap().is_none(), "the watch goes on");
         std::thread::sleep(std::time::Duration::from_millis(20));
