@@ -133,7 +133,7 @@ fn killed_run(recipe: &str, run: &Path) {
 /// `failed` resumed `run` on a full disk: it must report that, keep its last checkpoint, and continue as if
 /// uninterrupted once there is space.
 fn assert_nothing_was_lost(failed: &Output, before: &[u8], run: &Path, recipe: &str, make_room: impl FnOnce()) {
-    let message = errors(&failed);
+    let message = errors(failed);
     assert_eq!(failed.status.code(), Some(1), "{message}");
     assert!(
         message.contains("last.new") && message.contains("free some space, then continue with --resume"),
