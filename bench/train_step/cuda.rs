@@ -7,8 +7,8 @@ use bregman::optimizer::Engine;
 use bregman::{AdaBreg, Optimizer, Rule};
 use bregman_bench::{peer, ratio, table};
 use bregman_nn::{Input, Model, Rng};
-use bregman_tensor::cuda::{Cuda, Precision};
-use bregman_tensor::{Backend, Margin};
+use bregman_tensor::cuda::Cuda;
+use bregman_tensor::{Backend, Margin, Precision};
 use bregman_train::Device;
 
 use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
