@@ -1,4 +1,4 @@
-//! From a trained run to a model file and what one does with it, as a user runs it.
+//! From a trained run to a model file and its use, as a user runs it.
 
 mod common;
 
@@ -8,15 +8,11 @@ use common::{bregman, success, text, tiny_run};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&success(&bregman(args))).unwrap()
+    common::json(&bregman(args))
 }
 
-/// The message of a user's mistake.
 fn mistake(args: &[&str]) -> String {
-    let output = bregman(args);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
-    message
+    common::mistake(&bregman(args))
 }
 
 #[test]
@@ -44,7 +40,7 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let printed = success(&bregman(&["verify", &first, &second, "--model", &model]));
     assert!(printed.contains("speaker: score") && printed.contains("ms to embed"), "{printed}");
 
-    // the account of the file adds up, and the pattern is drawn of a file and of a run
+    // the sizes in the file add up, and the pattern is drawn for a file and for a run
     let (svg, png) = (file("pattern.svg"), file("pattern.png"));
     let inspected = json(&["inspect", &model, "--plot", &svg, "--json"]);
     let layers = inspected["layers"].as_array().unwrap();
@@ -74,7 +70,7 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
 }
 
 #[test]
-fn what_is_no_model_or_too_short_is_said_in_one_line() {
+fn invalid_models_and_short_audio_are_one_line_errors() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| text(&dir.path().join(name)).to_owned();
     std::fs::write(file("notes.breg"), "not a model").unwrap();

@@ -10,7 +10,7 @@ use common::{bregman, data, mistake, success, text, tiny_run};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&success(&bregman(args))).unwrap()
+    common::json(&bregman(args))
 }
 
 fn number(value: &Value, key: &str) -> f64 {
