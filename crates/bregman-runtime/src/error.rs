@@ -80,6 +80,12 @@ pub enum Error {
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<bregman_network::SizeError> for Error {
+    fn from(bregman_network::SizeError { field, value, expected }: bregman_network::SizeError) -> Self {
+        Self::Architecture { field, value, expected }
+    }
+}
+
 impl Error {
     /// For `map_err`: names the file.
     pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {

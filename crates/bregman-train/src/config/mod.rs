@@ -21,12 +21,13 @@ mod train;
 
 use std::path::Path;
 
+use bregman_network::{Architecture, NetworkConfig};
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
-pub use model::{EcapaSize, ModelConfig, PrecisionKind, ResNetSize};
+pub use model::PrecisionKind;
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -36,7 +37,7 @@ use crate::Result;
 /// | section | what it decides |
 /// | --- | --- |
 /// | `seed` | initial weights, masks, order of the data |
-/// | `model` | network and its size, see [`ModelConfig`] |
+/// | `model` | network and its size, see [`NetworkConfig`] |
 /// | `data` | corpus, cuts and features, see [`DataConfig`] |
 /// | `loss` | scale and margin, see [`LossConfig`] |
 /// | `method` | how it becomes sparse, see [`MethodConfig`] |
@@ -50,7 +51,7 @@ pub struct Experiment {
     pub seed: u64,
     /// The network.
     #[serde(default)]
-    pub model: ModelConfig,
+    pub model: NetworkConfig,
     /// The corpus.
     pub data: DataConfig,
     /// The loss.
@@ -91,6 +92,11 @@ impl Experiment {
             .iter()
             .try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
         layers.experiment()
+    }
+
+    /// The network, for the features of its corpus.
+    pub fn architecture(&self) -> Architecture {
+        Architecture::new(self.data.features.bins, self.model)
     }
 
     /// The learning rate the schedule starts from.

@@ -7,7 +7,7 @@ use bregman::optimizer::TensorState;
 use bregman::{AdaptiveOptimizer, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, describe, start_sparse, take_back, weights};
+use super::{Method, MethodStep, start_sparse, take_back, weights};
 use crate::config::{self, AdaptiveConfig};
 use crate::{Device, Result};
 
@@ -21,7 +21,7 @@ pub(super) struct Adaptive<B: Device> {
 
 impl<B: Device> Adaptive<B> {
     pub(super) fn new(config: &AdaptiveConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Self> {
-        let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
+        let groups = config::groups(model.params().described(), &config.groups, config.general_rule())?;
         let weights = start_sparse(&groups, config.survivors, model, seed)?;
         let mut optimizer = AdaptiveOptimizer::new(config.optimizer, groups, config.controller(total, lr), &weights)?;
         let arrays = model.backend().place(optimizer.optimizer_mut())?;

@@ -14,8 +14,8 @@ use std::borrow::Cow;
 
 use bregman::controller::LoopState;
 use bregman::optimizer::{Engine, TensorState};
-use bregman::{Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity};
-use bregman_nn::{Model, Params};
+use bregman::{Groups, Optimizer, OptimizerState, Scope, Sparsity};
+use bregman_nn::Model;
 use bregman_tensor::Backend;
 
 use crate::config::MethodConfig;
@@ -97,22 +97,6 @@ pub(crate) fn build<B: Device>(
     Ok(method)
 }
 
-/// What the method knows of a network's parameters.
-pub(crate) fn describe<B: Backend>(params: &Params<B>) -> Vec<Param> {
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    params
-        .all()
-        .iter()
-        .map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role)))
-        .collect()
-}
-
 /// An optimizer with its arrays on a device: what methods share that nothing steers.
 struct Placed<B: Device> {
     optimizer: Optimizer,
@@ -159,7 +143,7 @@ fn take_back<B: Device>(device: &B, optimizer: &mut Optimizer, arrays: &B::Array
 /// Copies of all weights.
 fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
     let read = |parameter: &bregman_nn::Parameter<B>| {
-        let mut values = vec![0.0; parameter.count()];
+        let mut values = vec![0.0; parameter.param.len()];
         model.backend().download(&parameter.value, &mut values)?;
         Ok(values)
     };

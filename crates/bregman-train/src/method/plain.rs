@@ -7,7 +7,7 @@ use bregman::optimizer::TensorState;
 use bregman::{GroupRule, Groups, Optimizer, OptimizerState};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, Placed, describe, start_sparse, weights};
+use super::{Method, MethodStep, Placed, start_sparse, weights};
 use crate::config::{self, DenseConfig, FixedConfig};
 use crate::{Device, Result};
 
@@ -22,7 +22,7 @@ pub(super) struct Plain<B: Device> {
 
 impl<B: Device> Plain<B> {
     pub(super) fn fixed(config: &FixedConfig, model: &mut Model<B>, seed: u64) -> Result<Self> {
-        let groups = config::groups(describe(model.params()), &config.groups, config.general_rule())?;
+        let groups = config::groups(model.params().described(), &config.groups, config.general_rule())?;
         let weights = start_sparse(&groups, config.survivors, model, seed)?;
         let lambda = config.lambda.or(config.optimizer.default_lambda());
         let optimizer = Optimizer::new(config.optimizer, groups, lambda.unwrap_or(UNUSED), &weights)?;
@@ -30,7 +30,7 @@ impl<B: Device> Plain<B> {
     }
 
     pub(super) fn dense(config: &DenseConfig, model: &mut Model<B>) -> Result<Self> {
-        let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
+        let groups = Groups::resolve(model.params().described(), vec![GroupRule::dense()])?;
         let optimizer = Optimizer::new(config.optimizer, groups, UNUSED, &weights(model)?)?;
         Ok(Self { placed: Placed::new(optimizer, model.backend())?, lambda: None, target: None })
     }

@@ -11,7 +11,7 @@ use bregman::optimizer::TensorState;
 use bregman::{GroupRule, Groups, Optimizer, OptimizerState, Pruning, Ramp, Rule, Shape};
 use bregman_nn::Model;
 
-use super::{Method, MethodStep, Placed, describe, set_weights, weights};
+use super::{Method, MethodStep, Placed, set_weights, weights};
 use crate::config::{GradualConfig, OneShotConfig};
 use crate::{Device, Result};
 
@@ -41,7 +41,7 @@ impl<B: Device> Pruned<B> {
     }
 
     fn new(rule: Rule, pruning: Pruning, timing: Timing, target: f64, model: &mut Model<B>) -> Result<Self> {
-        let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
+        let groups = Groups::resolve(model.params().described(), vec![GroupRule::dense()])?;
         let optimizer = Optimizer::new(rule, groups, 1.0, &weights(model)?)?;
         Ok(Self { placed: Placed::new(optimizer, model.backend())?, pruning, timing, target })
     }

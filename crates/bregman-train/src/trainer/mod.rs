@@ -347,9 +347,8 @@ fn build<B: Device>(
     experiment: &Experiment,
     data: &Data,
 ) -> Result<(Model<B>, Box<dyn Method<B>>)> {
-    let architecture = experiment.model.architecture(experiment.data.features.bins);
     let device = open(experiment.train.precision)?;
-    let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;
+    let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
     if experiment.data.features_by == FeaturesBy::Device {
         model.set_filterbank(experiment.data.features.tables()?)?;
     }
