@@ -76,7 +76,7 @@ fn cuts(source: impl AudioSource + 'static) -> Cuts {
 fn rate(source: impl CutSource + 'static) -> f64 {
     let config = LoaderConfig { workers: 1, ..LoaderConfig::default() };
     let loader = Loader::new(Arc::new(source), config).expect("the corpus fills a batch");
-    let mut batches = loader.batches(Position::default()).expect("the start is a position");
+    let mut batches = loader.batches(BatchPosition::default()).expect("the start is a position");
     let mut take = || {
         let batch = batches.next().expect("the stream has no end").expect("the corpus is readable");
         let size = batch.shape[0];

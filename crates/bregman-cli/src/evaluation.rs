@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_speaker::score::{Rates, Report};
+use bregman_speaker::score::{EvaluationReport, Rates};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub(crate) struct Evaluated<'a> {
     #[serde(flatten)]
     pub(crate) subject: &'a Subject,
     #[serde(flatten)]
-    pub(crate) report: &'a Report,
+    pub(crate) report: &'a EvaluationReport,
 }
 
 /// What is read back.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 
-use bregman_speaker::{Progress, Summary, Unreadable};
+use bregman_speaker::{CorpusSummary, Progress, Unreadable};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -80,8 +80,8 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A corpus in a few lines, with a histogram of lengths.
-pub(crate) fn summary(summary: &Summary) -> String {
-    let Summary {
+pub(crate) fn summary(summary: &CorpusSummary) -> String {
+    let CorpusSummary {
         speakers,
         utterances,
         hours,

@@ -62,7 +62,7 @@ fn synth_prepare_and_shard_work_one_after_the_other() {
         let (code, error) = failure(&bregman(args));
         assert_eq!((code, error.lines().count()), (Some(2), 2), "{error}");
         assert!(
-            error.starts_with("error: ") && error.contains("exists already") && error.contains("--force"),
+            error.starts_with("error: ") && error.contains("already exists") && error.contains("--force"),
             "{error}"
         );
         assert!(bregman(&[args, &["--force"]].concat()).status.success());

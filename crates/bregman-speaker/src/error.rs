@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused.
+    /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// Why.
         source: std::io::Error,
     },
-    /// A line of a text file is not what it should be.
+    /// A line of a text file is malformed.
     #[error("{path}, line {line}: {problem}")]
     Line {
         /// The file.
@@ -24,7 +24,7 @@ pub enum Error {
         /// What is wrong, and what was expected.
         problem: String,
     },
-    /// A file or folder as a whole is not what it should be.
+    /// A file or folder is malformed.
     #[error("{path}: {problem}")]
     Format {
         /// The file or folder.
@@ -43,17 +43,17 @@ pub enum Error {
         expected: &'static str,
     },
     /// A file would be overwritten.
-    #[error("{0} exists already")]
+    #[error("{0} already exists")]
     Exists(PathBuf),
     /// No audio where audio was expected.
     #[error("{path}: no audio found; expected {expected}")]
     Empty {
-        /// Where it was looked for.
+        /// The folder searched.
         path: PathBuf,
-        /// The layout that was looked for.
+        /// The layout expected there.
         expected: String,
     },
-    /// A list names utterances that are not there.
+    /// A list names utterances that do not exist.
     #[error("{list}: {count} names have no audio, the first is '{first}' (entry {entry})")]
     UnknownNames {
         /// The trial list or enrollment map.
@@ -62,10 +62,10 @@ pub enum Error {
         count: usize,
         /// The first of them.
         first: String,
-        /// The trial or model it stands in, counted from 1.
+        /// The trial or model that names it, counted from 1.
         entry: usize,
     },
-    /// Audio that could not be read, in strict mode or with nothing left to take its place.
+    /// Audio that could not be read, in strict mode or without a replacement.
     #[error("{utterance}: {problem}")]
     Unreadable {
         /// The file, or the utterance in its shard.
@@ -79,19 +79,19 @@ pub enum Error {
     /// A number that is NaN or infinite.
     #[error("{0} is not a finite number")]
     NotFinite(String),
-    /// A network that embeddings were asked of cannot be had: no such device, or too little memory on it.
+    /// The network for the embeddings could not be created: no such device, or too little memory on it.
     #[error("{0}")]
     Network(String),
-    /// A thread of the loader panicked: a bug of ours.
-    #[error("a loader thread died: {0}")]
+    /// A loader thread panicked: a bug.
+    #[error("a loader thread failed: {0}")]
     Worker(String),
 }
 
-/// Short for this crate's results.
+/// `Result` with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the user can do about it, where there is something.
+    /// What the user can do about it, if anything.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Exists(_) => Some("choose another name, or pass --force to replace it"),
@@ -103,17 +103,18 @@ impl Error {
                 Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts")
             }
             Self::UnknownNames { .. } => Some(
-                "a name is a file under the root, or an utterance or path of the manifest (audio extensions do not matter)",
+                "a name is a file under the root, or an utterance or path of the manifest; the audio extension may \
+                 differ",
             ),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                Some("free some space; what was finished is kept")
+                Some("free some disk space and run it again; finished work is kept")
             }
             _ => None,
         }
     }
 
-    /// True when the input is at fault (exit code 2), false for a failure of the machine or the program (exit code 1).
+    /// True for a mistake in the input (exit code 2), false for a failure of the machine or the program (exit code 1).
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
@@ -127,7 +128,7 @@ impl Error {
         move |source| Self::Io { path, source }
     }
 
-    /// What the audio crate says about settings that came from here.
+    /// Errors of the audio crate about settings passed on from here.
     pub(crate) fn front_end(error: bregman_audio::Error) -> Self {
         match error {
             bregman_audio::Error::Config { field, value, expected } => Self::Setting { field, value, expected },

@@ -1,25 +1,37 @@
-//! Speaker-verification corpora, from whatever is on disk to batches of features.
+//! Speaker-verification corpora, from audio on disk to batches of features, and from embeddings to error rates.
 //!
 //! ```text
-//! tree on disk ─▶ corpus ─▶ prepare ─▶ manifest ─┬─────────────▶ audio source ─▶ cuts ─▶ loader ─▶ batches
-//!                                     synthetic ─┤                    ▲            │        ▲
-//!                                                └─▶ shards (tar) ────┘            └▶ cache ┘
+//! folder on disk ─▶ corpus ─▶ prepare ─▶ manifest ─▶ source ─▶ loader ─▶ batches
+//!                              synth ───────┘        ▲  │
+//!                                                    │  └▶ score ─▶ EER, minDCF
+//!                                        shard (tar) ┘
 //! ```
+//!
+//! | folder | what is inside |
+//! | --- | --- |
+//! | `corpus/` | layouts of VoxCeleb, CN-Celeb, Kaldi, CSV and plain folders: which utterances are there |
+//! | `prepare/` | durations measured, unreadable files listed, the manifest and its summary written |
+//! | `manifest/` | lists that name utterances: manifests, class labels, validation split, trials and enrollment maps |
+//! | `source/` | audio by utterance number, from files or memory; subsets |
+//! | `shard/` | a corpus packed into tar files, and audio read from them |
+//! | `synth/` | synthetic voices, for the demo and the tests |
+//! | `loader/` | cuts, their features, the order of an epoch, batches from worker threads, the feature cache |
+//! | `score/` | embeddings, cosine and AS-norm scores, DET curve, EER, minDCF, confidence intervals |
 //!
 //! ```
 //! use std::sync::Arc;
-//! use bregman_speaker::{CutConfig, Cuts, Loader, LoaderConfig, Position, SynthConfig, SynthCorpus};
+//! use bregman_speaker::{BatchPosition, CutConfig, Cuts, Loader, LoaderConfig, SynthConfig, SynthCorpus};
 //!
-//! // Any corpus will do: `open_corpus` takes a manifest or a folder of shards; this one is made of synthetic voices in memory.
+//! // `open_corpus` opens a manifest or a folder of shards; this corpus consists of synthetic voices in memory.
 //! let config = SynthConfig { speakers: 4, utterances: 4, held_out: 1, ..SynthConfig::default() };
 //! let (train, _test) = SynthCorpus::new(config)?.in_memory();
 //! let speakers = bregman_speaker::AudioSource::manifest(&train).speakers();
 //! let cuts = Cuts::new(Arc::new(train), &speakers, CutConfig::default())?;
 //! let loader = Loader::new(Arc::new(cuts), LoaderConfig { batch: 4, workers: 2, ..LoaderConfig::default() })?;
-//! for batch in loader.batches(Position::default())?.take(3) {
+//! for batch in loader.batches(BatchPosition::default())?.take(3) {
 //!     let batch = batch?;
 //!     assert_eq!(batch.shape, [4, 301, 80]);
-//!     // … a training step; `batch.next` is what to save to resume exactly here.
+//!     // … a training step; save `batch.next` to resume exactly here.
 //! }
 //! # Ok::<(), bregman_speaker::Error>(())
 //! ```
@@ -38,23 +50,22 @@ mod shard;
 mod source;
 mod synth;
 
-pub use corpus::{Corpus, Part};
+pub use corpus::{Corpus, CorpusPart};
 pub use error::{Error, Result};
 pub use files::hash::content_hash;
 pub use loader::{
-    Batch, Batches, CutConfig, CutReader, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Position,
-    Skipped, Waveforms,
+    Batch, BatchPosition, Batches, CutConfig, CutReader, CutSource, Cuts, Extractor, FeatureCache, Loader,
+    LoaderConfig, Order, Skipped, Waveforms,
 };
 pub use manifest::names::{AUDIO_EXTENSIONS, NameIndex};
+pub use manifest::split::split;
+pub use manifest::trials::{Enrollments, ResolvedTrials, Trial, Trials};
 pub use manifest::{Manifest, Speakers, Utterance};
-pub use prepare::split::split;
-pub use prepare::summary::{LengthClass, Summary};
+pub use prepare::summary::{CorpusSummary, LengthClass};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
 pub use rng::Rng;
-pub use score::trials::{Enrollments, ResolvedTrials, Trial, Trials};
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
-pub use source::extract::Extractor;
 pub use source::subset::Subset;
 pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};
 pub use synth::{SynthConfig, SynthCorpus};

@@ -1,6 +1,6 @@
-//! How long work tells that it advances; the program draws a bar, tests and libraries pass `&()`.
+//! Progress of long work: the program draws a bar, tests and libraries pass `&()`.
 
-/// Receives the steps of a long piece of work, from any thread.
+/// Notified of each finished step, from any thread.
 pub trait Progress: Sync {
     /// The work has `total` steps.
     fn begin(&self, total: usize);
@@ -8,7 +8,7 @@ pub trait Progress: Sync {
     fn step(&self);
 }
 
-/// Nobody watches.
+/// No progress shown.
 impl Progress for () {
     fn begin(&self, _: usize) {}
     fn step(&self) {}

@@ -1,4 +1,4 @@
-//! The loader's promises, for every source it reads from.
+//! What the loader guarantees, for every source it reads from.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,19 +36,19 @@ fn loader(source: impl CutSource + 'static, config: LoaderConfig) -> Loader {
     Loader::new(Arc::new(source), config).unwrap()
 }
 
-fn take(loader: &Loader, from: Position, count: usize) -> Vec<Batch> {
+fn take(loader: &Loader, from: BatchPosition, count: usize) -> Vec<Batch> {
     loader.batches(from).unwrap().take(count).map(Result::unwrap).collect()
 }
 
 #[test]
 fn batches_do_not_depend_on_the_number_of_workers() {
-    let expected = take(&loader(cuts(memory()), config(1)), Position::default(), 20);
+    let expected = take(&loader(cuts(memory()), config(1)), BatchPosition::default(), 20);
     assert_eq!(expected[0].shape[0], 4);
     for workers in [2, 3, 8] {
         for ahead in [1, 20] {
             let config = LoaderConfig { ahead: Some(ahead), ..config(workers) };
             assert_eq!(
-                take(&loader(cuts(memory()), config), Position::default(), 20),
+                take(&loader(cuts(memory()), config), BatchPosition::default(), 20),
                 expected,
                 "{workers} workers, {ahead} ahead"
             );
@@ -60,14 +60,14 @@ fn batches_do_not_depend_on_the_number_of_workers() {
 fn a_run_resumes_at_any_batch_with_the_same_numbers() {
     let loader = loader(cuts(memory()), config(2));
     let per_epoch = loader.batches_per_epoch() as usize;
-    let unbroken = take(&loader, Position::default(), 2 * per_epoch + 3);
+    let unbroken = take(&loader, BatchPosition::default(), 2 * per_epoch + 3);
     assert_eq!(unbroken.iter().filter(|batch| batch.is_last()).count(), 2);
     for stop in 0..unbroken.len() - 1 {
         let saved = serde_json::to_string(&unbroken[stop].next).unwrap();
         let resumed = take(&loader, serde_json::from_str(&saved).unwrap(), 1);
         assert_eq!(resumed[0], unbroken[stop + 1]);
     }
-    let beyond = Position { epoch: 0, batch: per_epoch as u64 };
+    let beyond = BatchPosition { epoch: 0, batch: per_epoch as u64 };
     assert!(loader.batches(beyond).is_err());
 }
 
@@ -89,7 +89,7 @@ fn labels_belong_to_their_features() {
     let source = cuts(memory());
     let mut reader = source.reader();
     let mut alone = vec![0.0; source.shape().iter().product()];
-    for batch in take(&loader, Position::default(), 5) {
+    for batch in take(&loader, BatchPosition::default(), 5) {
         for ((cut, label), features) in batch.cuts.iter().zip(&batch.labels).zip(batch.features.chunks(alone.len())) {
             reader.read(*cut as usize, 0, &mut alone).unwrap();
             assert_eq!((source.labels()[*cut as usize], &alone[..]), (*label, features));
@@ -101,8 +101,8 @@ fn labels_belong_to_their_features() {
 fn files_shards_memory_and_cache_give_the_same_batches() {
     let dir = tempfile::tempdir().unwrap();
     let (files, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
-    let expected = take(&loader(cuts(memory()), config(2)), Position::default(), 8);
-    assert_eq!(take(&loader(cuts(FileCorpus(files.clone())), config(2)), Position::default(), 8), expected);
+    let expected = take(&loader(cuts(memory()), config(2)), BatchPosition::default(), 8);
+    assert_eq!(take(&loader(cuts(FileCorpus(files.clone())), config(2)), BatchPosition::default(), 8), expected);
 
     let out = dir.path().join("shards");
     let shards =
@@ -125,7 +125,7 @@ fn files_shards_memory_and_cache_give_the_same_batches() {
 
     let cache = FeatureCache::open(&dir.path().join("cache.f16"), cuts(memory()), &()).unwrap();
     assert!(cache.rebuilt());
-    for (cached, exact) in take(&loader(cache, config(2)), Position::default(), 8).iter().zip(&expected) {
+    for (cached, exact) in take(&loader(cache, config(2)), BatchPosition::default(), 8).iter().zip(&expected) {
         assert_eq!((&cached.labels, &cached.cuts, cached.next), (&exact.labels, &exact.cuts, exact.next));
         for (a, b) in cached.features.iter().zip(&exact.features) {
             assert!((a - b).abs() <= b.abs() / 2048.0 + 1e-6, "{a} {b}");
@@ -156,11 +156,11 @@ fn a_cache_is_reused_until_front_end_cuts_or_corpus_change() {
     assert!(open(base.clone(), memory()));
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-    assert!(open(base, memory()), "a truncated cache is built anew");
+    assert!(open(base, memory()), "a truncated cache is rebuilt");
 }
 
 #[test]
-fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
+fn augmentation_follows_the_seed_and_each_speed_makes_a_new_speaker() {
     let dir = tempfile::tempdir().unwrap();
     let noise = bregman_audio::Audio { samples: memory().whole(0).unwrap(), rate: 16_000 };
     bregman_audio::write_wav(dir.path().join("n.wav"), &noise).unwrap();
@@ -180,9 +180,11 @@ fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
     };
     assert_eq!(cuts_with(augment.clone()).classes(), 15);
     let (one, four) = (loader(cuts_with(augment.clone()), config(1)), loader(cuts_with(augment.clone()), config(4)));
-    let (batches, plain) =
-        (take(&one, Position::default(), 12), take(&loader(cuts(memory()), config(1)), Position::default(), 12));
-    assert_eq!(take(&four, Position::default(), 12), batches);
+    let (batches, plain) = (
+        take(&one, BatchPosition::default(), 12),
+        take(&loader(cuts(memory()), config(1)), BatchPosition::default(), 12),
+    );
+    assert_eq!(take(&four, BatchPosition::default(), 12), batches);
     assert_eq!(take(&four, batches[6].next, 1)[0], batches[7]);
     let mut faster = 0;
     for (augmented, plain) in batches.iter().zip(&plain) {
@@ -198,7 +200,7 @@ fn augmentation_follows_the_seed_and_another_speed_is_another_speaker() {
     assert!(refused.to_string().contains("no augmentation with a feature cache"), "{refused}");
 }
 
-/// A corpus on disk with two files destroyed; the names of those.
+/// A corpus on disk with two corrupted files, and their names.
 fn damaged(folder: &Path) -> (Manifest, Vec<String>) {
     let (files, _) = synth().write(folder, false, &()).unwrap();
     let broken = [2, 9].map(|number| files.utterances[number].path.clone());
@@ -208,7 +210,7 @@ fn damaged(folder: &Path) -> (Manifest, Vec<String>) {
 }
 
 #[test]
-fn broken_files_are_replaced_counted_and_named() {
+fn unreadable_files_are_replaced_counted_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (manifest, broken) = damaged(dir.path());
     let loader_of =
@@ -233,16 +235,16 @@ fn broken_files_are_replaced_counted_and_named() {
     assert_eq!(cached.skipped().len(), 2);
 
     let strict = loader(self::cuts(FileCorpus(manifest)), LoaderConfig { strict: true, drop_last: false, ..config(2) });
-    let results: Vec<Result<Batch>> = strict.batches(Position::default()).unwrap().collect();
+    let results: Vec<Result<Batch>> = strict.batches(BatchPosition::default()).unwrap().collect();
     assert!(matches!(results.last(), Some(Err(Error::Unreadable { .. }))), "the stream ends with the error");
 }
 
 #[test]
-fn a_corpus_without_one_readable_file_is_an_error_not_a_hang() {
+fn a_corpus_without_a_readable_file_is_an_error_not_a_hang() {
     let mut manifest = synth().manifest();
     manifest.utterances.iter_mut().for_each(|utterance| utterance.path = Path::new("/nowhere").join(&utterance.path));
     let loader = loader(cuts(FileCorpus(manifest)), config(2));
-    assert!(matches!(loader.batches(Position::default()).unwrap().next(), Some(Err(Error::Unreadable { .. }))));
+    assert!(matches!(loader.batches(BatchPosition::default()).unwrap().next(), Some(Err(Error::Unreadable { .. }))));
 }
 
 /// Counts reads; panics on one cut.
@@ -285,10 +287,10 @@ fn counting(poison: Option<usize>) -> (Counting, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_slow_trainer_bounds_what_is_prepared() {
+fn few_batches_are_computed_ahead_of_a_slow_trainer() {
     let (source, reads) = counting(None);
     let loader = loader(source, LoaderConfig { batch: 10, workers: 4, ahead: Some(3), ..LoaderConfig::default() });
-    let mut batches = loader.batches(Position::default()).unwrap();
+    let mut batches = loader.batches(BatchPosition::default()).unwrap();
     for taken in 1..5 {
         batches.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(30));
@@ -298,7 +300,7 @@ fn a_slow_trainer_bounds_what_is_prepared() {
 }
 
 #[test]
-fn an_epoch_ends_and_nothing_is_prepared_beyond_it() {
+fn an_epoch_ends_and_nothing_is_computed_beyond_it() {
     let (source, reads) = counting(None);
     let loader = loader(source, LoaderConfig { batch: 300, drop_last: false, workers: 3, ..LoaderConfig::default() });
     let sizes: Vec<usize> = loader.epoch(5).unwrap().map(|batch| batch.unwrap().shape[0]).collect();
@@ -309,7 +311,7 @@ fn an_epoch_ends_and_nothing_is_prepared_beyond_it() {
 fn recycled_memory_does_not_leak_into_the_next_batch() {
     let (source, _) = counting(None);
     let loader = loader(source, LoaderConfig { batch: 7, drop_last: false, workers: 2, ..LoaderConfig::default() });
-    let mut batches = loader.batches(Position::default()).unwrap();
+    let mut batches = loader.batches(BatchPosition::default()).unwrap();
     for _ in 0..300 {
         let batch = batches.next().unwrap().unwrap();
         assert_eq!(batch.features.len(), batch.shape.iter().product::<usize>());
@@ -324,12 +326,12 @@ fn recycled_memory_does_not_leak_into_the_next_batch() {
 fn a_panic_in_a_worker_becomes_an_error() {
     let (source, _) = counting(Some(500));
     let loader = loader(source, LoaderConfig { batch: 10, workers: 2, ..LoaderConfig::default() });
-    let results: Vec<Result<Batch>> = loader.batches(Position::default()).unwrap().take(200).collect();
+    let results: Vec<Result<Batch>> = loader.batches(BatchPosition::default()).unwrap().take(200).collect();
     assert!(matches!(results.last(), Some(Err(Error::Worker(text))) if text.contains("poisoned cut")));
 }
 
 #[test]
-fn wrong_settings_are_told_before_anything_starts() {
+fn wrong_settings_are_refused_before_anything_starts() {
     let message = |config: LoaderConfig| Loader::new(Arc::new(counting(None).0), config).err().unwrap().to_string();
     assert_eq!(message(LoaderConfig { batch: 0, ..LoaderConfig::default() }), "batch = 0: expected 1 or more");
     let large = message(LoaderConfig { batch: 2000, ..LoaderConfig::default() });

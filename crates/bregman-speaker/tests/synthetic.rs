@@ -1,5 +1,5 @@
-//! The synthetic corpus is neither trivial nor hopeless: means of features do not tell its speakers apart, learning
-//! does.
+//! The synthetic corpus is neither trivial nor hopeless: feature means do not separate its speakers, a trained
+//! classifier does.
 
 use bregman_audio::{Fbank, FbankConfig, level};
 use bregman_speaker::*;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, Report, write_scores};
+use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, EvaluationReport, Rates, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
 
 use crate::Outcome;
@@ -166,7 +166,7 @@ fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) ->
     Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
-fn text(network: &Network, report: &Report) -> String {
+fn text(network: &Network, report: &EvaluationReport) -> String {
     let mut text = format!(
         "{}, {:.2} % sparse\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
         network.checkpoint.display(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bregman_speaker::{Corpus, Part, PrepareConfig, prepare};
+use bregman_speaker::{Corpus, CorpusPart, PrepareConfig, prepare};
 use clap::ValueEnum;
 
 use super::use_threads;
@@ -93,9 +93,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         root: args.root,
         out: args.out,
         part: match args.part {
-            Half::All => Part::All,
-            Half::Train => Part::Train,
-            Half::Test => Part::Test,
+            Half::All => CorpusPart::All,
+            Half::Train => CorpusPart::Train,
+            Half::Test => CorpusPart::Test,
         },
         exclude: args.exclude_trials,
         validation: args.validation,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bregman_speaker::{Summary, SynthConfig, SynthCorpus};
+use bregman_speaker::{CorpusSummary, SynthConfig, SynthCorpus};
 use serde::Serialize;
 
 use super::use_threads;
@@ -62,8 +62,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Made {
     out: PathBuf,
-    train: Summary,
-    test: Summary,
+    train: CorpusSummary,
+    test: CorpusSummary,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let bar = Bar::new("speaking");
     let (train, test) = corpus.write(&args.out, args.force, &bar)?;
     drop(bar);
-    let made = Made { out: args.out, train: Summary::of(&train), test: Summary::of(&test) };
+    let made = Made { out: args.out, train: CorpusSummary::of(&train), test: CorpusSummary::of(&test) };
     if args.json {
         return print_json(&made);
     }

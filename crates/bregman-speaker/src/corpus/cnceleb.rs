@@ -16,34 +16,32 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::walk::{audio_files, parts};
-use super::{Builder, Part};
+use super::{CorpusPart, UtteranceBuilder};
 use crate::manifest::Utterance;
 use crate::manifest::names::stem;
-use crate::score::trials::Enrollments;
+use crate::manifest::trials::Enrollments;
 use crate::{Error, Result};
 
-pub(super) fn find(root: &Path, part: Part) -> Result<Vec<Utterance>> {
-    let mut found = Builder::default();
+pub(super) fn find(root: &Path, part: CorpusPart) -> Result<Vec<Utterance>> {
+    let mut found = UtteranceBuilder::default();
     for corpus in corpora(root)? {
-        let lists = Lists::read(&corpus)?;
+        let lists = SpeakerLists::read(&corpus)?;
         for path in audio_files(&corpus)? {
-            let Some(parts) = parts(&corpus, &path) else {
-                return Err(Error::format(&path, "the name is not UTF-8; rename it"));
-            };
+            let parts = parts(&corpus, &path)?;
             match parts[..] {
                 ["data", speaker, clip] => {
                     let id = format!("{speaker}/{}", stem(clip));
                     let wanted = match part {
-                        Part::All => true,
-                        Part::Train => lists.trains(speaker),
-                        Part::Test => lists.enrolled.contains(&id),
+                        CorpusPart::All => true,
+                        CorpusPart::Train => lists.trains(speaker),
+                        CorpusPart::Test => lists.enrolled.contains(&id),
                     };
                     if wanted {
                         let (genre, session) = genre_and_session(stem(clip));
                         found.add(id, speaker, &path, session.as_deref(), genre);
                     }
                 }
-                ["eval", kind @ ("enroll" | "test"), clip] if part != Part::Train => {
+                ["eval", kind @ ("enroll" | "test"), clip] if part != CorpusPart::Train => {
                     let name = stem(clip);
                     let Some((speaker, rest)) = name.split_once('-') else { continue };
                     let (genre, session) = if kind == "test" { genre_and_session(rest) } else { (None, None) };
@@ -81,12 +79,12 @@ fn corpora(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// What the lists of one corpus say about its speakers and clips.
-struct Lists {
+struct SpeakerLists {
     train: Option<HashSet<String>>,
     enrolled: HashSet<String>,
 }
 
-impl Lists {
+impl SpeakerLists {
     fn read(corpus: &Path) -> Result<Self> {
         let lines = |path: &Path| -> Result<HashSet<String>> {
             let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
@@ -99,7 +97,7 @@ impl Lists {
         Ok(Self { train: train.map(|path| lines(&path)).transpose()?, enrolled })
     }
 
-    /// Without a list, a corpus trains with all its speakers except those it enrolls.
+    /// Without a list, all speakers of a corpus are for training except those it enrolls.
     fn trains(&self, speaker: &str) -> bool {
         match &self.train {
             Some(list) => list.contains(speaker),

@@ -1,5 +1,5 @@
-//! A CSV file that someone wrote: our manifest columns, at least `speaker` and `path`; paths count from the file's
-//! folder.
+//! A CSV file with our manifest columns, at least `speaker` and `path`; relative paths are resolved against the
+//! file's folder.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ pub(super) fn find(file: &Path) -> Result<Vec<Utterance>> {
         return Err(Error::format(file, "this is a folder; `csv` reads one CSV file with the columns speaker,path"));
     }
     let mut utterances = Manifest::read(file, None)?.utterances;
-    utterances.iter_mut().for_each(|utterance| utterance.seconds = None); // measured again: the list may be wrong, or for another file
+    // Measured again: the durations of a list written elsewhere may be wrong.
+    utterances.iter_mut().for_each(|utterance| utterance.seconds = None);
     Ok(utterances)
 }

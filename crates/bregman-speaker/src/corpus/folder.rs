@@ -2,17 +2,15 @@
 
 use std::path::Path;
 
-use super::Builder;
+use super::UtteranceBuilder;
 use super::walk::{audio_files, parts};
+use crate::Result;
 use crate::manifest::Utterance;
-use crate::{Error, Result};
 
 pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
-    let mut found = Builder::default();
+    let mut found = UtteranceBuilder::default();
     for path in audio_files(root)? {
-        let Some(parts) = parts(root, &path) else {
-            return Err(Error::format(&path, "the name is not UTF-8; rename it"));
-        };
+        let parts = parts(root, &path)?;
         let [speaker, between @ .., _] = &parts[..] else { continue };
         let session = (!between.is_empty()).then(|| between.join("/"));
         found.add(parts.join("/"), speaker, &path, session.as_deref(), None);

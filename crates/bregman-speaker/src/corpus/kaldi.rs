@@ -1,13 +1,13 @@
 //! A Kaldi data folder: `wav.scp` (`utterance path`) and `utt2spk` (`utterance speaker`).
 //!
-//! Paths count from the folder itself if they exist there, else from the working folder, as Kaldi does. Lines that are
-//! shell pipes (`… |`) are refused: nothing here runs commands found in a file. So is a `segments` file, whose
-//! utterances are parts of recordings.
+//! Relative paths are resolved against the folder itself if they exist there, else against the working directory, as
+//! Kaldi does. Lines that are shell pipes (`… |`) are refused: nothing here runs commands found in a file. A `segments`
+//! file, whose utterances are parts of recordings, is refused too.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Builder;
+use super::UtteranceBuilder;
 use crate::manifest::Utterance;
 use crate::{Error, Result};
 
@@ -16,20 +16,24 @@ pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
     if root.join("segments").exists() {
         return Err(Error::format(
             &root.join("segments"),
-            "utterances that are parts of recordings; cut them into files first",
+            "segments (utterances that are parts of recordings) are not supported; cut them into files first",
         ));
     }
     let speakers: HashMap<String, String> = pairs(&utt2spk)?.into_iter().map(|(_, key, value)| (key, value)).collect();
-    let mut found = Builder::default();
+    let mut found = UtteranceBuilder::default();
     for (line, id, path) in pairs(&scp)? {
         if path.ends_with('|') {
-            return Err(Error::line(&scp, line, "a shell pipe; write the audio to a file and name that"));
+            return Err(Error::line(
+                &scp,
+                line,
+                "shell pipes are not supported; write the audio to a file and list that file",
+            ));
         }
         let Some(speaker) = speakers.get(&id) else {
             return Err(Error::line(&scp, line, format!("utterance '{id}' is not in {}", utt2spk.display())));
         };
-        let beside = root.join(&path);
-        let path = if beside.exists() { beside } else { path.into() };
+        let inside = root.join(&path);
+        let path = if inside.exists() { inside } else { path.into() };
         found.add(id, speaker, path, None, None);
     }
     Ok(found.utterances)
@@ -42,7 +46,7 @@ fn pairs(path: &Path) -> Result<Vec<(u64, String, String)>> {
     lines
         .map(|(number, line)| match line.trim().split_once(char::is_whitespace) {
             Some((key, value)) => Ok((number, key.to_owned(), value.trim().to_owned())),
-            None => Err(Error::line(path, number, format!("one word, '{}'; expected two", line.trim()))),
+            None => Err(Error::line(path, number, format!("expected two fields, found only '{}'", line.trim()))),
         })
         .collect()
 }

@@ -1,7 +1,7 @@
-//! Where published corpora keep their files.
+//! The layouts of published corpora on disk.
 //!
-//! Each layout is one file here with one function: the utterances under a root, by id, speaker, session and genre,
-//! unmeasured.
+//! Each layout has its own file with one function, which finds the utterances under a root with their ids, speakers,
+//! sessions and genres; durations are measured later, by [`mod@crate::prepare`].
 
 mod cnceleb;
 mod csv;
@@ -33,10 +33,10 @@ pub enum Corpus {
     Kaldi,
 }
 
-/// Which half of a corpus with a fixed test set.
+/// Which part of a corpus with a fixed test set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Part {
+pub enum CorpusPart {
     /// Both.
     #[default]
     All,
@@ -47,10 +47,10 @@ pub enum Part {
 }
 
 impl Corpus {
-    /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are only known
-    /// where written down.
-    pub fn find(self, root: &Path, part: Part) -> Result<Manifest> {
-        if part != Part::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
+    /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are
+    /// not measured.
+    pub fn find(self, root: &Path, part: CorpusPart) -> Result<Manifest> {
+        if part != CorpusPart::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
             let value = format!("{part:?}").to_lowercase();
             return Err(Error::Setting {
                 field: "part",
@@ -74,13 +74,13 @@ impl Corpus {
             let (first, second) = (pair[0].path.display(), pair[1].path.display());
             return Err(Error::format(
                 root,
-                format!("two files are both utterance '{}': {first} and {second}", pair[0].id),
+                format!("two files have the same utterance id '{}': {first} and {second}", pair[0].id),
             ));
         }
         Ok(Manifest { utterances })
     }
 
-    fn expected(self, part: Part) -> String {
+    fn expected(self, part: CorpusPart) -> String {
         let layout = match self {
             Self::VoxCeleb => "SPEAKER/VIDEO/CLIP.wav with speakers like id10001",
             Self::CnCeleb => "data/id00001/GENRE-SESSION-NN.flac, dev/dev.lst or spk.lst, eval/lists",
@@ -89,21 +89,21 @@ impl Corpus {
             Self::Kaldi => "wav.scp and utt2spk with at least one line",
         };
         match part {
-            Part::All => layout.to_owned(),
-            Part::Train => format!("{layout} (training part)"),
-            Part::Test => format!("{layout} (test part)"),
+            CorpusPart::All => layout.to_owned(),
+            CorpusPart::Train => format!("{layout} (training part)"),
+            CorpusPart::Test => format!("{layout} (test part)"),
         }
     }
 }
 
-/// Builds utterances with shared names.
+/// Collects utterances; equal names share one copy.
 #[derive(Default)]
-struct Builder {
+struct UtteranceBuilder {
     interner: Interner,
     utterances: Vec<Utterance>,
 }
 
-impl Builder {
+impl UtteranceBuilder {
     fn add(
         &mut self,
         id: String,
@@ -112,8 +112,10 @@ impl Builder {
         session: Option<&str>,
         genre: Option<&str>,
     ) {
-        let (speaker, session) = (self.interner.get(speaker), session.map(|text| self.interner.get(text)));
+        let speaker = self.interner.get(speaker);
+        let session = session.map(|text| self.interner.get(text));
         let genre = genre.map(|text| self.interner.get(text));
-        self.utterances.push(Utterance { id, speaker, path: path.into(), seconds: None, session, genre });
+        let utterance = Utterance::unmeasured(id, speaker, path.into());
+        self.utterances.push(Utterance { session, genre, ..utterance });
     }
 }

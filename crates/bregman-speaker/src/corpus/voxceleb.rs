@@ -8,21 +8,19 @@
 use std::path::Path;
 
 use super::walk::{audio_files, parts};
-use super::{Builder, Part};
+use super::{CorpusPart, UtteranceBuilder};
+use crate::Result;
 use crate::manifest::Utterance;
 use crate::manifest::names::stem;
-use crate::{Error, Result};
 
-pub(super) fn find(root: &Path, part: Part) -> Result<Vec<Utterance>> {
-    let mut found = Builder::default();
+pub(super) fn find(root: &Path, part: CorpusPart) -> Result<Vec<Utterance>> {
+    let mut found = UtteranceBuilder::default();
     for path in audio_files(root)? {
-        let Some(parts) = parts(root, &path) else {
-            return Err(Error::format(&path, "the name is not UTF-8; rename it"));
-        };
+        let parts = parts(root, &path)?;
         let [above @ .., speaker, video, clip] = &parts[..] else { continue };
         let Some(number) = speaker_number(speaker) else { continue };
         let is_test = (10_270..=10_309).contains(&number) || above.iter().any(|folder| names_test(folder));
-        if part == Part::All || is_test == (part == Part::Test) {
+        if part == CorpusPart::All || is_test == (part == CorpusPart::Test) {
             found.add(format!("{speaker}/{video}/{}", stem(clip)), speaker, &path, Some(video), None);
         }
     }

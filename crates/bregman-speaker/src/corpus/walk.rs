@@ -1,4 +1,4 @@
-//! All audio files under a folder, found in parallel: listing 150 000 folders one after the other takes minutes on
+//! All audio files under a folder, found in parallel: listing 150 000 folders one after another takes minutes on
 //! network storage.
 
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use rayon::prelude::*;
 use crate::manifest::names::is_audio;
 use crate::{Error, Result};
 
-/// Audio files below `root`, symbolic links followed, hidden names left out, sorted.
+/// Audio files below `root`, sorted. Symbolic links are followed, hidden files skipped.
 pub(super) fn audio_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = walk(root, &[])?;
     files.par_sort_unstable();
     Ok(files)
 }
 
-/// The parts of `path` below `root`, as text; `None` for names that are not UTF-8.
-pub(super) fn parts<'a>(root: &Path, path: &'a Path) -> Option<Vec<&'a str>> {
-    path.strip_prefix(root).ok()?.iter().map(|part| part.to_str()).collect()
+/// The names of the folders below `root` on the way to `path`, and of the file.
+pub(super) fn parts<'a>(root: &Path, path: &'a Path) -> Result<Vec<&'a str>> {
+    let parts = path.strip_prefix(root).unwrap_or(path).iter().map(|part| part.to_str()).collect::<Option<_>>();
+    parts.ok_or_else(|| Error::format(path, "the name is not UTF-8; rename it"))
 }
 
-/// `trail` holds where the links on the way to `folder` lead: a link back to one of them would never end.
+/// `trail` holds the targets of the links followed on the way to `folder`, to detect loops.
 fn walk(folder: &Path, trail: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
@@ -31,7 +32,7 @@ fn walk(folder: &Path, trail: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let path = entry.path();
         let kind = entry.file_type().map_err(Error::io(&path))?;
         if kind.is_symlink() {
-            // A link counts as what it points to; one that points nowhere is nobody's audio.
+            // A link counts as what it points to; broken links are skipped.
             let Ok(target) = path.canonicalize() else { continue };
             if target.is_file() && is_audio(&path) {
                 files.push(path);

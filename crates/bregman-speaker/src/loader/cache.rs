@@ -1,11 +1,12 @@
 //! Features on disk: one file of 16-bit floats, memory-mapped, 48 kB per 3 s cut.
 //!
 //! ```text
-//! "BRGFEAT1" | fingerprint | cuts | frames | bins | cuts × (frames × bins) f16 | cuts × u8 (1 = readable)      all little-endian
+//! "BRGFEAT1" | fingerprint | cuts | frames | bins | cuts × (frames × bins) f16 | cuts × u8 (1 = readable)
+//! all little-endian
 //! ```
 //!
 //! The fingerprint covers the front end, the cut settings and the list of utterances; if any of them changes, the cache
-//! is built anew. f16 keeps 11 bits: an error below 0.016 for mean-subtracted features below 64 dB.
+//! is rebuilt. f16 keeps 11 bits: an error below 0.016 for mean-subtracted features below 64 dB.
 
 use std::io::Write;
 use std::path::Path;
@@ -27,7 +28,7 @@ const HEADER: usize = 40;
 /// Cuts computed in parallel between two writes: bounds the memory of a build.
 const CHUNK: usize = 256;
 
-/// Cuts whose features were computed before.
+/// Cuts whose features are read from a file.
 pub struct FeatureCache {
     cuts: Cuts,
     file: Mmap,
@@ -35,11 +36,10 @@ pub struct FeatureCache {
 }
 
 impl FeatureCache {
-    /// Opens the cache of `cuts` at `path`, and builds it first if it is missing, incomplete or made from something
-    /// else.
+    /// Opens the cache of `cuts` at `path`, and builds it first if it is missing, incomplete or of other cuts.
     pub fn open(path: &Path, cuts: Cuts, progress: &dyn Progress) -> Result<Self> {
         if cuts.config().augment != AugmentConfig::default() {
-            let expected = "no augmentation with a feature cache: a cache repeats one epoch for ever";
+            let expected = "no augmentation with a feature cache: every epoch would repeat the same features";
             return Err(Error::Setting { field: "augment", value: "on".to_owned(), expected });
         }
         let header = header(&cuts);
@@ -53,7 +53,7 @@ impl FeatureCache {
         Ok(Self { cuts, file, rebuilt: true })
     }
 
-    /// True if this call of [`FeatureCache::open`] had to compute.
+    /// True if [`FeatureCache::open`] had to build the file.
     pub fn rebuilt(&self) -> bool {
         self.rebuilt
     }

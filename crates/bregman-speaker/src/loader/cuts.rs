@@ -1,47 +1,47 @@
-//! Cuts of audio as features: read, augment, level, filterbank, mean subtraction. One reader per thread, no state
-//! between cuts.
+//! Cuts of audio as features: read, augment, normalise the level, filterbank, mean subtraction. Each thread has its own
+//! reader; no state is carried from one cut to the next.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use bregman_audio::{Augment, level};
 
-use super::plan::{CutConfig, Plan};
+use super::features::Extractor;
+use super::plan::{CutConfig, CutPlan};
 use crate::files::hash::Fnv;
 use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
-use crate::source::extract::Extractor;
 use crate::{Error, Result};
 
-/// Labelled training examples of one shape, by number: audio through the front end, or a cache of it.
+/// Labelled training examples of one shape, by number: features computed from audio, or read from a cache.
 pub trait CutSource: Send + Sync {
-    /// The label of each cut as it is, without augmentation.
+    /// The label of each cut without augmentation.
     fn labels(&self) -> &[u32];
 
-    /// Number of classes, those that augmentation adds included.
+    /// Number of classes, including those that augmentation adds.
     fn classes(&self) -> usize;
 
     /// `[frames, bins]` of every cut.
     fn shape(&self) -> [usize; 2];
 
-    /// The file or files of a cut, for people.
+    /// The file or files of a cut, for messages.
     fn name(&self, cut: usize) -> String;
 
-    /// Something that reads cuts; every thread takes its own.
+    /// A reader of cuts, one per thread.
     fn reader(&self) -> Box<dyn CutReader + '_>;
 }
 
 /// Reads cuts in one thread.
 pub trait CutReader {
-    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which a change of speed changes
-    /// too. What is random about them comes from `seed` alone.
+    /// Writes the features of `cut`, frames × bins, to `out` and returns its label, which speed augmentation may
+    /// change. All randomness comes from `seed`.
     fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32>;
 }
 
-/// Cuts of a corpus, computed when asked for.
+/// Cuts of a corpus, computed on demand.
 pub struct Cuts {
     source: Arc<dyn AudioSource>,
-    plan: Plan,
+    plan: CutPlan,
     speakers: usize,
     augment: Augment,
     config: CutConfig,
@@ -51,7 +51,7 @@ pub struct Cuts {
 impl Cuts {
     /// Plans the cuts of `source`; labels are those of `speakers`, which for validation data are the training set's.
     pub fn new(source: Arc<dyn AudioSource>, speakers: &Speakers, config: CutConfig) -> Result<Self> {
-        let plan = Plan::new(source.manifest(), speakers, &config)?;
+        let plan = CutPlan::new(source.manifest(), speakers, &config)?;
         let shape = [Extractor::new(&config.features)?.frames(config.samples()), config.features.bins];
         if shape[0] == 0 {
             let value = config.seconds.to_string();
@@ -66,7 +66,7 @@ impl Cuts {
         &self.config
     }
 
-    /// A number that changes when the content of any cut would: settings, utterances, their lengths and order.
+    /// A hash of everything that determines the cuts: settings, utterances, their durations and order.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::default();
         let settings = serde_json::to_string(&self.config).expect("settings are plain data");
@@ -80,9 +80,9 @@ impl Cuts {
 }
 
 impl Cuts {
-    fn new_reader(&self) -> Reader<'_> {
+    fn new_reader(&self) -> CutComputer<'_> {
         let extractor = Extractor::new(&self.config.features).expect("checked when the cuts were planned");
-        Reader { cuts: self, extractor, samples: Vec::new() }
+        CutComputer { cuts: self, extractor, samples: Vec::new() }
     }
 }
 
@@ -114,13 +114,13 @@ impl CutSource for Cuts {
     }
 }
 
-struct Reader<'a> {
+struct CutComputer<'a> {
     cuts: &'a Cuts,
     extractor: Extractor,
     samples: Vec<f32>,
 }
 
-impl Reader<'_> {
+impl CutComputer<'_> {
     /// Fills `samples` with those of a cut, augmented, and returns its label.
     fn samples(&mut self, cut: usize, seed: u64) -> Result<u32> {
         let Cuts { source, plan, speakers, augment, config, .. } = self.cuts;
@@ -132,14 +132,14 @@ impl Reader<'_> {
         }
         let unreadable = |problem: String| Error::Unreadable { utterance: self.cuts.name(cut), problem };
         repeat_to(&mut self.samples, needed)
-            .ok_or_else(|| unreadable("it ends before the length that the manifest states".to_owned()))?;
+            .ok_or_else(|| unreadable("it is shorter than the manifest states".to_owned()))?;
         augment.waveform(&mut self.samples, variant, seed).map_err(|error| unreadable(error.to_string()))?;
-        self.samples.resize(config.samples(), 0.0); // a change of speed may be off by a sample
+        self.samples.resize(config.samples(), 0.0); // speed perturbation may be off by one sample
         Ok(augment.label(plan.labels[cut] as usize, *speakers, variant) as u32)
     }
 }
 
-impl CutReader for Reader<'_> {
+impl CutReader for CutComputer<'_> {
     fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
         let label = self.samples(cut, seed)?;
         let features = self.extractor.extract(&mut self.samples, seed);
@@ -149,7 +149,8 @@ impl CutReader for Reader<'_> {
     }
 }
 
-/// The same cuts as levelled samples, for a device that computes the features itself. Their shape is `[samples, 1]`.
+/// The same cuts as level-normalised samples, for a device that computes the features itself. Their shape is
+/// `[samples, 1]`.
 pub struct Waveforms(Cuts);
 
 impl Waveforms {
@@ -159,8 +160,7 @@ impl Waveforms {
     /// Masks.
     pub fn new(cuts: Cuts) -> Result<Self> {
         if cuts.config.augment.mask.is_some() {
-            let expected =
-                "none where the device computes the features: masks are laid over those that the loader computes";
+            let expected = "none if the device computes the features: masks apply to features computed by the loader";
             return Err(Error::Setting { field: "augment.mask", value: "set".to_owned(), expected });
         }
         Ok(Self(cuts))
@@ -189,7 +189,7 @@ impl CutSource for Waveforms {
     }
 }
 
-struct WaveformReader<'a>(Reader<'a>);
+struct WaveformReader<'a>(CutComputer<'a>);
 
 impl CutReader for WaveformReader<'_> {
     fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
@@ -200,7 +200,7 @@ impl CutReader for WaveformReader<'_> {
     }
 }
 
-/// Repeats what is there up to `length`; `None` if nothing is.
+/// Repeats the samples up to `length`; `None` if there are none.
 fn repeat_to(samples: &mut Vec<f32>, length: usize) -> Option<()> {
     let have = samples.len();
     if have == 0 {

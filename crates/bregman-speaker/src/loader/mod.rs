@@ -1,12 +1,18 @@
 //! Batches for the trainer, computed ahead by worker threads.
 //!
-//! Batch b of epoch e is a function of (seed, e, b): threads only decide *when* it is computed, never what is in it. A
-//! position is therefore two numbers, and a run that resumes there sees the very batches it would have seen. Memory is
-//! bounded: at most `ahead` batches exist between the workers and the trainer. A cut that cannot be read is replaced by
-//! another one drawn from the same seed, so batches keep their size; the file is counted and named.
+//! ```text
+//! plan (which cuts) ─▶ cuts (audio ─▶ features) ─┬─────────▶ workers (order, batches ahead) ─▶ trainer
+//!                                                └─▶ cache ─▶┘
+//! ```
+//!
+//! Batch b of epoch e is a function of (seed, e, b): threads decide *when* it is computed, never what is in it. A
+//! position is therefore two numbers, and a run that resumes there sees exactly the same batches. Memory is bounded: at
+//! most `ahead` batches exist between the workers and the trainer. A cut that cannot be read is replaced by another one
+//! drawn from the same seed, so batches keep their size; the file is counted and reported.
 
 mod cache;
 mod cuts;
+mod features;
 mod order;
 mod plan;
 mod workers;
@@ -18,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::FeatureCache;
 pub use cuts::{CutReader, CutSource, Cuts, Waveforms};
+pub use features::Extractor;
 pub use order::Order;
 pub use plan::CutConfig;
 pub use workers::Batches;
@@ -31,10 +38,10 @@ use crate::{Error, Result};
 /// | --- | --- | --- | --- |
 /// | `batch` | 256 | cuts per batch | ≥ 1 |
 /// | `order` | shuffled | see [`Order`] | |
-/// | `drop_last` | true | leave out the last batch of an epoch if it is not full | |
+/// | `drop_last` | true | drop the last batch of an epoch if it is not full | |
 /// | `seed` | 1 | | any |
 /// | `workers` | cores | threads that prepare batches | 1 … 1024 |
-/// | `ahead` | workers + 2 | batches in preparation or waiting | ≥ 1 |
+/// | `ahead` | workers + 2 | batches being computed or waiting | ≥ 1 |
 /// | `strict` | false | fail on the first unreadable file | |
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -43,13 +50,13 @@ pub struct LoaderConfig {
     pub batch: usize,
     /// Order of an epoch.
     pub order: Order,
-    /// Leave out a last batch that is not full.
+    /// Drop a last batch that is not full.
     pub drop_last: bool,
-    /// Order and augmentation follow from it.
+    /// Seed of order and augmentation.
     pub seed: u64,
     /// Threads that prepare batches.
     pub workers: usize,
-    /// Batches in preparation or waiting; `None` for `workers` + 2.
+    /// Batches being computed or waiting; `None` for `workers` + 2.
     pub ahead: Option<usize>,
     /// Fail on the first unreadable file instead of taking another cut.
     pub strict: bool,
@@ -64,7 +71,7 @@ impl Default for LoaderConfig {
 
 /// Where a run is: the next batch to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Position {
+pub struct BatchPosition {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Batch in the epoch, from 0.
@@ -83,9 +90,9 @@ pub struct Batch {
     /// Cuts, frames, bins.
     pub shape: [usize; 3],
     /// Which batch this is.
-    pub position: Position,
-    /// Where a run that has used this batch continues.
-    pub next: Position,
+    pub position: BatchPosition,
+    /// The position after this batch.
+    pub next: BatchPosition,
 }
 
 impl Batch {
@@ -102,23 +109,23 @@ pub struct Skipped {
     pub name: String,
     /// Why it could not be read.
     pub problem: String,
-    /// Cuts that were asked of it.
+    /// How many of its cuts were requested.
     pub times: usize,
 }
 
 /// Makes batches from cuts; [`Loader::batches`] starts the workers.
 pub struct Loader {
-    inner: Arc<Inner>,
+    inner: Arc<BatchMaker>,
 }
 
-/// What the worker threads share.
-struct Inner {
+/// Computes single batches; shared by the worker threads.
+struct BatchMaker {
     source: Arc<dyn CutSource>,
     config: LoaderConfig,
     skipped: Mutex<BTreeMap<String, (String, usize)>>,
 }
 
-/// Replacements tried for one unreadable cut before the corpus counts as broken.
+/// Replacements tried for one unreadable cut before giving up.
 const MAX_REPLACEMENTS: u64 = 32;
 
 impl Loader {
@@ -134,7 +141,7 @@ impl Loader {
         if config.ahead == Some(0) {
             return wrong("ahead", 0, "1 or more");
         }
-        let inner = Inner { source, config, skipped: Mutex::default() };
+        let inner = BatchMaker { source, config, skipped: Mutex::default() };
         if inner.batches_per_epoch() == 0 {
             return wrong(
                 "batch",
@@ -145,7 +152,7 @@ impl Loader {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What the batches are made from.
+    /// The source of the cuts.
     pub fn source(&self) -> &Arc<dyn CutSource> {
         &self.inner.source
     }
@@ -155,8 +162,8 @@ impl Loader {
         self.inner.batches_per_epoch()
     }
 
-    /// Starts the workers; the stream goes on from epoch to epoch, and dropping it stops them.
-    pub fn batches(&self, from: Position) -> Result<Batches> {
+    /// Starts the workers. The stream continues from epoch to epoch; dropping it stops the workers.
+    pub fn batches(&self, from: BatchPosition) -> Result<Batches> {
         if from.batch >= self.batches_per_epoch() {
             let value = from.batch.to_string();
             return Err(Error::Setting {
@@ -170,7 +177,7 @@ impl Loader {
 
     /// The batches of one epoch from its start; nothing is prepared beyond it.
     pub fn epoch(&self, epoch: u64) -> Result<Batches> {
-        Batches::start(self.inner.clone(), Position { epoch, batch: 0 }, self.batches_per_epoch())
+        Batches::start(self.inner.clone(), BatchPosition { epoch, batch: 0 }, self.batches_per_epoch())
     }
 
     /// Files that could not be read so far, by name.
@@ -183,27 +190,27 @@ impl Loader {
     }
 }
 
-impl Inner {
+impl BatchMaker {
     fn batches_per_epoch(&self) -> u64 {
         let cuts = self.source.labels().len();
         (if self.config.drop_last { cuts / self.config.batch } else { cuts.div_ceil(self.config.batch) }) as u64
     }
 
-    /// The position one batch further.
-    fn after(&self, Position { epoch, batch }: Position) -> Position {
+    /// The position of the next batch.
+    fn after(&self, BatchPosition { epoch, batch }: BatchPosition) -> BatchPosition {
         if batch + 1 < self.batches_per_epoch() {
-            Position { epoch, batch: batch + 1 }
+            BatchPosition { epoch, batch: batch + 1 }
         } else {
-            Position { epoch: epoch + 1, batch: 0 }
+            BatchPosition { epoch: epoch + 1, batch: 0 }
         }
     }
 
-    /// Computes one batch; `buffer` is memory of a batch that is done.
+    /// Computes one batch; `buffer` is the memory of a batch no longer needed.
     fn batch(
         &self,
         reader: &mut dyn CutReader,
         order: &[u32],
-        position: Position,
+        position: BatchPosition,
         mut buffer: Vec<f32>,
     ) -> Result<Batch> {
         let first = position.batch as usize * self.config.batch;

@@ -11,8 +11,8 @@ pub enum Order {
     /// Every cut once, shuffled over the whole corpus.
     #[default]
     Shuffled,
-    /// As many cuts, every class as often as any other: rounds over the shuffled classes, each class through its own
-    /// shuffled cuts.
+    /// As many cuts, but every class equally often: rounds over the shuffled classes, each class cycling through its
+    /// own shuffled cuts.
     Balanced,
     /// Every cut once, first to last: for validation.
     Sequential,

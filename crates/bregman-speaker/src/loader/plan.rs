@@ -1,8 +1,8 @@
 //! Which cuts an epoch consists of: every 3 s piece of every utterance, or of joined clips.
 //!
 //! CN-Celeb has many clips below 2 s, so clips of one speaker and genre are joined, in manifest order, until they
-//! exceed `join_seconds`; what is left at the end joins the last group. A group shorter than one cut is one cut,
-//! repeated to its length; otherwise the rest after the last whole cut is left out, as in the paper.
+//! exceed `join_seconds`; clips left over at the end join the last group. A group shorter than one cut is repeated to
+//! the length of a cut; otherwise the remainder after the last whole cut is dropped, as in the paper.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// | `seconds` | 3 | length of a cut | 0.1 … 60 |
 /// | `join_seconds` | 0 (off) | clips of one speaker and genre are joined to more than this; CN-Celeb: 5 | 0 … 600 |
 /// | `features` | SpeechBrain | the filterbank | |
-/// | `augment` | nothing | noise, rooms, speeds, masks | |
+/// | `augment` | off | noise, reverberation, speed, masks | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CutConfig {
@@ -30,7 +30,7 @@ pub struct CutConfig {
     pub join_seconds: f64,
     /// The filterbank.
     pub features: FbankConfig,
-    /// What to do to the audio; nothing for validation.
+    /// Augmentation; off for validation.
     pub augment: AugmentConfig,
 }
 
@@ -65,20 +65,20 @@ impl CutConfig {
 
 /// Cuts of a manifest: compact, because VoxCeleb2 has three million.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct CutPlan {
     /// Utterances group after group.
     members: Vec<u32>,
-    /// The part of `members` that each group takes.
+    /// The range of `members` that belongs to each group.
     groups: Vec<Range<u32>>,
     /// Group and first sample of each cut.
     cuts: Vec<(u32, u32)>,
     /// Label of each cut.
     pub(super) labels: Vec<u32>,
-    /// Samples of each utterance, as the manifest says.
+    /// Samples of each utterance, from the manifest.
     lengths: Vec<u32>,
 }
 
-impl Plan {
+impl CutPlan {
     pub(super) fn new(manifest: &Manifest, speakers: &Speakers, config: &CutConfig) -> Result<Self> {
         config.check()?;
         let lengths = manifest.utterances.iter().map(samples).collect::<Result<Vec<u32>>>()?;
@@ -181,9 +181,9 @@ mod tests {
         Manifest::parse(text.as_bytes(), Path::new("m.csv"), Path::new("/")).unwrap()
     }
 
-    fn plan(lines: &str, join_seconds: f64) -> Result<Plan> {
+    fn plan(lines: &str, join_seconds: f64) -> Result<CutPlan> {
         let manifest = manifest(lines);
-        Plan::new(&manifest, &manifest.speakers(), &CutConfig { join_seconds, ..CutConfig::default() })
+        CutPlan::new(&manifest, &manifest.speakers(), &CutConfig { join_seconds, ..CutConfig::default() })
     }
 
     #[test]
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unmeasured_utterance_and_an_unknown_speaker_are_told() {
+    fn an_unmeasured_utterance_and_an_unknown_speaker_are_errors() {
         let message = plan("a,x,,,1\n", 0.0).unwrap_err().to_string();
         assert_eq!(message, "/1: its length is not in the manifest; run `bregman prepare csv` on the manifest once");
         let (train, valid) = (manifest("a,x,,3,1\n"), manifest("b,z,,3,2\n"));
-        let message = Plan::new(&valid, &train.speakers(), &CutConfig::default()).unwrap_err().to_string();
+        let message = CutPlan::new(&valid, &train.speakers(), &CutConfig::default()).unwrap_err().to_string();
         assert_eq!(message, "/2: speaker 'z' is not among the 1 speakers of the training set");
     }
 
@@ -223,8 +223,10 @@ mod tests {
         fn cuts_take_every_sample_at_most_once_and_have_their_length(
             lengths in proptest::collection::vec((0u32..20, 0u8..3, 0u8..2), 1..30), join in 0u32..8
         ) {
-            let lines: String =
-                lengths.iter().enumerate().map(|(n, (half, speaker, genre))| format!("{n},s{speaker},g{genre},{},{n}\n", f64::from(*half) / 2.0)).collect();
+            let line = |(n, (half, speaker, genre)): (usize, &(u32, u8, u8))| {
+                format!("{n},s{speaker},g{genre},{},{n}\n", f64::from(*half) / 2.0)
+            };
+            let lines: String = lengths.iter().enumerate().map(line).collect();
             let plan = plan(&lines, f64::from(join)).unwrap();
             let mut taken: Vec<Vec<Range<usize>>> = vec![Vec::new(); lengths.len()];
             for cut in 0..plan.labels.len() {

@@ -1,50 +1,50 @@
-//! The threads behind a stream of batches: one lock, two conditions, no channel.
+//! The threads behind a stream of batches: one lock, two condition variables, no channel.
 //!
-//! Workers take the next batch number while fewer than `ahead` are out, compute it and put it on the shelf; the trainer
-//! takes them from the shelf in order. Used feature buffers come back through [`Batches::recycle`], so steady training
-//! allocates nothing.
+//! Workers take the next batch number while fewer than `ahead` batches are pending, compute it and store it as
+//! finished; the trainer takes finished batches in order. Used feature buffers come back through [`Batches::recycle`],
+//! so training allocates no new ones after the start.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{Batch, Inner, Position};
+use super::{Batch, BatchMaker, BatchPosition};
 use crate::{Error, Result};
 
-/// A stream of batches, epoch after epoch, in order. It ends after an error, and where [`super::Loader::epoch`] says.
+/// A stream of batches, epoch after epoch, in order. It ends after an error, or at the end of [`super::Loader::epoch`].
 pub struct Batches {
-    shared: Arc<Shared>,
+    shared: Arc<BatchQueue>,
     threads: Vec<JoinHandle<()>>,
     failed: bool,
 }
 
-struct Shared {
-    inner: Arc<Inner>,
+struct BatchQueue {
+    inner: Arc<BatchMaker>,
     ahead: u64,
     /// Batches in the stream.
     total: u64,
-    state: Mutex<State>,
-    /// Signals workers: there is room, or it is over.
+    state: Mutex<QueueState>,
+    /// Signals workers: there is room, or the stream has stopped.
     room: Condvar,
     /// Signals the trainer: a batch is ready.
     ready: Condvar,
 }
 
-struct State {
-    /// The next batch that nobody computes yet.
-    next: Position,
+struct QueueState {
+    /// The next batch to compute.
+    next: BatchPosition,
     order: Arc<Vec<u32>>,
     /// Batches given to workers, and batches taken by the trainer, since the start.
     issued: u64,
     taken: u64,
-    shelf: BTreeMap<u64, Result<Batch>>,
+    finished: BTreeMap<u64, Result<Batch>>,
     used: Vec<Vec<f32>>,
     stop: bool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl BatchQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +63,7 @@ impl Shared {
             }
             if state.stop || state.issued == self.total {
                 drop(state);
-                self.room.notify_all(); // whoever else waits for room is done too
+                self.room.notify_all(); // the other waiting workers must stop too
                 return;
             }
             let (number, position, order) = (state.issued, state.next, state.order.clone());
@@ -83,26 +83,26 @@ impl Shared {
                     .or_else(|| panic.downcast_ref::<&str>().copied());
                 Err(Error::Worker(text.unwrap_or("unknown reason").to_owned()))
             });
-            self.lock().shelf.insert(number, batch);
+            self.lock().finished.insert(number, batch);
             self.ready.notify_one();
         }
     }
 }
 
 impl Batches {
-    pub(super) fn start(inner: Arc<Inner>, from: Position, total: u64) -> Result<Self> {
+    pub(super) fn start(inner: Arc<BatchMaker>, from: BatchPosition, total: u64) -> Result<Self> {
         let workers = inner.config.workers;
         let ahead = inner.config.ahead.unwrap_or(workers + 2) as u64;
-        let state = State {
+        let state = QueueState {
             next: from,
             order: Arc::default(),
             issued: 0,
             taken: 0,
-            shelf: BTreeMap::new(),
+            finished: BTreeMap::new(),
             used: Vec::new(),
             stop: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BatchQueue {
             inner,
             ahead,
             total,
@@ -120,7 +120,7 @@ impl Batches {
         Ok(batches)
     }
 
-    /// Gives back a batch that is done, so that its memory serves the next one.
+    /// Returns a batch whose memory can be reused for the next one.
     pub fn recycle(&self, batch: Batch) {
         self.shared.lock().used.push(batch.features);
     }
@@ -136,7 +136,7 @@ impl Iterator for Batches {
             return None;
         }
         let batch = loop {
-            if let Some(batch) = state.shelf.remove(&number) {
+            if let Some(batch) = state.finished.remove(&number) {
                 break batch;
             }
             state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,7 @@ impl Drop for Batches {
         self.shared.lock().stop = true;
         self.shared.room.notify_all();
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // panics were caught and reported as an error already
+            let _ = thread.join(); // a panic was already caught and reported as an error
         }
     }
 }

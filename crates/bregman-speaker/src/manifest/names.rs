@@ -11,7 +11,7 @@ use crate::manifest::Manifest;
 /// Extensions that count as audio, in lower case.
 pub const AUDIO_EXTENSIONS: [&str; 9] = ["wav", "flac", "mp3", "m4a", "aac", "mp4", "ogg", "oga", "opus"];
 
-/// Utterance numbers by name.
+/// Finds utterance numbers by name.
 #[derive(Debug)]
 pub struct NameIndex {
     numbers: HashMap<String, usize>,
@@ -59,7 +59,7 @@ impl NameIndex {
         self.numbers.get(stem(name)).copied()
     }
 
-    /// The utterance a trial's enrollment side names; CN-Celeb writes `id-enroll` for `enroll/id-enroll.wav`.
+    /// The utterance named by the enrollment side of a trial; CN-Celeb writes `id-enroll` for `enroll/id-enroll.wav`.
     pub fn enrollment(&self, name: &str) -> Option<usize> {
         self.get(name).or_else(|| self.get(&format!("enroll/{name}")))
     }

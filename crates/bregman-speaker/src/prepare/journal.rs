@@ -1,4 +1,4 @@
-//! The journal of a `prepare` that is not finished: what was measured so far, safe against a kill at any byte.
+//! The journal of an unfinished `prepare`: the durations measured so far, safe against being killed at any byte.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -8,18 +8,18 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{Error, Result};
 
-/// Length in seconds, or why there is none.
-pub(crate) type Measured = std::result::Result<f64, String>;
+/// Duration in seconds, or why it is unknown.
+pub(crate) type MeasuredSeconds = std::result::Result<f64, String>;
 
-/// Measurements of a run that is not finished yet: `id,seconds,problem` lines under a title that says which run.
+/// Measurements of an unfinished run: `id,seconds,problem` lines below a title that identifies the run.
 pub(crate) struct Journal {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl Journal {
-    /// Opens the journal of the same run and returns what it knows, or starts a new one.
-    pub(crate) fn open(path: &Path, title: &str) -> Result<(Self, HashMap<String, Measured>)> {
+    /// Opens the journal of the same run and returns its measurements, or starts a new one.
+    pub(crate) fn open(path: &Path, title: &str) -> Result<(Self, HashMap<String, MeasuredSeconds>)> {
         let (known, valid) = std::fs::read(path).map_or_else(|_| (HashMap::new(), 0), |bytes| replay(&bytes, title));
         let open = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
@@ -34,15 +34,15 @@ impl Journal {
         Ok((journal, known))
     }
 
-    pub(crate) fn note(&self, id: &str, measured: &Measured) -> Result<()> {
+    pub(crate) fn note(&self, id: &str, measured: &MeasuredSeconds) -> Result<()> {
         match measured {
             Ok(seconds) => self.line([id, &seconds.to_string(), ""]),
-            // No line break in the last field: a torn line could pass for a whole one.
+            // No line break in the last field: a truncated line could pass for a complete one.
             Err(problem) => self.line([id, "", &problem.replace(['\n', '\r'], " ")]),
         }
     }
 
-    /// One line in one write: whatever happens, lines before it are whole.
+    /// Writes one line in one call, so that all lines before it are complete.
     fn line(&self, fields: [&str; 3]) -> Result<()> {
         let mut csv = csv::Writer::from_writer(Vec::new());
         csv.write_record(fields).map_err(|error| Error::format(&self.path, error.to_string()))?;
@@ -52,8 +52,8 @@ impl Journal {
     }
 }
 
-/// The whole lines of a journal with this title, and how many bytes they take: a kill may have torn the line after.
-fn replay(bytes: &[u8], title: &str) -> (HashMap<String, Measured>, usize) {
+/// The complete lines of a journal with this title, and how many bytes they take: the last line may be truncated.
+fn replay(bytes: &[u8], title: &str) -> (HashMap<String, MeasuredSeconds>, usize) {
     let mut csv = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
     let (mut known, mut valid) = (HashMap::new(), 0);
     let mut record = csv::StringRecord::new();
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_torn_journal_gives_back_its_whole_lines() {
+    fn a_truncated_journal_returns_its_complete_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         {
@@ -107,7 +107,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_arbitrary_journal_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), titled in any::<bool>()) {
+        fn an_arbitrary_journal_never_panics(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            titled in any::<bool>(),
+        ) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("j");
             let mut text = if titled { b"t,,\n".to_vec() } else { Vec::new() };

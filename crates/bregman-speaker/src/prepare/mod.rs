@@ -1,11 +1,10 @@
-//! From a tree on disk to a manifest: find, measure in parallel, write.
+//! From a folder of audio to a manifest: find, measure in parallel, write, summarise.
 //!
-//! Durations come from headers where the container states them. Every measured file goes into a journal beside the
-//! output (`OUT.partial`) at once, so a killed run continues where it was; the journal disappears when the manifest is
-//! complete.
+//! Durations come from file headers where the format states them. Every measurement is written at once to a journal
+//! next to the output (`OUT.partial`), so that a killed run continues where it stopped; the journal is deleted when the
+//! manifest is complete.
 
 pub(crate) mod journal;
-pub(crate) mod split;
 pub(crate) mod summary;
 
 use std::collections::HashSet;
@@ -15,14 +14,14 @@ use bregman_audio::Decoder;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::corpus::{Corpus, Part};
+use crate::corpus::{Corpus, CorpusPart};
 use crate::files::{beside, check_free, create_parent, write_whole};
 use crate::manifest::Manifest;
 use crate::manifest::names::NameIndex;
-use crate::prepare::journal::{Journal, Measured};
-use crate::prepare::split::split;
-use crate::prepare::summary::Summary;
-use crate::score::trials::Trials;
+use crate::manifest::split::split;
+use crate::manifest::trials::Trials;
+use crate::prepare::journal::{Journal, MeasuredSeconds};
+use crate::prepare::summary::CorpusSummary;
 use crate::source::unreadable;
 use crate::{Error, Progress, Result};
 
@@ -35,8 +34,8 @@ pub struct PrepareConfig {
     pub root: PathBuf,
     /// The manifest to write.
     pub out: PathBuf,
-    /// Which half, for corpora with a fixed test set.
-    pub part: Part,
+    /// Which part, for corpora with a fixed test set.
+    pub part: CorpusPart,
     /// Speakers that occur in these trial lists are left out.
     pub exclude: Vec<PathBuf>,
     /// If above 0, `OUT.train.csv` and `OUT.valid.csv` are written too.
@@ -51,15 +50,15 @@ pub struct PrepareConfig {
     pub force: bool,
 }
 
-/// What came out.
+/// The result of [`prepare()`].
 #[derive(Debug, Clone, Serialize)]
 pub struct Prepared {
     /// Files written.
     pub written: Vec<PathBuf>,
-    /// Utterances whose length was taken over from a run that was killed.
+    /// Utterances whose duration was found in the journal of a killed run.
     pub resumed: usize,
-    /// Numbers about the manifest.
-    pub summary: Summary,
+    /// Statistics of the manifest.
+    pub summary: CorpusSummary,
     /// Files that could not be read, and why.
     pub unreadable: Vec<Unreadable>,
 }
@@ -81,7 +80,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     let with_split = config.validation != 0.0;
     let mut written = vec![config.out.clone(), summary_path.clone()];
     if with_split {
-        split(&Manifest::default(), config.validation, 0)?; // a wrong fraction is told before the work, not after
+        split(&Manifest::default(), config.validation, 0)?; // checks the fraction before the long work
         written.extend([train_path.clone(), valid_path.clone()]);
     }
     written.iter().try_for_each(|path| check_free(path, config.force))?;
@@ -102,7 +101,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     let resumed = manifest.utterances.iter().filter(|utterance| known(&utterance.id).is_some()).count();
 
     progress.begin(manifest.utterances.len());
-    let measured: Vec<Measured> = manifest
+    let measured: Vec<MeasuredSeconds> = manifest
         .utterances
         .par_iter()
         .map(|utterance| {
@@ -136,11 +135,14 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             false
         }
     });
-    let prepared = Prepared { written, resumed, summary: Summary::of(&manifest), unreadable: broken };
+    let prepared = Prepared { written, resumed, summary: CorpusSummary::of(&manifest), unreadable: broken };
     if manifest.utterances.is_empty() {
         let first = &prepared.unreadable[0];
-        let problem =
-            format!("none of {} files is readable audio; first: {}", prepared.unreadable.len(), first.problem);
+        let problem = format!(
+            "none of the {} files is readable audio; first error: {}",
+            prepared.unreadable.len(),
+            first.problem
+        );
         return Err(Error::format(Path::new(&first.path), problem));
     }
     if with_split {
@@ -152,12 +154,12 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
         serde_json::to_writer_pretty(writer, &prepared).map_err(|error| Error::format(&summary_path, error.to_string()))
     })?;
     manifest.write(&config.out, config.force)?;
-    let _ = std::fs::remove_file(&journal_path); // complete; a journal that stays is ignored by the next run's --force check
+    let _ = std::fs::remove_file(&journal_path); // a journal that cannot be removed does no harm
     Ok(prepared)
 }
 
-/// Length of a file: from its header, or by decoding where the header does not say or is not to be trusted.
-fn seconds(path: &Path, verify: bool) -> Measured {
+/// Duration of a file: from its header, or by decoding it if the header does not state it or is not trusted.
+fn seconds(path: &Path, verify: bool) -> MeasuredSeconds {
     let measure = || -> bregman_audio::Result<f64> {
         let mut decoder = Decoder::open(path)?;
         let probe = decoder.probe();
@@ -173,7 +175,7 @@ fn seconds(path: &Path, verify: bool) -> Measured {
         match stated {
             _ if samples == 0 => Err(bregman_audio::Error::Empty),
             Some(stated) if decoded + 0.1 < stated => {
-                let reason = format!("only {decoded:.2} s of the {stated:.2} s that its header states can be decoded");
+                let reason = format!("only {decoded:.2} s of the {stated:.2} s stated in its header can be decoded");
                 Err(bregman_audio::Error::Decode { reason })
             }
             _ => Ok(decoded),
@@ -185,8 +187,8 @@ fn seconds(path: &Path, verify: bool) -> Measured {
     })
 }
 
-/// Drops every speaker that a trial list names, by utterance or, for files that are not here, by the first part of the
-/// name.
+/// Drops every speaker that occurs in a trial list: found by utterance, or for unknown utterances by the first part of
+/// the name.
 fn exclude_speakers(manifest: &mut Manifest, lists: &[PathBuf]) -> Result<()> {
     if lists.is_empty() {
         return Ok(());

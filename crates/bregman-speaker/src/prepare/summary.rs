@@ -1,4 +1,4 @@
-//! What a corpus consists of, in numbers.
+//! Statistics of a corpus.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ const CLASSES: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0, f64::INFINITY];
 
 /// Speakers, utterances, hours and how long the utterances are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct CorpusSummary {
     /// Number of different speakers.
     pub speakers: usize,
     /// Number of utterances.
@@ -35,8 +35,8 @@ pub struct LengthClass {
     pub utterances: usize,
 }
 
-impl Summary {
-    /// Counts `manifest`; utterances of unknown length count as 0 s.
+impl CorpusSummary {
+    /// The statistics of `manifest`; utterances of unknown duration count as 0 s.
     pub fn of(manifest: &Manifest) -> Self {
         let mut lengths: Vec<f64> =
             manifest.utterances.iter().map(|utterance| utterance.seconds.unwrap_or(0.0)).collect();
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn every_utterance_is_in_exactly_one_class() {
         let text = "path,speaker,seconds\n1,a,0.5\n2,a,1\n3,b,2.99\n4,b,3\n5,b,900\n6,b,60\n";
-        let summary = Summary::of(&Manifest::parse(text.as_bytes(), Path::new("m"), Path::new("/")).unwrap());
+        let summary = CorpusSummary::of(&Manifest::parse(text.as_bytes(), Path::new("m"), Path::new("/")).unwrap());
         assert_eq!((summary.speakers, summary.utterances, summary.per_speaker), (2, 6, [2, 4, 4]));
         assert_eq!(summary.seconds, [0.5, 3.0, 900.0]);
         let counts: Vec<usize> = summary.histogram.iter().map(|class| class.utterances).collect();
@@ -93,6 +93,6 @@ mod tests {
 
     #[test]
     fn an_empty_manifest_has_an_empty_summary() {
-        assert_eq!(Summary::of(&Manifest::default()).utterances, 0);
+        assert_eq!(CorpusSummary::of(&Manifest::default()).utterances, 0);
     }
 }

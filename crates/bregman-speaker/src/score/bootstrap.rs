@@ -5,8 +5,8 @@
 //! drawn w times brings w copies: each target trial counts w times, a non-target trial between speakers drawn w and v
 //! times counts w·v times. The interval is the 2.5 % and 97.5 % quantile over the replicates.
 //!
-//! Who speaks is read off the trials: two sides linked by a target trial are one speaker. So no speaker names are
-//! needed.
+//! Speakers are inferred from the trials: the two sides of a target trial are the same speaker. So no speaker names
+//! are needed.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use super::det::{Counts, Det, slot};
 use crate::{Rng, Trial};
 
-/// Replicates that one pass over the trials weighs side by side.
+/// Replicates computed together in one pass over the trials.
 const LANES: usize = 16;
-/// The share of replicates outside of the interval, on either side.
+/// The fraction of replicates outside of the interval, on either side.
 const TAIL: f64 = 0.025;
 
 /// How to resample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// How many times; rounded up to a multiple of 16.
+    /// Number of replicates; rounded up to a multiple of 16.
     pub replicates: usize,
     /// The same seed gives the same intervals, for any number of threads.
     pub seed: u64,
@@ -33,7 +33,7 @@ pub struct Bootstrap {
 pub struct Intervals {
     /// Of the equal error rate.
     pub eer: [f64; 2],
-    /// Of the minimum detection cost, for each P asked for.
+    /// Of the minimum detection cost, for each requested P_target.
     pub min_dcf: Vec<[f64; 2]>,
 }
 
@@ -102,7 +102,7 @@ fn quantiles(mut values: Vec<f64>) -> Option<[f64; 2]> {
     Some([at(TAIL)?, at(1.0 - TAIL)?])
 }
 
-/// Trials of one class in the order of their scores: by slot, and known only by their speakers.
+/// The speakers of the trials of one class, sorted by the slots of their scores.
 struct Sorted {
     /// Where each slot ends.
     ends: Vec<usize>,
@@ -121,7 +121,7 @@ impl Sorted {
         let mut sorted = vec![[0; 2]; total];
         for (slot, speakers) in trials {
             sorted[places[slot]] = speakers;
-            places[slot] += 1; // in the end each place has moved to where its slot ends
+            places[slot] += 1; // after the loop each entry is the end of its slot
         }
         Self { ends: places, speakers: sorted }
     }
@@ -145,7 +145,7 @@ impl Sorted {
 
 /// The speakers of each trial's two sides, numbered from 0: sides linked by target trials are one speaker.
 ///
-/// `models` are the utterances of each enrollment model, as numbered by `test`.
+/// `models` are the utterances of each enrollment model, numbered as in `Trial::test`.
 pub fn speakers_of_trials(models: &[Vec<usize>], trials: &[Trial]) -> Vec<[u32; 2]> {
     let utterances = trials
         .iter()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     /// `speakers` of 4 utterances each, every utterance a model, all pairs of different utterances; scores of a
-    /// Gaussian model with an offset per speaker, which makes the trials of a speaker alike.
+    /// Gaussian model with an offset per speaker, which correlates the trials of a speaker.
     fn experiment(speakers: u32, seed: u64) -> (Vec<Vec<usize>>, Vec<Trial>, Vec<f64>) {
         let mut rng = Rng::keyed(&[seed]);
         let offsets: Vec<f64> = (0..speakers).map(|_| rng.normal()).collect();
@@ -222,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn target_trials_tell_who_speaks() {
-        // Models 0 and 1 enroll utterances {0, 1} and {2}; 3 is linked to model 1, 4 to nobody.
+    fn target_trials_identify_the_speakers() {
+        // Models 0 and 1 enroll utterances {0, 1} and {2}; 3 is linked to model 1, 4 to none.
         let trials = [trial(0, 3, false), trial(1, 3, true), trial(0, 4, false), trial(1, 1, false)];
         let speakers = speakers_of_trials(&[vec![0, 1], vec![2]], &trials);
         assert_eq!(speakers, [[0, 1], [1, 1], [0, 2], [1, 0]]);

@@ -17,10 +17,10 @@ use crate::{Error, Result};
 
 /// Rows of one matrix product: their scores against the cohort fit in the second-level cache.
 const BLOCK: usize = 64;
-/// A spread below this is rounding: the cohort cannot tell anything apart.
-const SMALLEST_SPREAD: f64 = 1e-9;
+/// A standard deviation below this is rounding error: all cohort scores are equal.
+const MIN_STD: f64 = 1e-9;
 
-/// Mean and spread of an embedding's best cohort scores.
+/// Mean and standard deviation of an embedding's highest cohort scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CohortScores {
     /// μ, the mean.
@@ -30,8 +30,8 @@ pub struct CohortScores {
 }
 
 impl CohortScores {
-    /// The scores of every row of `embeddings` against its best `top_n` of `cohort`, all of it if it has fewer. Rows
-    /// have length 1.
+    /// For every row of `embeddings`: statistics of its `top_n` highest scores against `cohort` (all scores if the
+    /// cohort is smaller). Rows have length 1.
     pub fn of(embeddings: &Embeddings, cohort: &Embeddings, top_n: usize) -> Result<Vec<Self>> {
         if cohort.dim() != embeddings.dim() {
             let value = format!("{} values where the test has {}", cohort.dim(), embeddings.dim());
@@ -63,6 +63,6 @@ impl CohortScores {
 
     /// How many standard deviations `score` lies above the mean.
     pub fn z(&self, score: f64) -> f64 {
-        (score - self.mean) / self.std.max(SMALLEST_SPREAD)
+        (score - self.mean) / self.std.max(MIN_STD)
     }
 }

@@ -1,13 +1,13 @@
 //! Detection error trade-off: misses against false alarms over all thresholds, the equal error rate and the detection
 //! cost.
 //!
-//! A threshold accepts scores *above* it. Trials with the same score cannot be told apart by any threshold, so the
+//! A threshold accepts scores *above* it. No threshold can separate trials with the same score, so the
 //! curve has one point per distinct score and is linear between points: the result does not depend on the order of the
 //! trials. For scores without ties this is what WeSpeaker computes; with ties its results depend on an unstable sort,
 //! and ours lies between its best and its worst case.
 //!
-//! Only the targets are sorted. The miss rate changes nowhere but at target scores, so all that matters about a
-//! non-target is which target scores it lies between: 3.5 M non-targets become counts in the gaps of 18 k targets.
+//! Only the targets are sorted. The miss rate changes only at target scores, so all that matters about a
+//! non-target is between which target scores it lies: 3.5 M non-targets become counts in the gaps of 18 k targets.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub(super) struct Counts {
 pub(super) struct Crossing {
     /// The equal error rate.
     pub(super) rate: f64,
-    /// In which slot of [`Counts::others`].
+    /// The slot of [`Counts::others`] where they cross.
     slot: usize,
 }
 
@@ -81,7 +81,7 @@ impl Counts {
         let cross = |(level, [below, at]): (usize, [DetPoint; 2])| {
             let (gap_below, gap_at) = (below.false_alarm - below.miss, at.miss - at.false_alarm);
             if gap_below <= 0.0 {
-                // Between two levels the misses stay the same: false alarms have come down to them.
+                // Between two levels the miss rate is constant, and the false alarm rate has fallen to it.
                 Some(Crossing { rate: below.miss, slot: 2 * level })
             } else {
                 let share = gap_at / (gap_at + gap_below);
@@ -92,8 +92,7 @@ impl Counts {
         self.points().enumerate().find_map(cross).expect("at the last level all targets are missed")
     }
 
-    /// The lowest P·miss + (1 − P)·false alarm, as a fraction of what the better of "accept all" and "reject all"
-    /// costs.
+    /// The lowest P·miss + (1 − P)·false alarm, divided by the cost of the better of "accept all" and "reject all".
     pub(super) fn min_dcf(&self, p_target: f64) -> f64 {
         let cost = |point: DetPoint| p_target * point.miss + (1.0 - p_target) * point.false_alarm;
         let trivial = p_target.min(1.0 - p_target);
@@ -110,7 +109,7 @@ pub(super) fn slot(levels: &[f64], score: f64) -> usize {
 }
 
 impl Det {
-    /// The curve of `scores`, of which `targets` says which are of target trials.
+    /// The curve of `scores`; `targets` marks the target trials.
     pub fn new(scores: &[f64], targets: &[bool]) -> Result<Self> {
         assert_eq!(scores.len(), targets.len(), "one label per score");
         if let Some(at) = scores.iter().position(|score| !score.is_finite()) {
@@ -131,7 +130,7 @@ impl Det {
         let threshold = if crossing.slot % 2 == 1 {
             levels[crossing.slot / 2]
         } else {
-            // The non-target with which just enough of them are rejected.
+            // The non-target score at which just enough of them are rejected.
             let [all_targets, all_others] = counts.totals();
             let accepted: u64 = counts.targets[crossing.slot / 2..].iter().map(|&count| u64::from(count)).sum();
             let below: u64 = counts.others[..crossing.slot].iter().map(|&count| u64::from(count)).sum();
@@ -142,7 +141,7 @@ impl Det {
         Ok(Self { levels, counts, crossing, threshold })
     }
 
-    /// The equal error rate: misses and false alarms as frequent as each other, in [0, 1].
+    /// The equal error rate, where miss rate and false alarm rate are equal, in [0, 1].
     pub fn eer(&self) -> f64 {
         self.crossing.rate
     }
@@ -152,8 +151,8 @@ impl Det {
         self.threshold
     }
 
-    /// The minimum detection cost for `p_target` in (0, 1), both errors costing 1, divided by that of the better
-    /// trivial system.
+    /// The minimum detection cost for `p_target` in (0, 1), with a cost of 1 for both errors, divided by the cost of
+    /// the better trivial system.
     pub fn min_dcf(&self, p_target: f64) -> f64 {
         self.counts.min_dcf(p_target)
     }
@@ -163,8 +162,8 @@ impl Det {
         self.counts.totals()
     }
 
-    /// The curve with rising misses, thinned to points that differ by 3 % in one of the rates: a few hundred of any
-    /// number of trials.
+    /// The curve by rising miss rate, thinned to points that differ by 3 % in one of the rates: a few hundred points
+    /// for any number of trials.
     pub fn points(&self) -> Vec<DetPoint> {
         let [targets, others] = self.trials();
         let logs = |point: &DetPoint| {

@@ -1,4 +1,4 @@
-//! Utterances become embeddings: each content once, as many at a time as there are threads.
+//! Embeddings of utterances, in parallel, computed once for each distinct recording.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use crate::{AudioSource, Error, Progress, Result, Unreadable};
 
 /// A network that embeds one utterance after another.
 pub trait Embedder: Send {
-    /// The embedding of 16 kHz samples, which may be levelled in place.
+    /// The embedding of 16 kHz samples, whose level may be normalised in place.
     ///
     /// # Errors
-    /// What the network says about audio it cannot embed: too short, most often.
+    /// Audio that the network cannot embed, usually because it is too short.
     fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String>;
 }
 
@@ -25,24 +25,24 @@ impl<E: Embedder + ?Sized> Embedder for Box<E> {
     }
 }
 
-/// Embeddings of some utterances, and the ones that have none.
+/// Embeddings of some utterances, and the utterances that could not be embedded.
 #[derive(Debug, Default)]
 pub struct Embedded {
-    /// In the order asked for; `None` for an utterance that could not be read.
+    /// In the requested order; `None` for an utterance that could not be read.
     pub embeddings: Vec<Option<Embedding>>,
-    /// The ones that could not be read.
+    /// The utterances that could not be read.
     pub unreadable: Vec<Unreadable>,
-    /// How many were computed, not found in the store.
+    /// How many were computed rather than found in the store.
     pub computed: usize,
 }
 
-/// Embeds utterances of `source`, at most the middle `max_seconds` of each, those in `store` for free.
+/// Embeds the middle `max_seconds` of utterances of `source`; those already in `store` are not computed again.
 ///
-/// Each thread makes its own network with `embedder` and runs it on one core: utterances differ in length, and many at
-/// a time keep all cores busy where one at a time would not. The result does not depend on the number of threads.
+/// Each thread creates its own network with `embedder` and runs it on one core: many utterances at a time use all cores
+/// better than one utterance spread over all cores. The result does not depend on the number of threads.
 ///
 /// # Errors
-/// A network that cannot be made, a store that cannot be written. Unreadable audio is reported in the result.
+/// A network that cannot be created, a store that cannot be written. Unreadable audio is reported in the result.
 pub fn embed_utterances<E: Embedder>(
     source: &dyn AudioSource,
     utterances: &[usize],
@@ -52,7 +52,7 @@ pub fn embed_utterances<E: Embedder>(
     progress: &dyn Progress,
 ) -> Result<Embedded> {
     let keys: Vec<Result<u128>> = utterances.par_iter().map(|&utterance| source.fingerprint(utterance)).collect();
-    // The first utterance of each content that is not known yet.
+    // The first utterance of each distinct recording that is not in the store.
     let mut seen = std::collections::HashSet::new();
     let new = |&at: &usize| keys[at].as_ref().is_ok_and(|&key| seen.insert(key) && store.get(key).is_none());
     let missing: Vec<usize> = (0..keys.len()).filter(new).collect();
@@ -119,7 +119,7 @@ pub fn embed_utterances<E: Embedder>(
     Ok(embedded)
 }
 
-/// Runs `work` in a thread pool of its own with one thread, so that parallel code inside stays on this core.
+/// Runs `work` in its own thread pool with a single thread, so that parallel code inside stays on this core.
 fn on_one_core(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     let pool =
         rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| Error::Worker(error.to_string()))?;
@@ -133,14 +133,14 @@ fn middle(len: usize, max_seconds: f64) -> Range<usize> {
     start..start + wanted
 }
 
-/// Leaves the middle `max_seconds` of a recording.
+/// Cuts a recording to its middle `max_seconds`.
 pub fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
     let Range { start, end } = middle(samples.len(), max_seconds);
     samples.truncate(end);
     samples.drain(..start);
 }
 
-/// The middle of an utterance. Where its length is not known, all of it is read first.
+/// The middle of an utterance. If its duration is unknown, all of it is read first.
 fn append_middle(source: &dyn AudioSource, utterance: usize, max_seconds: f64, samples: &mut Vec<f32>) -> Result<()> {
     if let Some(seconds) = source.manifest().utterances[utterance].seconds {
         return source.append(utterance, middle((seconds * f64::from(RATE)).round() as usize, max_seconds), samples);
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{FileCorpus, Manifest, SynthConfig, SynthCorpus};
 
-    /// Mean and length: enough to tell audio apart.
+    /// Mean and length: enough to distinguish recordings.
     struct Probe;
 
     impl Embedder for Probe {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_content_is_embedded_once_wherever_it_lies() {
+    fn the_same_recording_is_embedded_once_wherever_it_is_stored() {
         let dir = tempfile::tempdir().unwrap();
         let mut manifest = corpus(dir.path());
         let copy = dir.path().join("copy.wav");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_cannot_be_made_is_an_error() {
+    fn a_network_that_cannot_be_created_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let source = FileCorpus(corpus(dir.path()));
         let broken = || Err::<Probe, _>(Error::NotFinite("a weight".to_owned()));

@@ -1,4 +1,4 @@
-//! Embeddings as the rows of one matrix, and the averages taken of them.
+//! Embeddings as the rows of one matrix, and averages of them.
 
 use crate::{Error, Result};
 
@@ -22,17 +22,17 @@ impl Embeddings {
         }
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.values.len() / self.dim
     }
 
-    /// True without any row.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Values of a row.
+    /// Number of values in a row.
     pub fn dim(&self) -> usize {
         self.dim
     }
@@ -52,7 +52,7 @@ impl Embeddings {
         Self { dim: self.dim, values: rows.iter().flat_map(|&row| self.row(row)).copied().collect() }
     }
 
-    /// Scales every row to length 1; a row of zeros stays, and then has cosine 0 with everything.
+    /// Scales every row to length 1; a row of zeros is unchanged and has cosine 0 with every vector.
     pub fn normalize(mut self) -> Self {
         for row in self.values.chunks_exact_mut(self.dim) {
             let length = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longer_sessions_weigh_more_in_an_enrollment() {
+    fn longer_sessions_have_more_weight_in_an_enrollment() {
         let sessions = Embeddings::new(2, vec![1.0, 0.0, 0.0, 1.0]).unwrap();
         let seconds = [3.0, 4.0];
         let model = sessions.averages(&[vec![0, 1], vec![1]], |row| seconds[row]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_matrix_of_finite_numbers_is_refused() {
+    fn only_matrices_of_finite_numbers_are_accepted() {
         assert!(matches!(Embeddings::new(3, vec![0.0; 4]), Err(Error::Setting { .. })));
         assert_eq!(
             Embeddings::new(2, vec![0.0, 1.0, f32::NAN, 0.0]).unwrap_err().to_string(),

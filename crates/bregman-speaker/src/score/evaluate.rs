@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{AudioSource, Error, Progress, ResolvedTrials, Result, Trial, Unreadable};
 
-/// P_target of the two costs that are reported.
+/// P_target of the two reported costs.
 const P_TARGETS: [f64; 2] = [0.01, 0.05];
 /// Bins of the histogram of scores.
 const BINS: usize = 80;
@@ -17,7 +17,7 @@ const BINS: usize = 80;
 ///
 /// | setting | default | purpose |
 /// | --- | --- | --- |
-/// | `max_seconds` | 60 | of each utterance, its beginning |
+/// | `max_seconds` | 60 | the middle of each utterance that is embedded |
 /// | `cohort` | none | other speakers, for AS-norm and centring |
 /// | `bootstrap` | 1000 replicates | confidence intervals |
 /// | `strict` | false | unreadable audio is an error; otherwise its trials are left out and counted |
@@ -29,24 +29,24 @@ pub struct Evaluation<'a> {
     pub trials: &'a ResolvedTrials,
     /// Other speakers.
     pub cohort: Option<CohortSource<'a>>,
-    /// The beginning of each utterance that is embedded.
+    /// The middle of each utterance, up to this length, is embedded.
     pub max_seconds: f64,
     /// Confidence intervals.
     pub bootstrap: Bootstrap,
-    /// Unreadable audio is an error.
+    /// Fail on unreadable audio instead of leaving out its trials.
     pub strict: bool,
 }
 
-/// A cohort as audio.
+/// Audio of a cohort.
 #[derive(Clone, Copy)]
 pub struct CohortSource<'a> {
     /// Its utterances; those of one speaker are averaged.
     pub source: &'a dyn AudioSource,
-    /// Use at most the first so many utterances of each speaker.
+    /// How many utterances of each speaker to use at most: the first ones.
     pub per_speaker: usize,
     /// Subtract the mean of the cohort from all embeddings.
     pub center: bool,
-    /// AS-norm with so many best cohort scores.
+    /// AS-norm with this many of the highest cohort scores.
     pub as_norm: Option<usize>,
 }
 
@@ -59,25 +59,25 @@ pub struct Rates {
     pub min_dcf: f64,
     /// minDCF at P_target = 0.05.
     pub min_dcf_p05: f64,
-    /// Accepting scores above it, misses and false alarms are equally frequent.
+    /// The threshold at the EER: scores above it are accepted.
     pub threshold: f64,
     /// 95 % confidence intervals over speakers; `min_dcf` at 0.01 and 0.05.
     pub intervals: Option<Intervals>,
     /// The DET curve, thinned.
     pub det: Vec<DetPoint>,
-    /// How the scores are spread.
+    /// The distribution of the scores.
     pub histogram: Histogram,
 }
 
 /// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
-    /// The rates of the scores that decide.
+pub struct EvaluationReport {
+    /// The rates of the scores used for decisions.
     #[serde(flatten)]
     pub rates: Rates,
     /// `cosine` or `as-norm`.
     pub scoring: &'static str,
-    /// The rates of the cosines, where AS-norm decides.
+    /// The rates of the cosines, if AS-norm was used.
     pub cosine: Option<Rates>,
     /// Trials that were scored.
     pub trials: usize,
@@ -85,25 +85,25 @@ pub struct Report {
     pub targets: usize,
     /// Trials left out because their audio could not be read.
     pub left_out: usize,
-    /// Speakers that the target trials tell apart.
+    /// Number of speakers, inferred from the target trials.
     pub speakers: usize,
     /// Utterances of the trials.
     pub utterances: usize,
-    /// Embeddings computed now; the others were known.
+    /// Embeddings computed now; the others were in the store.
     pub computed: usize,
     /// Speakers of the cohort.
     pub cohort_speakers: Option<usize>,
-    /// Best cohort scores that normalise.
+    /// Number of cohort scores used to normalise.
     pub top_n: Option<usize>,
     /// Audio that could not be read.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A report with the scores behind it.
+/// A report with the scores it was computed from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
     /// The report.
-    pub report: Report,
+    pub report: EvaluationReport,
     /// Numbers of the trials that were scored.
     pub kept: Vec<usize>,
     /// Their scores.
@@ -122,7 +122,7 @@ impl Evaluation<'_> {
         store: &EmbeddingStore,
         progress: &dyn Progress,
     ) -> Result<Scored> {
-        check_classes(&self.trials.trials)?; // before hours of work
+        check_classes(&self.trials.trials)?; // before the long work
         let utterances = self.utterances();
         let mut embedded = embed_utterances(self.source, &utterances, self.max_seconds, &embedder, store, progress)?;
         let cohort =
@@ -133,7 +133,7 @@ impl Evaluation<'_> {
             return Err(Error::Unreadable { utterance: path, problem });
         }
 
-        let all = Rows::new(&utterances, &embedded, self.source.manifest().utterances.len())?;
+        let all = EmbeddedRows::new(&utterances, &embedded, self.source.manifest().utterances.len())?;
         let members: Vec<Vec<usize>> =
             self.trials.models.iter().map(|model| model.iter().filter_map(|&u| all.row_of[u]).collect()).collect();
         let kept: Vec<usize> = (0..self.trials.trials.len())
@@ -153,7 +153,7 @@ impl Evaluation<'_> {
         let original: Vec<Trial> = kept.iter().map(|&at| self.trials.trials[at]).collect();
         let speakers = speakers_of_trials(&self.trials.models, &original);
         let rates = |scores: &[f64]| measure(scores, &original, &speakers, &self.bootstrap);
-        let report = Report {
+        let report = EvaluationReport {
             rates: rates(scores.best())?,
             scoring: if scores.as_norm.is_some() { "as-norm" } else { "cosine" },
             cosine: scores.as_norm.is_some().then(|| rates(&scores.cosine)).transpose()?,
@@ -207,7 +207,7 @@ impl CohortSource<'_> {
                 expected: "2 speakers or more",
             });
         }
-        let rows = Rows::new(&of_speaker.concat(), &embedded, manifest.utterances.len())?;
+        let rows = EmbeddedRows::new(&of_speaker.concat(), &embedded, manifest.utterances.len())?;
         let groups: Vec<Vec<usize>> =
             of_speaker.iter().map(|members| members.iter().filter_map(|&u| rows.row_of[u]).collect()).collect();
         let groups: Vec<Vec<usize>> = groups.into_iter().filter(|rows: &Vec<usize>| !rows.is_empty()).collect();
@@ -215,14 +215,14 @@ impl CohortSource<'_> {
     }
 }
 
-/// The embeddings that there are, of length 1, by utterance number.
-struct Rows {
+/// The available embeddings, scaled to length 1, by utterance number.
+struct EmbeddedRows {
     embeddings: Embeddings,
     seconds: Vec<f32>,
     row_of: Vec<Option<usize>>,
 }
 
-impl Rows {
+impl EmbeddedRows {
     fn new(utterances: &[usize], embedded: &Embedded, total: usize) -> Result<Self> {
         let (mut values, mut seconds, mut row_of) = (Vec::new(), Vec::new(), vec![None; total]);
         let mut dim = 1;
@@ -237,7 +237,7 @@ impl Rows {
         Ok(Self { embeddings: Embeddings::new(dim, values)?.normalize(), seconds, row_of })
     }
 
-    /// Trials whose `test` numbers the returned rows.
+    /// The trials renumbered so that `test` is an index into the returned rows.
     fn compact(&self, trials: impl Iterator<Item = Trial>) -> (Vec<Trial>, Vec<usize>) {
         let (mut place, mut tests) = (vec![u32::MAX; self.seconds.len()], Vec::new());
         let trials = trials.map(|trial| {

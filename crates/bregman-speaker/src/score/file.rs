@@ -1,7 +1,6 @@
 //! Score files: `enroll test score target|nontarget`, one line per trial, as Kaldi and WeSpeaker write them.
 //!
-//! Scores are written with as many digits as it takes to read back the same number: rounding them makes ties that were
-//! none.
+//! Scores are written with as many digits as it takes to read back the same number: rounding would create ties.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! How the scores of targets and of non-targets are spread.
+//! The distribution of the scores of targets and non-targets.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts finite `scores`, of which `targets` says which are of target trials, in `bins` bins.
+    /// Counts finite `scores` in `bins` bins; `targets` marks the target trials.
     pub fn new(scores: &[f64], targets: &[bool], bins: usize) -> Self {
         assert_eq!(scores.len(), targets.len(), "one label per score");
         let low = scores.iter().copied().fold(f64::INFINITY, f64::min);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_trial_is_counted_once_on_its_side() {
+    fn every_trial_is_counted_once_in_its_class() {
         let scores = [-1.0, -0.5, 0.0, 0.49, 1.0, 1.0];
         let histogram = Histogram::new(&scores, &[false, false, true, false, true, true], 4);
         assert_eq!((histogram.low, histogram.high), (-1.0, 1.0));

@@ -1,14 +1,20 @@
 //! From embeddings to error rates.
 //!
 //! ```text
-//! utterances ─▶ enrollment (duration-weighted mean) ─┐
-//! utterances ────────────────────────────────────────┼─▶ centre ─▶ cosine ─▶ AS-norm ─▶ DET ─▶ EER, minDCF ─▶ bootstrap
-//! cohort ─────▶ one mean per speaker ────────────────┘
+//! enroll ─▶ duration-weighted mean ─┐
+//! test ─────────────────────────────┼─▶ centre ─▶ cosine ─▶ AS-norm ─▶ DET ─▶ EER, minDCF ─▶ bootstrap
+//! cohort ─▶ one mean per speaker ───┘
 //! ```
 //!
-//! Ties are scored well-defined: trials with one score are accepted or rejected together (see [`Det`]).
-
-pub(crate) mod trials;
+//! Ties are handled exactly: trials with equal scores are accepted or rejected together (see [`Det`]).
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `embed`, `store`, `embeddings` | utterances to vectors, each distinct recording once |
+//! | `cohort`, `top` | AS-norm |
+//! | `det`, `bootstrap`, `histogram` | scores to error rates and their intervals |
+//! | `evaluate` | all of it, from audio and trials to a report |
+//! | `file` | score files |
 
 mod bootstrap;
 mod cohort;
@@ -26,7 +32,7 @@ pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
 pub use embed::{Embedded, Embedder, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;
-pub use evaluate::{CohortSource, Evaluation, Rates, Report, Scored};
+pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored};
 pub use file::{read_scores, write_scores};
 pub use histogram::Histogram;
 pub use store::{Embedding, EmbeddingStore};
@@ -41,15 +47,15 @@ const BLOCK: usize = 4096;
 
 /// Scores of a trial list, in its order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scores {
+pub struct TrialScores {
     /// Cosines.
     pub cosine: Vec<f64>,
     /// AS-norm scores, if asked for.
     pub as_norm: Option<Vec<f64>>,
 }
 
-impl Scores {
-    /// The scores that decide: AS-norm where there is one.
+impl TrialScores {
+    /// The scores to decide by: AS-norm if computed, otherwise cosine.
     pub fn best(&self) -> &[f64] {
         self.as_norm.as_deref().unwrap_or(&self.cosine)
     }
@@ -72,7 +78,7 @@ pub fn score_trials(
     tests: &Embeddings,
     trials: &[Trial],
     cohort: Option<Cohort>,
-) -> Result<Scores> {
+) -> Result<TrialScores> {
     let outside = |trial: &&Trial| trial.enroll as usize >= models.len() || trial.test as usize >= tests.len();
     if let Some(trial) = trials.iter().find(outside) {
         let value = format!("model {} against test {}", trial.enroll, trial.test);
@@ -97,7 +103,7 @@ pub fn score_trials(
             Some(cosine.par_iter().zip(trials).with_min_len(BLOCK).map(normalize).collect())
         }
     };
-    Ok(Scores { cosine, as_norm })
+    Ok(TrialScores { cosine, as_norm })
 }
 
 /// The cosine of two vectors of any length.

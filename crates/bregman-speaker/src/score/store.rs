@@ -1,8 +1,8 @@
-//! Embeddings that were computed once, on disk, found again by the content of their audio.
+//! A cache of embeddings on disk, found by the content of their audio.
 //!
-//! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian, only ever
-//! appended to. A process that is killed loses what it was writing: a torn last record is cut off when the file is
-//! opened again.
+//! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian,
+//! append-only. A killed process loses only the record being written: an incomplete last record is cut off when the
+//! file is opened again.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -15,16 +15,16 @@ use crate::{Error, Result};
 
 const KEY: usize = size_of::<u128>();
 
-/// An utterance as a vector.
+/// The embedding of an utterance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
-    /// As the network gave it, not normalised.
+    /// The network's output, not normalised.
     pub values: Vec<f32>,
     /// Duration of the audio it was computed from.
     pub seconds: f32,
 }
 
-/// Known embeddings of one network.
+/// Stored embeddings of one network.
 #[derive(Debug, Default)]
 pub struct EmbeddingStore {
     known: Mutex<HashMap<u128, Embedding>>,
@@ -32,7 +32,7 @@ pub struct EmbeddingStore {
 }
 
 impl EmbeddingStore {
-    /// A store that ends with the process.
+    /// A store in memory only.
     pub fn in_memory() -> Self {
         Self::default()
     }
@@ -66,14 +66,14 @@ impl EmbeddingStore {
         self.known.lock().expect("no thread panics while it holds the store").get(&key).cloned()
     }
 
-    /// Remembers an embedding.
+    /// Stores an embedding.
     pub fn add(&self, key: u128, embedding: &Embedding) -> Result<()> {
         if let Some((path, file)) = &self.file {
             let numbers = std::iter::once(&embedding.seconds).chain(&embedding.values);
             let record: Vec<u8> =
                 key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
             let mut file = file.lock().expect("no thread panics while it holds the file");
-            file.write_all(&record).map_err(Error::io(path))?; // one write: a record is whole or torn at its end
+            file.write_all(&record).map_err(Error::io(path))?; // one write: only its end can be missing
         }
         self.known.lock().expect("no thread panics while it holds the store").insert(key, embedding.clone());
         Ok(())
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embeddings_survive_the_process_and_a_torn_record_does_not() {
+    fn stored_embeddings_are_found_again_and_an_incomplete_record_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cache/net.f32");
         let embedding = |x: f32| Embedding { values: vec![x, -x, 0.5], seconds: 2.0 * x };

@@ -1,7 +1,7 @@
 //! Mean and standard deviation of the n largest of many values, without sorting them.
 //!
-//! Bisection on the value: counting how many lie at or above a threshold is one vectorised pass, and some ten passes
-//! over a row in the first-level cache leave a handful of candidates around the n-th largest. A partial sort takes
+//! Bisection on the value: counting how many lie at or above a threshold is one vectorised pass, and about ten passes
+//! over a row in the first-level cache leave a few candidates around the n-th largest. A partial sort takes
 //! several times as long.
 
 use pulp::{Arch, Simd, WithSimd};
@@ -34,7 +34,7 @@ impl WithSimd for TopMoments<'_> {
         while at_low - at_high > FEW {
             let middle = low + (high - low) / 2.0;
             if middle <= low || middle >= high {
-                break; // neighbouring numbers: the candidates are all equal
+                break; // adjacent floats: the candidates are all equal
             }
             let at_middle = count_from(simd, values, middle);
             if at_middle >= n {
@@ -141,19 +141,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn top_moments_equal_those_of_a_sort(mut values in proptest::collection::vec(-1f32..1.0, 1..600), pick in 0usize..10_000, steps in 0u32..12) {
+        fn top_moments_equal_those_of_a_sort(
+            mut values in proptest::collection::vec(-1f32..1.0, 1..600),
+            pick in 0usize..10_000,
+            steps in 0u32..12,
+        ) {
             if steps > 0 { // many ties
                 values.iter_mut().for_each(|x| *x = (*x * steps as f32).round() / steps as f32);
             }
             let n = 1 + pick % values.len();
             let (ours, sorted) = (top_moments(Arch::new(), &values, n), by_sorting(&values, n));
-            // A term passes about 14 roundings of u = 2⁻²⁴ (difference, 8 sums, 4 to fold the lanes), each relative to its distance d
-            // from `low`, which is no less than the smallest value: 14u·E[d] on the mean, 14u·E[d²] + 2·14u·E[d]² on the variance.
+            // A term passes about 14 roundings of u = 2⁻²⁴ (difference, 8 sums, 4 to fold the lanes), each relative to
+            // its distance d from `low`, which is no less than the smallest value: 14u·E[d] on the mean, 14u·E[d²] +
+            // 2·14u·E[d]² on the variance.
             let (lowest, roundings) = (values.iter().fold(1f32, |low, &x| low.min(x)), 14.0 * 2f64.powi(-24));
             let distance = sorted.0 - f64::from(lowest);
             let squares = sorted.1.powi(2) + distance.powi(2);
             prop_assert!((ours.0 - sorted.0).abs() <= roundings * distance + 1e-12, "{ours:?} {sorted:?}");
-            prop_assert!((ours.1.powi(2) - sorted.1.powi(2)).abs() <= 3.0 * roundings * squares + 1e-12, "{ours:?} {sorted:?}");
+            let variance = (ours.1.powi(2) - sorted.1.powi(2)).abs();
+            prop_assert!(variance <= 3.0 * roundings * squares + 1e-12, "{ours:?} {sorted:?}");
         }
     }
 

@@ -13,7 +13,7 @@ pub(super) const INDEX: &str = "index.csv";
 
 /// One utterance in a shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) utterance: String,
     pub(super) speaker: Arc<str>,
     pub(super) seconds: f64,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-pub(super) fn write(folder: &Path, entries: &[Entry], force: bool) -> Result<()> {
+pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Result<()> {
     let path = folder.join(INDEX);
     let wrong = |error: csv::Error| Error::format(&path, error.to_string());
     write_whole(&path, force, |writer| {
@@ -35,18 +35,18 @@ pub(super) fn write(folder: &Path, entries: &[Entry], force: bool) -> Result<()>
     })
 }
 
-pub(super) fn read(folder: &Path) -> Result<Vec<Entry>> {
+pub(super) fn read(folder: &Path) -> Result<Vec<IndexEntry>> {
     let path = folder.join(INDEX);
     parse(File::open(&path).map_err(Error::io(&path))?, &path)
 }
 
-fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<Entry>> {
+fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<IndexEntry>> {
     let mut csv = csv::Reader::from_reader(reader);
     let mut entries = Vec::new();
     for entry in csv.deserialize() {
-        let entry: Entry = entry.map_err(|error| {
+        let entry: IndexEntry = entry.map_err(|error| {
             let line = error.position().map_or(0, csv::Position::line);
-            Error::line(path, line, format!("not a shard index ({error}); delete it and the shards are indexed anew"))
+            Error::line(path, line, format!("not a shard index ({error}); delete it to index the shards again"))
         })?;
         if !entry.seconds.is_finite() || entry.seconds < 0.0 {
             return Err(Error::format(path, format!("utterance '{}': seconds = {}", entry.utterance, entry.seconds)));
@@ -63,7 +63,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), with_header in any::<bool>()) {
+        fn arbitrary_bytes_never_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            with_header in any::<bool>(),
+        ) {
             let header = &b"utterance,speaker,seconds,session,genre,shard,extension,offset,bytes\n"[..];
             let mut text = if with_header { header.to_vec() } else { Vec::new() };
             text.extend(bytes);

@@ -1,4 +1,4 @@
-//! Reading shards: ours by their index, anybody's WebDataset or WeSpeaker shards by walking the tar headers once.
+//! Reading shards: ours by their index, other WebDataset or WeSpeaker shards by scanning the tar headers once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use bregman_audio::{Decoder, RATE};
 use memmap2::Mmap;
 use rayon::prelude::*;
 
-use super::index::{self, Entry, INDEX};
+use super::index::{self, INDEX, IndexEntry};
 use super::tar::members;
 use crate::files::mmap::map;
 use crate::manifest::names::AUDIO_EXTENSIONS;
@@ -22,12 +22,12 @@ use crate::{Error, Result};
 pub struct ShardCorpus {
     manifest: Manifest,
     shards: Vec<Mmap>,
-    places: Vec<Place>,
+    locations: Vec<MemberLocation>,
 }
 
-/// Where the audio of an utterance lies.
+/// Where the audio of an utterance is.
 #[derive(Debug)]
-struct Place {
+struct MemberLocation {
     shard: usize,
     content: Range<usize>,
     extension: Arc<str>,
@@ -50,7 +50,7 @@ impl ShardCorpus {
             });
         }
         let (mut shards, mut numbers) = (Vec::new(), HashMap::new());
-        let (mut utterances, mut places) = (Vec::new(), Vec::new());
+        let (mut utterances, mut locations) = (Vec::new(), Vec::new());
         let mut interner = Interner::default();
         for entry in entries {
             let path = folder.join(&*entry.shard);
@@ -62,17 +62,19 @@ impl ShardCorpus {
                     shards.len() - 1
                 }
             };
-            let end = entry
-                .offset
-                .checked_add(entry.bytes)
-                .filter(|&end| end <= shards[shard].len() as u64)
-                .ok_or_else(|| {
-                    Error::format(
-                        &path,
-                        format!("'{}' lies beyond the end of the shard; delete {INDEX} to index anew", entry.utterance),
-                    )
-                })?;
-            places.push(Place {
+            let end =
+                entry.offset.checked_add(entry.bytes).filter(|&end| end <= shards[shard].len() as u64).ok_or_else(
+                    || {
+                        Error::format(
+                            &path,
+                            format!(
+                                "'{}' lies beyond the end of the shard; delete {INDEX} to index the shards again",
+                                entry.utterance
+                            ),
+                        )
+                    },
+                )?;
+            locations.push(MemberLocation {
                 shard,
                 content: entry.offset as usize..end as usize,
                 extension: interner.get(&entry.extension),
@@ -86,7 +88,7 @@ impl ShardCorpus {
                 genre: entry.genre.map(|text| interner.get(&text)),
             });
         }
-        Ok(Self { manifest: Manifest { utterances }, shards, places })
+        Ok(Self { manifest: Manifest { utterances }, shards, locations })
     }
 }
 
@@ -96,7 +98,7 @@ impl AudioSource for ShardCorpus {
     }
 
     fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()> {
-        let place = &self.places[utterance];
+        let place = &self.locations[utterance];
         let bytes = &self.shards[place.shard][place.content.clone()];
         if let Some(samples) = plain_pcm(bytes) {
             let (start, end) = (range.start.min(samples.len() / 2), range.end.min(samples.len() / 2));
@@ -128,8 +130,8 @@ fn plain_pcm(bytes: &[u8]) -> Option<&[u8]> {
     (plain && number(40) as usize == samples.len()).then_some(samples)
 }
 
-/// Indexes shards that came without an index.
-fn walk(folder: &Path) -> Result<Vec<Entry>> {
+/// Indexes shards that have no index.
+fn walk(folder: &Path) -> Result<Vec<IndexEntry>> {
     let mut paths = Vec::new();
     for file in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let path = file.map_err(Error::io(folder))?.path();
@@ -138,11 +140,11 @@ fn walk(folder: &Path) -> Result<Vec<Entry>> {
         }
     }
     paths.sort();
-    let entries: Vec<Vec<Entry>> = paths.par_iter().map(|path| entries(path.as_path())).collect::<Result<_>>()?;
+    let entries: Vec<Vec<IndexEntry>> = paths.par_iter().map(|path| entries(path.as_path())).collect::<Result<_>>()?;
     Ok(entries.into_iter().flatten().collect())
 }
 
-fn entries(path: &Path) -> Result<Vec<Entry>> {
+fn entries(path: &Path) -> Result<Vec<IndexEntry>> {
     let bytes = map(path)?;
     let shard: Arc<str> = path.file_name().unwrap_or_default().to_string_lossy().into();
     let members = members(&bytes, path)?;
@@ -161,9 +163,9 @@ fn entries(path: &Path) -> Result<Vec<Entry>> {
         let Some(speaker) = speakers.get(key) else {
             return Err(Error::format(path, format!("'{name}' has no speaker; expected a member '{key}.spk'")));
         };
-        // A member that cannot be decoded stays in the list: reading it names it.
+        // A member that cannot be decoded stays in the list: reading it reports the error.
         let seconds = Decoder::from_bytes(&bytes[range.clone()], extension).ok().and_then(seconds).unwrap_or(0.0);
-        entries.push(Entry {
+        entries.push(IndexEntry {
             utterance: key.to_owned(),
             speaker: speaker.clone(),
             seconds,
@@ -194,128 +196,4 @@ fn split_key(name: &str) -> Option<(&str, &str)> {
     let last = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = last + name[last..].find('.')?;
     Some((&name[..dot], &name[dot + 1..]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shard::{ShardConfig, ShardFormat, shard};
-    use crate::{FileCorpus, MemoryCorpus, SynthConfig, SynthCorpus};
-
-    fn config(out: &Path, format: ShardFormat) -> ShardConfig {
-        ShardConfig { out: out.to_owned(), per_shard: 3, format, seed: 4, strict: false, force: false }
-    }
-
-    fn synth() -> SynthCorpus {
-        SynthCorpus::new(SynthConfig {
-            speakers: 4,
-            utterances: 2,
-            held_out: 0,
-            seconds: [0.3, 0.6],
-            ..SynthConfig::default()
-        })
-        .unwrap()
-    }
-
-    /// Every utterance of `corpus` by id: speaker and samples.
-    fn content(corpus: &dyn AudioSource) -> Vec<(String, String, Vec<f32>)> {
-        let utterances = corpus.manifest().utterances.iter().enumerate();
-        let mut all: Vec<_> = utterances
-            .map(|(number, utterance)| {
-                (
-                    utterance.id.trim_end_matches(".wav").replace('.', "_"),
-                    utterance.speaker.to_string(),
-                    corpus.whole(number).unwrap(),
-                )
-            })
-            .collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all
-    }
-
-    #[test]
-    fn shards_hold_the_same_audio_with_and_without_their_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let (train, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
-        let files = FileCorpus(train);
-        for format in [ShardFormat::Pcm, ShardFormat::Original] {
-            let out = dir.path().join(format!("{format:?}"));
-            let made = shard(&files, &config(&out, format), &()).unwrap();
-            assert_eq!((made.shards, made.utterances, made.unreadable.len()), (3, 8, 0));
-            let indexed = ShardCorpus::open(&out).unwrap();
-            assert_eq!(content(&indexed), content(&files));
-            for (utterance, (_, _, samples)) in
-                indexed.manifest().utterances.iter().zip(0..8).map(|(u, n)| (u, (0, 0, indexed.whole(n).unwrap())))
-            {
-                assert!((utterance.seconds.unwrap() - samples.len() as f64 / 16e3).abs() < 1e-4);
-            }
-            std::fs::remove_file(out.join(INDEX)).unwrap();
-            let walked = ShardCorpus::open(&out).unwrap();
-            assert_eq!(content(&walked), content(&files));
-            let lengths =
-                |corpus: &ShardCorpus| corpus.manifest().utterances.iter().map(|u| u.seconds.unwrap()).sum::<f64>();
-            assert!((lengths(&walked) - lengths(&indexed)).abs() < 1e-3);
-        }
-    }
-
-    #[test]
-    fn a_range_of_a_shard_equals_the_range_of_the_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
-        shard(&memory, &config(dir.path(), ShardFormat::Pcm), &()).unwrap();
-        let shards = ShardCorpus::open(dir.path()).unwrap();
-        let whole = shards.whole(5).unwrap();
-        for range in [100..300, 4000..usize::MAX, 99_999..100_000] {
-            let mut part = Vec::new();
-            shards.append(5, range.clone(), &mut part).unwrap();
-            assert_eq!(part, &whole[range.start.min(whole.len())..range.end.min(whole.len())]);
-        }
-    }
-
-    #[test]
-    fn long_and_dotted_names_survive_packing() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut manifest = synth().manifest();
-        manifest.utterances[0].id = format!("{}/v1.5/clip.wav", "very-long-speaker-name".repeat(6));
-        let memory = MemoryCorpus::new(manifest, synth().render_all()).unwrap();
-        shard(&memory, &config(dir.path(), ShardFormat::Pcm), &()).unwrap();
-        let shards = ShardCorpus::open(dir.path()).unwrap();
-        let at = shards.manifest().utterances.iter().position(|u| u.id == memory.manifest().utterances[0].id).unwrap();
-        assert_eq!(shards.whole(at).unwrap(), memory.whole(0).unwrap());
-    }
-
-    #[test]
-    fn a_killed_run_keeps_its_complete_shards_and_repairs_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
-        let config = config(dir.path(), ShardFormat::Pcm);
-        shard(&memory, &config, &()).unwrap();
-        let index = std::fs::read(dir.path().join(INDEX)).unwrap();
-        assert!(matches!(shard(&memory, &config, &()), Err(Error::Exists(_))));
-        // What a kill leaves: no index, one shard missing, one torn, a temporary file.
-        std::fs::remove_file(dir.path().join(INDEX)).unwrap();
-        std::fs::remove_file(dir.path().join("shard-000002.tar")).unwrap();
-        let torn = dir.path().join("shard-000001.tar");
-        let bytes = std::fs::read(&torn).unwrap();
-        std::fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
-        std::fs::write(dir.path().join("shard-000002.tar.tmp"), b"half").unwrap();
-        let again = shard(&memory, &config, &()).unwrap();
-        assert_eq!((again.resumed, again.shards), (1, 3));
-        assert_eq!(std::fs::read(dir.path().join(INDEX)).unwrap(), index);
-        assert_eq!(std::fs::read(&torn).unwrap(), bytes);
-    }
-
-    #[test]
-    fn broken_files_are_left_out_and_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let (train, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
-        let broken = train.utterances[3].path.clone();
-        std::fs::write(&broken, b"not audio").unwrap();
-        let out = dir.path().join("out");
-        let made = shard(&FileCorpus(train.clone()), &config(&out, ShardFormat::Pcm), &()).unwrap();
-        assert_eq!((made.utterances, made.unreadable.len()), (7, 1));
-        assert_eq!(made.unreadable[0].path, broken.display().to_string());
-        let strict = ShardConfig { strict: true, force: true, ..config(&out, ShardFormat::Pcm) };
-        assert!(matches!(shard(&FileCorpus(train), &strict, &()), Err(Error::Unreadable { .. })));
-    }
 }

@@ -8,7 +8,7 @@ use tar::Archive;
 
 use crate::{Error, Result};
 
-/// Walks the headers of a tar file in memory and returns `(name, bytes of the content)` of every regular member.
+/// Scans the headers of a tar file in memory and returns `(name, bytes of the content)` of every regular member.
 pub(super) fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<usize>)>> {
     let wrong = |error: std::io::Error| Error::format(path, format!("not a readable tar file: {error}"));
     let mut archive = Archive::new(Cursor::new(bytes));
@@ -24,7 +24,7 @@ pub(super) fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<us
         match end {
             Some(end) => found.push((name, start as usize..end as usize)),
             None => {
-                return Err(Error::format(path, format!("member '{name}' is cut off: the file ends before it does")));
+                return Err(Error::format(path, format!("the file ends in the middle of member '{name}'")));
             }
         }
     }
@@ -63,7 +63,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_found(files in proptest::collection::vec(("[a-z]{1,150}", proptest::collection::vec(any::<u8>(), 0..1500)), 0..6)) {
+        fn packed_members_are_found(
+            files in proptest::collection::vec(
+                ("[a-z]{1,150}", proptest::collection::vec(any::<u8>(), 0..1500)),
+                0..6,
+            ),
+        ) {
             let bytes = archive(&files);
             let found = members(&bytes, Path::new("s")).unwrap();
             let found: Vec<_> = found.into_iter().map(|(name, range)| (name, bytes[range].to_vec())).collect();
@@ -76,7 +81,10 @@ mod tests {
         }
 
         #[test]
-        fn damaged_archives_never_panic(at in proptest::collection::vec((0usize..4096, any::<u8>()), 1..8), cut in 0usize..4096) {
+        fn damaged_archives_never_panic(
+            at in proptest::collection::vec((0usize..4096, any::<u8>()), 1..8),
+            cut in 0usize..4096,
+        ) {
             let long = "n".repeat(140);
             let mut bytes = archive(&[(long, vec![7; 600]), ("b.spk".into(), vec![1; 10])]);
             for (position, value) in at {

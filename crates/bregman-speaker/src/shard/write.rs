@@ -1,5 +1,5 @@
-//! Packing a corpus into shards, in parallel, one shard per task. A shard that is complete is kept when a killed run
-//! starts again.
+//! Packing a corpus into shards, in parallel, one shard per task. When a killed run is started again, complete shards
+//! are kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bregman_audio::{Audio, RATE, wav_bytes};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::index::{self, Entry, INDEX};
+use super::index::{self, INDEX, IndexEntry};
 use super::tar::{header, members};
 use crate::files::mmap::map;
 use crate::files::{check_free, write_whole};
@@ -19,14 +19,14 @@ use crate::rng::Rng;
 use crate::source::AudioSource;
 use crate::{Error, Progress, Result};
 
-/// How audio is kept in a shard.
+/// How audio is stored in a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShardFormat {
-    /// Decoded, 16 kHz mono 16-bit WAV: larger, read without decoding, any 3 s cut directly.
+    /// Decoded to 16 kHz mono 16-bit WAV: larger, but any 3 s cut can be read directly, without decoding.
     #[default]
     Pcm,
-    /// The bytes of the file as they are.
+    /// The unchanged bytes of the file.
     Original,
 }
 
@@ -47,12 +47,12 @@ pub struct ShardConfig {
     pub force: bool,
 }
 
-/// What came out.
+/// The result of [`shard()`].
 #[derive(Debug, Clone, Serialize)]
 pub struct Sharded {
     /// Number of shards.
     pub shards: usize,
-    /// Shards found complete from a run that was killed.
+    /// Complete shards found from a killed run.
     pub resumed: usize,
     /// Utterances in them.
     pub utterances: usize,
@@ -73,7 +73,7 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     Rng::keyed(&[config.seed, 6]).shuffle(&mut order);
     progress.begin(order.len());
 
-    let packed: Vec<Packed> = order
+    let packed: Vec<PackedShard> = order
         .par_chunks(config.per_shard)
         .enumerate()
         .map(|(number, utterances)| {
@@ -97,8 +97,8 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
 
 /// One finished shard.
 #[derive(Default)]
-struct Packed {
-    entries: Vec<Entry>,
+struct PackedShard {
+    entries: Vec<IndexEntry>,
     unreadable: Vec<Unreadable>,
     bytes: u64,
     resumed: bool,
@@ -112,16 +112,16 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn pack(&self, utterances: &[usize]) -> Result<Packed> {
+    fn pack(&self, utterances: &[usize]) -> Result<PackedShard> {
         let path = self.config.out.join(&*self.name);
         if !self.config.force
             && path.exists()
             && let Some(entries) = self.complete(&path, utterances)?
         {
             utterances.iter().for_each(|_| self.progress.step());
-            return Ok(Packed { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
+            return Ok(PackedShard { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
         }
-        let mut packed = Packed::default();
+        let mut packed = PackedShard::default();
         write_whole(&path, true, |writer| {
             let mut builder = tar::Builder::new(writer);
             let mut offset = 0;
@@ -152,8 +152,8 @@ impl Packer<'_> {
         Ok(packed)
     }
 
-    /// The entries of a shard that exists already, if it holds exactly these utterances in this format.
-    fn complete(&self, path: &Path, utterances: &[usize]) -> Result<Option<Vec<Entry>>> {
+    /// The entries of an existing shard, if it holds exactly these utterances in this format.
+    fn complete(&self, path: &Path, utterances: &[usize]) -> Result<Option<Vec<IndexEntry>>> {
         let bytes = map(path)?;
         let Ok(members) = members(&bytes, path) else { return Ok(None) };
         let audio: Vec<_> = members.into_iter().filter(|(name, _)| !name.ends_with(".spk")).collect();
@@ -205,8 +205,8 @@ impl Packer<'_> {
             .map_err(|error| Error::Unreadable { utterance: name, problem: error.to_string() })
     }
 
-    fn entry(&self, utterance: &Utterance, extension: &Arc<str>, seconds: f64, offset: u64, bytes: u64) -> Entry {
-        Entry {
+    fn entry(&self, utterance: &Utterance, extension: &Arc<str>, seconds: f64, offset: u64, bytes: u64) -> IndexEntry {
+        IndexEntry {
             utterance: utterance.id.clone(),
             speaker: utterance.speaker.clone(),
             seconds,
@@ -220,7 +220,7 @@ impl Packer<'_> {
     }
 }
 
-/// WebDataset ends a key at its first dot, so the id loses its extension and other dots.
+/// WebDataset ends a key at its first dot, so the extension is dropped and other dots are replaced.
 fn key(utterance: &Utterance) -> String {
     stem(&utterance.id).trim_start_matches('/').replace('.', "_")
 }

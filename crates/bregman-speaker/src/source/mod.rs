@@ -1,6 +1,6 @@
-//! Where the audio of an utterance comes from: files, memory, or shards (see [`crate::ShardCorpus`]).
+//! Where the audio of an utterance comes from: files, memory, a subset of another source, or shards (see
+//! [`crate::ShardCorpus`]).
 
-pub(crate) mod extract;
 pub(crate) mod subset;
 
 use std::ops::Range;
@@ -19,23 +19,23 @@ pub trait AudioSource: Send + Sync {
     /// The utterances, by number.
     fn manifest(&self) -> &Manifest;
 
-    /// Appends the samples `range` of an utterance to `out`: fewer if it ends before, all of it for `0..usize::MAX`.
+    /// Appends the samples `range` of an utterance to `out`: fewer if it is shorter, all of it for `0..usize::MAX`.
     fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()>;
 
-    /// One whole utterance, as an embedding needs it.
+    /// One whole utterance.
     fn whole(&self, utterance: usize) -> Result<Vec<f32>> {
         let mut samples = Vec::new();
         self.append(utterance, 0..usize::MAX, &mut samples).map(|()| samples)
     }
 
-    /// A hash of the utterance's content: the same audio has the same one wherever it lies, other audio another.
+    /// A hash of the utterance's audio, independent of where it is stored.
     fn fingerprint(&self, utterance: usize) -> Result<u128> {
         let bytes: Vec<u8> = self.whole(utterance)?.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         Ok(content_hash([&bytes[..]]))
     }
 }
 
-/// Opens a corpus: a folder of shards, or a manifest, whose relative paths count from `root` if given.
+/// Opens a corpus: a folder of shards, or a manifest, whose relative paths are resolved against `root` if given.
 pub fn open_corpus(path: &Path, root: Option<&Path>) -> Result<Arc<dyn AudioSource>> {
     Ok(if path.is_dir() {
         Arc::new(ShardCorpus::open(path)?)
@@ -59,7 +59,7 @@ impl AudioSource for FileCorpus {
         decoded.map_err(|error| unreadable(&path.display().to_string(), error))
     }
 
-    /// Of the file as it is, which costs much less than to decode it.
+    /// The hash of the file's bytes, which is much cheaper than decoding it.
     fn fingerprint(&self, utterance: usize) -> Result<u128> {
         let path = &self.0.utterances[utterance].path;
         let bytes = std::fs::read(path);
@@ -69,7 +69,7 @@ impl AudioSource for FileCorpus {
     }
 }
 
-/// Utterances kept in memory as 16-bit samples: the synthetic corpus, or a small one on a slow disk.
+/// Utterances kept in memory as 16-bit samples, such as a synthetic corpus.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryCorpus {
     manifest: Manifest,
@@ -118,13 +118,13 @@ pub(crate) fn decode_range(decoder: Decoder<'_>, range: Range<usize>, out: &mut 
     let (start, end) = (range.start as u64, range.end as u64);
     if rate == target || rate == 0 {
         match decoder.range(start..end) {
-            Err(bregman_audio::Error::Empty) if start > 0 => return Ok(()), // the file ends before
+            Err(bregman_audio::Error::Empty) if start > 0 => return Ok(()), // the file is shorter
             samples => out.extend_from_slice(&samples?.samples),
         }
         return Ok(());
     }
-    // Convert from a whole second well before, where both rates have a sample, to a little after: the resampler looks
-    // past both ends.
+    // Convert from a whole second before the range, where samples of both rates coincide, to a little after it: the
+    // resampler needs context at both ends.
     let second = (start / target).saturating_sub(1);
     let after = if range.end == usize::MAX { u64::MAX } else { end * rate / target + rate / 5 };
     let samples = match decoder.range(second * rate..after) {
@@ -145,7 +145,7 @@ mod tests {
     use crate::{SynthConfig, SynthCorpus};
 
     #[test]
-    fn a_range_of_a_file_equals_the_same_range_of_the_whole() {
+    fn a_range_of_a_file_equals_the_same_range_of_the_whole_file() {
         let dir = tempfile::tempdir().unwrap();
         let config =
             SynthConfig { speakers: 2, utterances: 1, held_out: 0, seconds: [1.0, 1.2], ..SynthConfig::default() };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_an_error_that_names_it() {
+    fn the_error_about_a_corrupt_file_names_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.wav"), b"RIFF nonsense").unwrap();
         let text = "path,speaker\na.wav,s\nmissing.wav,s\n";

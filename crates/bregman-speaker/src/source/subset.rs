@@ -1,14 +1,14 @@
-//! Some utterances of a corpus as a corpus of their own: the two halves of a split, whatever the audio comes from.
+//! A subset of the utterances of any corpus, such as one half of a split.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Result;
 use crate::manifest::Manifest;
-use crate::prepare::split::validation_mask;
+use crate::manifest::split::validation_mask;
 use crate::source::AudioSource;
 
-/// Chosen utterances of another source, in its order.
+/// Selected utterances of another source, in its order.
 pub struct Subset {
     source: Arc<dyn AudioSource>,
     manifest: Manifest,

@@ -1,9 +1,9 @@
-//! A synthetic-voice corpus for the demo and the tests: seconds to make, the same for a seed (another math library may
-//! move single samples by one step).
+//! A corpus of synthetic voices for the demo and the tests, generated in seconds and determined by its seed (up to one
+//! quantisation step with another math library).
 //!
-//! `speakers` × `utterances`, `per_session` utterances in each recording session. The last `held_out` speakers are for
-//! testing only. Utterance n of a speaker is drawn from (seed, speaker, n) alone: a larger corpus contains the smaller
-//! one, and any utterance can be rendered by itself, in any thread.
+//! It has `speakers` × `utterances` utterances, `per_session` in each recording session. The last `held_out` speakers
+//! are for testing only. Utterance n of a speaker is drawn from (seed, speaker, n) alone: a larger corpus contains the
+//! smaller one, and any utterance can be rendered by itself, in any thread.
 
 mod phones;
 mod render;
@@ -20,7 +20,7 @@ use crate::rng::Rng;
 use crate::source::MemoryCorpus;
 use crate::{Error, Result};
 use render::Syllable;
-use session::Session;
+use session::RecordingSession;
 use voice::Voice;
 
 const RATE: f64 = 16_000.0;
@@ -31,11 +31,11 @@ const RATE: f64 = 16_000.0;
 /// | --- | --- | --- | --- |
 /// | `speakers` | 50 | voices | 2 … 99 999 |
 /// | `utterances` | 12 | per speaker | 1 … 99 999 |
-/// | `per_session` | 3 | utterances that share room, channel and mood | ≥ 1 |
+/// | `per_session` | 3 | utterances with the same room, channel, pitch and effort | ≥ 1 |
 /// | `held_out` | 10 | speakers kept for testing | < `speakers` |
 /// | `seconds` | [3.2, 4.8] | shortest and longest utterance | 0.1 … 600 |
-/// | `syllables` | 0 | size of the vocabulary, the same for all; 0 for any syllables: then what is said hides who says it | any |
-/// | `distortion` | 1 | how much room, channel, noise and mood differ between sessions; 0 is a studio, 1 is hard | 0 … 1 |
+/// | `syllables` | 0 | size of the shared vocabulary; 0 for any syllables, which is harder | any |
+/// | `distortion` | 1 | how much sessions differ in room, channel, noise and effort; 0 is a studio, 1 is hard | 0 … 1 |
 /// | `seed` | 1 | | any |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -54,7 +54,7 @@ pub struct SynthConfig {
     pub syllables: usize,
     /// How much sessions differ.
     pub distortion: f64,
-    /// Everything follows from it.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -73,7 +73,7 @@ impl Default for SynthConfig {
     }
 }
 
-/// A checked [`SynthConfig`] that can be listed and rendered.
+/// A synthetic corpus that can be listed and rendered.
 #[derive(Debug, Clone)]
 pub struct SynthCorpus {
     config: SynthConfig,
@@ -136,7 +136,7 @@ impl SynthCorpus {
         let (seed, session) = (self.config.seed, number / self.config.per_session);
         let voice = Voice::draw(&mut Rng::keyed(&[seed, 1, speaker as u64]));
         let session =
-            Session::draw(self.config.distortion, &mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
+            RecordingSession::draw(self.config.distortion, &mut Rng::keyed(&[seed, 2, speaker as u64, session as u64]));
         let mut rng = Rng::keyed(&[seed, 3, speaker as u64, number as u64]);
         let vocabulary: Vec<_> =
             (0..self.config.syllables).map(|n| Syllable::draw(&mut Rng::keyed(&[seed, 5, n as u64]))).collect();
@@ -154,7 +154,7 @@ impl SynthCorpus {
             .collect()
     }
 
-    /// The corpus without a disk: (training, held-out) speakers.
+    /// The corpus in memory: (training, held-out) speakers.
     pub fn in_memory(&self) -> (MemoryCorpus, MemoryCorpus) {
         let (train, test) = self.divide(&self.manifest());
         let mut samples = self.render_all();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn every_voice_is_sound_with_a_sane_level_and_no_offset() {
+    fn every_voice_has_a_plausible_level_and_no_offset() {
         let corpus = SynthCorpus::new(SynthConfig {
             speakers: 40,
             utterances: 1,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_named() {
+    fn settings_out_of_range_are_errors() {
         let message = |config| SynthCorpus::new(config).unwrap_err().to_string();
         assert_eq!(message(SynthConfig { speakers: 1, ..SynthConfig::default() }), "speakers = 1: expected 2 to 99999");
         let seconds = SynthConfig { seconds: [5.0, 4.0], ..SynthConfig::default() };

@@ -8,7 +8,7 @@ use std::f64::consts::{PI, TAU};
 
 use super::RATE;
 use super::phones::{FIRST_VOWEL, FORMANTS, Kind, PHONES};
-use super::session::Session;
+use super::session::RecordingSession;
 use super::voice::Voice;
 use crate::rng::Rng;
 
@@ -29,10 +29,10 @@ impl Syllable {
     }
 }
 
-/// Speaks syllables of the vocabulary, any where it is empty, for `seconds`, before room and channel.
+/// Speaks syllables of the vocabulary (any syllables if it is empty) for `seconds`, without room and channel.
 pub(super) fn speak(
     voice: &Voice,
-    session: &Session,
+    session: &RecordingSession,
     vocabulary: &[Syllable],
     seconds: f64,
     rng: &mut Rng,
@@ -114,7 +114,7 @@ struct Tract<'a> {
 }
 
 impl<'a> Tract<'a> {
-    fn new(voice: &'a Voice, session: &Session, rng: &mut Rng) -> Self {
+    fn new(voice: &'a Voice, session: &RecordingSession, rng: &mut Rng) -> Self {
         let pitch = voice.pitch * session.pitch;
         Self {
             voice,

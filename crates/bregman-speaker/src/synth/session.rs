@@ -1,9 +1,10 @@
-//! A recording session: what stands between the mouth and the file.
+//! A recording session: everything between the speaker's mouth and the file.
 //!
 //! Channel (high-pass, low-pass, three resonances of ±14 dB, tilt), room (Schroeder 1962: combs and an all-pass) and
 //! background noise are drawn per session, independent of the speaker. They dominate the long-term mean spectrum, so a
-//! feature mean tells sessions apart rather than speakers; subtracting that mean removes most of the channel and leaves
-//! the voice. `distortion` scales all of it, from the same close microphone every time (0) to what is said here (1).
+//! feature mean identifies the session rather than the speaker; subtracting that mean removes most of the channel and
+//! leaves the voice. `distortion` scales all of it, from the same close microphone every time (0) to the full range
+//! (1).
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, TAU};
 
@@ -12,7 +13,7 @@ use crate::rng::Rng;
 
 /// What stays the same between the utterances of one session.
 #[derive(Debug, Clone)]
-pub(super) struct Session {
+pub(super) struct RecordingSession {
     /// Pitch relative to the speaker's mean.
     pub(super) pitch: f64,
     /// Vocal effort: added to the tilt of the voice.
@@ -25,7 +26,7 @@ pub(super) struct Session {
     gain: f64,
 }
 
-impl Session {
+impl RecordingSession {
     pub(super) fn draw(distortion: f64, rng: &mut Rng) -> Self {
         let mut filters = vec![
             Biquad::high_pass(40.0 + distortion * rng.range(0.0, 260.0)),
@@ -60,7 +61,7 @@ impl Session {
         let level = self.noise * power.sqrt() * (1.0 - self.noise_tilt.powi(2)).sqrt();
         let mut noise = 0.0;
         for sample in samples.iter_mut() {
-            // Uniform noise has variance 1/3; its colour, not its distribution, is what a recording has.
+            // Uniform noise has variance 1/3; only its spectrum matters here, not its distribution.
             noise = self.noise_tilt * noise + level * rng.range(-1.732, 1.732);
             *sample += noise as f32;
         }
@@ -158,7 +159,7 @@ mod tests {
         let recordings: Vec<Vec<f32>> = (0..5)
             .map(|session| {
                 let mut samples: Vec<f32> = (0..16_000).map(pulse).collect();
-                Session::draw(distortion, &mut Rng::keyed(&[session]))
+                RecordingSession::draw(distortion, &mut Rng::keyed(&[session]))
                     .record(&mut samples, &mut Rng::keyed(&[session, 1]));
                 samples
             })

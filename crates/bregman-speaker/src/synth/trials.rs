@@ -1,29 +1,31 @@
 //! Trials among the held-out speakers of a synthetic corpus.
 //!
-//! Targets are pairs of one speaker from *different* sessions, so the channel never helps; as many nontargets are drawn
-//! by the seed. Enrollment models take the first utterance of every session of the first half, and meet every utterance
-//! of the second half.
+//! Targets are pairs of one speaker from *different* sessions, so that the channel never helps; as many nontargets are
+//! drawn from the seed. Enrollment models use the first utterance of every session in the first half, and are tested on
+//! every utterance of the second half.
 
 use std::path::Path;
 
 use super::SynthCorpus;
 use crate::Result;
+use crate::manifest::trials::Trials;
 use crate::rng::Rng;
-use crate::score::trials::Trials;
 
-/// More target trials than this are thinned by the seed.
+/// If there are more target trials, this many are drawn.
 const MAX_TARGETS: usize = 20_000;
 
-/// The lists a test needs, as text lines.
-pub(super) struct Lists {
+/// The lists for the held-out speakers, as text.
+pub(super) struct TrialLists {
     pub(super) trials: String,
     pub(super) enroll: String,
     pub(super) trials_multi: String,
 }
 
 impl SynthCorpus {
-    /// Trials between utterances of held-out speakers, half of them targets; an error if fewer than two speakers or
-    /// sessions are there.
+    /// Trials between utterances of held-out speakers, half of them targets.
+    ///
+    /// # Errors
+    /// Fewer than two speakers or sessions.
     pub fn trials(&self) -> Result<Trials> {
         Trials::parse(self.lists().trials.as_bytes(), Path::new("synthetic trials"))
     }
@@ -32,7 +34,7 @@ impl SynthCorpus {
         format!("s{speaker:05}/{:02}-{number:03}.wav", number / self.config.per_session)
     }
 
-    pub(super) fn lists(&self) -> Lists {
+    pub(super) fn lists(&self) -> TrialLists {
         let test: Vec<usize> = (0..self.config.speakers).filter(|&speaker| self.is_held_out(speaker)).collect();
         let (per_session, count) = (self.config.per_session, self.config.utterances);
         let mut rng = Rng::keyed(&[self.config.seed, 5]);
@@ -65,6 +67,6 @@ impl SynthCorpus {
                 }
             }
         }
-        Lists { trials, enroll, trials_multi }
+        TrialLists { trials, enroll, trials_multi }
     }
 }

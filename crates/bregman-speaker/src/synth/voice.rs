@@ -2,7 +2,7 @@
 //!
 //! Source-filter theory (Fant 1960): a glottal pulse train with its own pitch, jitter, open quotient and tilt excites a
 //! tube whose length scales every formant. On top of it, how this person says each phone. All of it is drawn once per
-//! speaker; a session then moves pitch and effort a little, as people do, so no single number identifies anybody.
+//! speaker; each session then varies pitch and effort a little, so no single number identifies a speaker.
 
 use super::phones::{FORMANTS, PHONES};
 use crate::rng::Rng;
@@ -18,7 +18,7 @@ pub(super) struct Voice {
     pub(super) jitter: f64,
     /// Cycle-to-cycle variation of the amplitude, as a fraction.
     pub(super) shimmer: f64,
-    /// Part of the period in which the glottis is open.
+    /// Fraction of the period during which the glottis is open.
     pub(super) open_quotient: f64,
     /// One-pole coefficient of the glottal low-pass: larger is darker.
     pub(super) tilt: f64,

@@ -1,6 +1,6 @@
 //! A synthetic corpus on disk: WAV files by speaker, `train.csv`, `test.csv` and the lists of the held-out speakers.
 //!
-//! Audio first, lists last: where the lists are, the corpus is complete. A killed run is simply started again.
+//! The lists are written last, so a corpus that has them is complete. A killed run is simply started again.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use bregman::controller::LoopState;
 use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
 use bregman_nn::{Checkpoint, Model};
-use bregman_speaker::Position;
+use bregman_speaker::BatchPosition;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ pub struct State {
     /// Steps taken.
     pub step: u64,
     /// The next batch.
-    pub position: Position,
+    pub position: BatchPosition,
     /// Speakers told apart.
     pub classes: usize,
     /// λ of every tensor.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bregman_nn::{Input, Model};
-use bregman_speaker::{AudioSource, Batch, Position, Skipped};
+use bregman_speaker::{AudioSource, Batch, BatchPosition, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
 use crate::config::FeaturesBy;
@@ -158,7 +158,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
         let state = State {
             step: 0,
-            position: Position::default(),
+            position: BatchPosition::default(),
             classes: data.classes,
             lambda: method.optimizer().state().lambda.clone(),
             loops: method.loops().to_vec(),

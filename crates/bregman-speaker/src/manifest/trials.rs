@@ -6,7 +6,7 @@
 //! | CN-Celeb, Kaldi | `enroll_id test_path 1`, or `target` / `nontarget` |
 //! | enrollment map | `enroll_id path1 path2 …` (multi-session) |
 //!
-//! The form is found from the first line. CN-Celeb-E has 3.48 M trials over 18 k names, so a trial holds two name
+//! The form is detected from the first line. CN-Celeb-E has 3.48 M trials of 18 k names, so a trial stores two name
 //! numbers.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub struct Trial {
     pub target: bool,
 }
 
-/// A trial list as written.
+/// A trial list as in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trials {
     /// File it came from, for messages.
@@ -166,7 +166,7 @@ impl Trials {
     }
 }
 
-/// Collects the names that were not found, so that one message can tell them all.
+/// Collects the names that were not found, for one message about all of them.
 #[derive(Default)]
 struct Unknown(Vec<(String, usize)>);
 
@@ -206,7 +206,7 @@ impl Enrollments {
                 ));
             }
             if let Some(before) = lines.insert(model.to_owned(), line) {
-                return Err(Error::line(name, line, format!("model '{model}' stands in line {before} already")));
+                return Err(Error::line(name, line, format!("model '{model}' is already on line {before}")));
             }
             map.models.push((model.to_owned(), utterances.iter().map(ToString::to_string).collect()));
             Ok(())
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(message("1 a b\n\n0 a\n"), "t.txt, line 3: 2 fields; expected '1 enroll test' or 'enroll test 1'");
         assert_eq!(message("\n"), "t.txt: no trials in it");
         let map = |text: &str| Enrollments::parse(text.as_bytes(), Path::new("e.map")).unwrap_err().to_string();
-        assert_eq!(map("m a b\nm c\n"), "e.map, line 2: model 'm' stands in line 1 already");
+        assert_eq!(map("m a b\nm c\n"), "e.map, line 2: model 'm' is already on line 1");
         assert_eq!(map("m\n"), "e.map, line 1: model 'm' has no utterances; expected 'model path1 path2 …'");
     }
 
@@ -280,7 +280,9 @@ mod tests {
         }
 
         #[test]
-        fn every_valid_line_becomes_one_trial(pairs in proptest::collection::vec(("[a-f]{1,3}", "[a-f]{1,3}", any::<bool>()), 1..40)) {
+        fn every_valid_line_becomes_one_trial(
+            pairs in proptest::collection::vec(("[a-f]{1,3}", "[a-f]{1,3}", any::<bool>()), 1..40),
+        ) {
             let text: String = pairs.iter().map(|(a, b, t)| format!("{} {a} {b}\n", u8::from(*t))).collect();
             let list = trials(&text).unwrap();
             let name = |number: u32| list.names[number as usize].clone();

@@ -1,12 +1,10 @@
-//! The one way from samples to what a network sees, for training and evaluation alike: level, filterbank, mean
-//! subtraction.
+//! From samples to the input of a network, the same for training and evaluation: level, filterbank, mean subtraction.
 
-use bregman_audio::{Fbank, FbankConfig, Features, RATE, level};
+use bregman_audio::{Fbank, FbankConfig, Features, level};
 
-use crate::source::AudioSource;
 use crate::{Error, Result};
 
-/// Computes features; has buffers, so make one per thread.
+/// Computes features. It owns buffers, so each thread needs its own.
 pub struct Extractor {
     fbank: Fbank,
     features: Features,
@@ -18,12 +16,12 @@ impl Extractor {
         Ok(Self { fbank: Fbank::new(config.clone()).map_err(Error::front_end)?, features: Features::default() })
     }
 
-    /// Frames that `samples` samples give.
+    /// Number of frames of `samples` samples.
     pub fn frames(&self, samples: usize) -> usize {
         self.fbank.frames(samples)
     }
 
-    /// Features of 16 kHz samples, which are levelled in place. `seed` matters only to a front end with dither.
+    /// Features of 16 kHz samples, whose level is normalised in place. `seed` matters only for front ends with dither.
     pub fn extract(&mut self, samples: &mut [f32], seed: u64) -> &mut Features {
         level(samples);
         self.fbank.reseed(seed);
@@ -31,25 +29,12 @@ impl Extractor {
         self.features.subtract_mean();
         &mut self.features
     }
-
-    /// Features of a whole utterance, or of its first `max_seconds`: what an embedding is computed from.
-    pub fn utterance(&mut self, source: &dyn AudioSource, utterance: usize, max_seconds: f64) -> Result<&Features> {
-        let mut samples = Vec::new();
-        let end = (max_seconds * f64::from(RATE)).min(usize::MAX as f64) as usize;
-        source.append(utterance, 0..end, &mut samples)?;
-        let id = || source.manifest().utterances[utterance].path.display().to_string();
-        if self.frames(samples.len()) == 0 {
-            let problem = format!("{} samples at 16 kHz are shorter than one frame", samples.len());
-            return Err(Error::Unreadable { utterance: id(), problem });
-        }
-        Ok(self.extract(&mut samples, 0))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CutConfig, CutSource, Cuts, MemoryCorpus, SynthConfig, SynthCorpus, Waveforms};
+    use crate::{AudioSource, CutConfig, CutSource, Cuts, MemoryCorpus, SynthConfig, SynthCorpus, Waveforms};
     use bregman_audio::{AugmentConfig, MaskConfig};
     use std::sync::Arc;
 
@@ -67,7 +52,7 @@ mod tests {
         let cuts = Cuts::new(source.clone(), &source.manifest().speakers(), config).unwrap();
         let mut trained = vec![0.0; cuts.shape().iter().product()];
         cuts.reader().read(1, 7, &mut trained).unwrap();
-        assert_eq!(extractor.utterance(&*source, 1, f64::INFINITY).unwrap().data, trained);
+        assert_eq!(extractor.extract(&mut source.whole(1).unwrap(), 0).data, trained);
     }
 
     #[test]
@@ -92,13 +77,5 @@ mod tests {
         assert_eq!(computed.data, features);
         let masked = AugmentConfig { mask: Some(MaskConfig::default()), ..AugmentConfig::default() };
         assert!(matches!(Waveforms::new(cuts(masked)), Err(Error::Setting { field: "augment.mask", .. })));
-    }
-
-    #[test]
-    fn long_utterances_are_limited_and_empty_ones_refused() {
-        let source = corpus(2.0);
-        let mut extractor = Extractor::new(&FbankConfig::speechbrain()).unwrap();
-        assert_eq!(extractor.utterance(&source, 0, 1.0).unwrap().frames, 101);
-        assert!(matches!(extractor.utterance(&source, 0, 0.0), Err(Error::Unreadable { .. })));
     }
 }

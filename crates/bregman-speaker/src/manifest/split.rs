@@ -1,7 +1,8 @@
-//! Validation split by utterance, stratified by speaker: every speaker gives close to the same share.
+//! Validation split by utterance, stratified by speaker.
 //!
-//! A speaker with n utterances gives ⌊f·n + u⌋ of them, u ∈ [0, 1) drawn from the seed: f·n on average, never all of
-//! them. Which ones depends only on the seed and the names, not on the order: a manifest and its shards split alike.
+//! Of a speaker's n utterances, ⌊f·n + u⌋ go to validation, with u ∈ [0, 1) drawn from the seed: f·n on average, never
+//! all of them. The choice depends only on the seed and the names, not on the order: a manifest and its shards are
+//! split in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(crate) fn validation_mask(manifest: &Manifest, fraction: f64, seed: u64) -> 
     for (speaker, mut numbers) in by_speaker {
         let mut rng = Rng::keyed(&[seed, hash(speaker)]);
         let share = (fraction * numbers.len() as f64 + rng.unit()).floor() as usize;
-        let share = share.min(numbers.len() - 1); // a speaker without training data could not be learned
+        let share = share.min(numbers.len() - 1); // every speaker keeps training data
         numbers.sort_by_key(|&number| {
             let id = &manifest.utterances[number].id;
             (Rng::keyed(&[seed, hash(id)]).bits(), id)
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_speaker_gives_its_share_and_keeps_training_data() {
+    fn every_speaker_contributes_its_share_and_keeps_training_data() {
         let manifest = corpus(&[1, 10, 10, 40, 200]);
         let (train, valid) = split(&manifest, 0.1, 5).unwrap();
         assert_eq!(train.utterances.len() + valid.utterances.len(), 261);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn small_speakers_give_the_fraction_on_average() {
+    fn speakers_with_few_utterances_contribute_the_fraction_on_average() {
         let (_, valid) = split(&corpus(&[4; 2000]), 0.05, 1).unwrap();
         assert!((300..500).contains(&valid.utterances.len()), "{} of 8000 at 5 %", valid.utterances.len());
     }

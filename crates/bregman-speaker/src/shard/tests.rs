@@ -1,0 +1,124 @@
+//! What is packed into shards is read back: with and without the index, in parts, after a killed run.
+
+use std::path::Path;
+
+use super::index::INDEX;
+use super::{ShardConfig, ShardCorpus, ShardFormat, shard};
+use crate::{AudioSource, Error, FileCorpus, MemoryCorpus, SynthConfig, SynthCorpus};
+
+fn config(out: &Path, format: ShardFormat) -> ShardConfig {
+    ShardConfig { out: out.to_owned(), per_shard: 3, format, seed: 4, strict: false, force: false }
+}
+
+fn synth() -> SynthCorpus {
+    SynthCorpus::new(SynthConfig {
+        speakers: 4,
+        utterances: 2,
+        held_out: 0,
+        seconds: [0.3, 0.6],
+        ..SynthConfig::default()
+    })
+    .unwrap()
+}
+
+/// Every utterance of `corpus` by id: speaker and samples.
+fn content(corpus: &dyn AudioSource) -> Vec<(String, String, Vec<f32>)> {
+    let utterances = corpus.manifest().utterances.iter().enumerate();
+    let mut all: Vec<_> = utterances
+        .map(|(number, utterance)| {
+            (
+                utterance.id.trim_end_matches(".wav").replace('.', "_"),
+                utterance.speaker.to_string(),
+                corpus.whole(number).unwrap(),
+            )
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+#[test]
+fn shards_hold_the_same_audio_with_and_without_their_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (train, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
+    let files = FileCorpus(train);
+    for format in [ShardFormat::Pcm, ShardFormat::Original] {
+        let out = dir.path().join(format!("{format:?}"));
+        let made = shard(&files, &config(&out, format), &()).unwrap();
+        assert_eq!((made.shards, made.utterances, made.unreadable.len()), (3, 8, 0));
+        let indexed = ShardCorpus::open(&out).unwrap();
+        assert_eq!(content(&indexed), content(&files));
+        for (utterance, (_, _, samples)) in
+            indexed.manifest().utterances.iter().zip(0..8).map(|(u, n)| (u, (0, 0, indexed.whole(n).unwrap())))
+        {
+            assert!((utterance.seconds.unwrap() - samples.len() as f64 / 16e3).abs() < 1e-4);
+        }
+        std::fs::remove_file(out.join(INDEX)).unwrap();
+        let walked = ShardCorpus::open(&out).unwrap();
+        assert_eq!(content(&walked), content(&files));
+        let lengths =
+            |corpus: &ShardCorpus| corpus.manifest().utterances.iter().map(|u| u.seconds.unwrap()).sum::<f64>();
+        assert!((lengths(&walked) - lengths(&indexed)).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn a_range_of_a_shard_equals_the_range_of_the_whole_utterance() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
+    shard(&memory, &config(dir.path(), ShardFormat::Pcm), &()).unwrap();
+    let shards = ShardCorpus::open(dir.path()).unwrap();
+    let whole = shards.whole(5).unwrap();
+    for range in [100..300, 4000..usize::MAX, 99_999..100_000] {
+        let mut part = Vec::new();
+        shards.append(5, range.clone(), &mut part).unwrap();
+        assert_eq!(part, &whole[range.start.min(whole.len())..range.end.min(whole.len())]);
+    }
+}
+
+#[test]
+fn long_and_dotted_names_survive_packing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut manifest = synth().manifest();
+    manifest.utterances[0].id = format!("{}/v1.5/clip.wav", "very-long-speaker-name".repeat(6));
+    let memory = MemoryCorpus::new(manifest, synth().render_all()).unwrap();
+    shard(&memory, &config(dir.path(), ShardFormat::Pcm), &()).unwrap();
+    let shards = ShardCorpus::open(dir.path()).unwrap();
+    let at = shards.manifest().utterances.iter().position(|u| u.id == memory.manifest().utterances[0].id).unwrap();
+    assert_eq!(shards.whole(at).unwrap(), memory.whole(0).unwrap());
+}
+
+#[test]
+fn a_killed_run_keeps_its_complete_shards_and_repairs_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
+    let config = config(dir.path(), ShardFormat::Pcm);
+    shard(&memory, &config, &()).unwrap();
+    let index = std::fs::read(dir.path().join(INDEX)).unwrap();
+    assert!(matches!(shard(&memory, &config, &()), Err(Error::Exists(_))));
+    // What a killed run leaves: no index, one shard missing, one incomplete, a temporary file.
+    std::fs::remove_file(dir.path().join(INDEX)).unwrap();
+    std::fs::remove_file(dir.path().join("shard-000002.tar")).unwrap();
+    let truncated = dir.path().join("shard-000001.tar");
+    let bytes = std::fs::read(&truncated).unwrap();
+    std::fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
+    std::fs::write(dir.path().join("shard-000002.tar.tmp"), b"half").unwrap();
+    let again = shard(&memory, &config, &()).unwrap();
+    assert_eq!((again.resumed, again.shards), (1, 3));
+    assert_eq!(std::fs::read(dir.path().join(INDEX)).unwrap(), index);
+    assert_eq!(std::fs::read(&truncated).unwrap(), bytes);
+}
+
+#[test]
+fn unreadable_files_are_left_out_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (train, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
+    let broken = train.utterances[3].path.clone();
+    std::fs::write(&broken, b"not audio").unwrap();
+    let out = dir.path().join("out");
+    let made = shard(&FileCorpus(train.clone()), &config(&out, ShardFormat::Pcm), &()).unwrap();
+    assert_eq!((made.utterances, made.unreadable.len()), (7, 1));
+    assert_eq!(made.unreadable[0].path, broken.display().to_string());
+    let strict = ShardConfig { strict: true, force: true, ..config(&out, ShardFormat::Pcm) };
+    assert!(matches!(shard(&FileCorpus(train), &strict, &()), Err(Error::Unreadable { .. })));
+}
