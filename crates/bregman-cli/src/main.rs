@@ -39,6 +39,8 @@ enum Command {
     Shard(commands::shard::Args),
     /// Train dense, adaptive and pruned networks on synthetic voices and compare them
     Demo(commands::demo::Args),
+    /// List the recipes, or print one with all its settings
+    Recipes(commands::recipes::Args),
     /// Train a network to an exact sparsity
     Train(commands::train::Args),
     /// Train and evaluate a recipe with every combination of some settings
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Synth(args) => commands::synth::run(args),
         Command::Shard(args) => commands::shard::run(args),
         Command::Demo(args) => commands::demo::run(args),
+        Command::Recipes(args) => commands::recipes::run(args),
         Command::Train(args) => commands::train::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),

@@ -5,13 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_utterances};
 use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
-#[cfg(feature = "cuda")]
-use bregman_tensor::cuda::Cuda;
-use bregman_train::Trained;
-#[cfg(feature = "cuda")]
-use bregman_train::{Shared, config::PrecisionKind};
+use bregman_train::{FoundDevice, NetworkPool, Trained};
 
-use crate::device::{DeviceName, Place};
 use crate::failure::Failure;
 
 /// A network on disk.
@@ -29,15 +24,13 @@ pub(crate) struct Network {
     /// Everything an embedding depends on but the audio, hashed.
     key: u128,
     dim: usize,
-    place: Place,
-    #[cfg(feature = "cuda")]
-    on_gpu: Shared<Cuda>,
+    pool: NetworkPool,
 }
 
 impl Network {
     /// Checks that `run` (a run or a checkpoint) can be loaded. The device is opened when the first embedding is asked
     /// for.
-    pub(crate) fn open(run: &Path, max_seconds: f64, device: DeviceName) -> Result<Self, Failure> {
+    pub(crate) fn open(run: &Path, max_seconds: f64, device: &FoundDevice) -> Result<Self, Failure> {
         if max_seconds.is_nan() || max_seconds <= 0.0 {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
         }
@@ -49,6 +42,7 @@ impl Network {
         let experiment = trained.experiment();
         let settings = format!("{:?}, middle {max_seconds} s", experiment.data.features);
         let key = content_hash([&weights, settings.as_bytes()]);
+        let pool = NetworkPool::new(device, checkpoint.clone());
         Ok(Self {
             checkpoint,
             sparsity: trained.state().sparsity,
@@ -57,23 +51,13 @@ impl Network {
             max_seconds,
             key,
             dim: trained.model().outputs(),
-            place: device.resolve()?,
-            #[cfg(feature = "cuda")]
-            on_gpu: Shared::default(),
+            pool,
         })
     }
 
     /// A copy of the network for one thread; on a GPU, a share of one.
     pub(crate) fn load(&self) -> Result<Box<dyn Embedder>, Error> {
-        let loaded: Result<Box<dyn Embedder>, bregman_train::Error> = match self.place {
-            Place::Cpu => Trained::load(&self.checkpoint).map(|network| Box::new(network) as _),
-            #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => {
-                let open = |precision: PrecisionKind| Ok(Cuda::open(ordinal, precision.into())?);
-                self.on_gpu.join(|| Trained::load_on(open, &self.checkpoint)).map(|share| Box::new(share) as _)
-            }
-        };
-        loaded.map_err(|error| Error::Network(error.to_string()))
+        self.pool.embedder().map_err(|error| Error::Network(error.to_string()))
     }
 
     /// The folder of the run.

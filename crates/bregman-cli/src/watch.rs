@@ -1,7 +1,7 @@
 //! A run on the terminal: a bar with sparsity against target, and a line per epoch.
 
 use bregman_speaker::Progress;
-use bregman_train::{EpochRecord, Observer, StepRecord};
+use bregman_train::{EpochRecord, Observer, Precision, StepRecord};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Bar;
@@ -30,6 +30,10 @@ impl Watch {
 impl Observer for Watch {
     fn preparing(&self) -> &dyn Progress {
         &self.preparing
+    }
+
+    fn device(&self, description: &str, precision: Precision) {
+        self.line(&format!("device: {description}, {precision}"));
     }
 
     fn begin(&self, step: u64, total: u64) {

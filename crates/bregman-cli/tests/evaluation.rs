@@ -344,12 +344,12 @@ fn a_device_that_cannot_be_had_is_named_before_any_work() {
     );
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 fn embeddings_and_error_rates_on_a_gpu_are_those_of_the_cpu() {
-    if !bregman_tensor::cuda::Cuda::is_present() {
-        println!("skipped: no GPU");
-        return;
+    match bregman_train::DeviceChoice::Cuda(0).find() {
+        Ok(_) => {}
+        Err(error) if error.means_no_gpu() => return println!("skipped: {error}"),
+        Err(error) => panic!("the GPU of this machine cannot be used: {error}"),
     }
     let world = &*WORLD;
     let manifest = world.voice("test.csv");

@@ -239,3 +239,29 @@ fn a_disk_that_is_full_during_a_save_loses_nothing() {
     let failed = output(&["train", recipe, "--out", run.to_str().unwrap(), "--resume"]);
     assert_nothing_was_lost(&failed, &before, &run, recipe, || std::fs::remove_file(&filler).unwrap());
 }
+
+#[test]
+fn recipes_are_listed_printed_and_trained_by_name_or_by_parts() {
+    let list = text(&output(&["recipes"]).stdout);
+    assert!(list.contains("audiomnist") && list.contains("AdaBreg with a fixed λ"), "{list}");
+    let rows: Value = serde_json::from_slice(&output(&["recipes", "--json"]).stdout).unwrap();
+    let is_ecapa = |row: &&Value| row["part"] == "networks" && row["name"] == "ecapa";
+    assert!(rows.as_array().unwrap().iter().any(|row| is_ecapa(&row)), "{rows}");
+
+    let (dir, recipe) = place(1);
+    let out = dir.path().join("run");
+    let printed = |recipe: &[&str]| text(&output(&[&["recipes"], recipe].concat()).stdout);
+    let by_name = printed(&["audiomnist/ecapa-adabreg"]);
+    assert!(by_name.contains("channels = 64") && by_name.contains("penalty = \"group_kernel\""), "{by_name}");
+    assert_eq!(printed(&["recipes/audiomnist/ecapa-adabreg.toml"]), by_name);
+    assert_eq!(printed(&["methods/adabreg", "networks/ecapa", "corpora/audiomnist"]), by_name);
+    std::fs::write(dir.path().join("mine.toml"), printed(&[recipe.to_str().unwrap()])).unwrap();
+    let mine = dir.path().join("mine.toml");
+    let trained = output(&["train", mine.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert!(trained.status.success(), "what is printed can be trained: {}", text(&trained.stderr));
+
+    let unknown = output(&["train", "audiomnist/ecapa-adabrag", "--out", out.to_str().unwrap()]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let message = text(&unknown.stderr);
+    assert!(message.contains("unknown method `adabrag`; the nearest known: adabreg"), "{message}");
+}

@@ -56,7 +56,7 @@ fn full_size_networks_have_the_published_parameters() {
             record["total_parameters"].as_u64().unwrap(),
             "{name}"
         );
-        assert_eq!((&*classifier.name, classifier.shape[0]), ("projection.weight", 5994));
+        assert_eq!((&*classifier.param.name, classifier.param.shape[0]), ("projection.weight", 5994));
         let listed = record["parameters"].as_object().unwrap();
         assert_eq!(listed.len(), rest.len());
         for parameter in rest {

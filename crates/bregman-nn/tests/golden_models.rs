@@ -166,12 +166,11 @@ fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, t
 #[cfg(feature = "cuda")]
 mod cuda {
     use bregman_nn::{Architecture, NetworkConfig};
-    use bregman_tensor::cuda::{Cuda, Precision};
+    use bregman_tensor::{Precision, cuda::Cuda};
 
     fn on_gpu(precision: Precision, check: impl Fn(&dyn Fn() -> Cuda)) {
-        match Cuda::open(0, precision) {
-            Ok(_) => check(&|| Cuda::open(0, precision).unwrap()),
-            Err(error) => println!("skipped: {error}"),
+        if Cuda::open_or_skip(precision).is_some() {
+            check(&|| Cuda::open(0, precision).unwrap());
         }
     }
 

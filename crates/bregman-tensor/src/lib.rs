@@ -8,16 +8,20 @@ mod backend;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod device;
 mod error;
 mod filterbank;
+mod precision;
 mod shape;
 mod tensor;
 
 pub use backend::{
     Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants,
 };
-pub use cpu::{Buffer, Copies, Cpu, Precision, WeightPolicy, dot_products, kernels};
+pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
+pub use device::{DeviceChoice, FoundDevice};
 pub use error::{Error, Result};
 pub use filterbank::FilterbankTables;
+pub use precision::Precision;
 pub use shape::{Block, Conv, Shape};
 pub use tensor::{Tensor, View, ViewMut};

@@ -3,22 +3,11 @@
 //! On a machine without a GPU these tests say so and pass: `cargo test -p bregman-tensor --features cuda --test cuda`.
 #![cfg(feature = "cuda")]
 
-use bregman_tensor::cuda::{Cuda, Precision};
+use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Relu, Shape, Start, Storage,
-    Tensor, Weight,
+    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Precision, Relu, Shape, Start,
+    Storage, Tensor, Weight,
 };
-
-/// A GPU, or none and a line that says so.
-fn gpu(precision: Precision) -> Option<Cuda> {
-    match Cuda::open(0, precision) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
 
 struct Random(u64);
 
@@ -372,14 +361,14 @@ fn compare(cuda: &Cuda, tolerance: f64) {
 
 #[test]
 fn every_kernel_equals_the_cpu_in_f32() {
-    if let Some(cuda) = gpu(Precision::F32) {
+    if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
         compare(&cuda, 2e-5);
     }
 }
 
 #[test]
 fn every_kernel_equals_the_cpu_to_the_rounding_of_bf16() {
-    if let Some(cuda) = gpu(Precision::Bf16) {
+    if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
         compare(&cuda, 8e-2);
     }
 }

@@ -96,6 +96,7 @@ impl Error {
                 _ => None,
             },
             Self::Corpus(error) => error.hint().map(str::to_owned),
+            Self::Network(bregman_nn::Error::Device(error)) => error.hint().map(str::to_owned),
             _ => None,
         }
     }
@@ -108,7 +109,7 @@ impl Error {
             }
             Self::NotFinite { .. } => false,
             Self::Corpus(error) => error.is_user_mistake(),
-            Self::Network(bregman_nn::Error::Device(_)) => false,
+            Self::Network(bregman_nn::Error::Device(error)) => error.is_unavailable(),
             _ => true,
         }
     }

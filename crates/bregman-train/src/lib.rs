@@ -17,15 +17,16 @@ mod run;
 mod trained;
 mod trainer;
 
+pub use bregman_tensor::{DeviceChoice, FoundDevice, Precision};
 pub use config::Experiment;
-pub use device::{Device, Open, cpu};
+pub use device::{Device, OnDevice, Open, cpu, on_device};
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};
 pub use run::checkpoint::State;
 pub use run::log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
 pub use trained::deploy::Deployable;
 pub use trained::inspect::Inspection;
-pub use trained::shared::{Share, Shared};
+pub use trained::shared::{NetworkPool, Share, Shared};
 pub use trained::{Trained, checkpoint_folder};
 pub use trainer::observer::Observer;
 pub use trainer::schedule::{LearningRate, margin_at};

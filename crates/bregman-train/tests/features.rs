@@ -69,11 +69,10 @@ fn features_by_products_are_those_of_the_loader() {
 #[cfg(feature = "cuda")]
 #[test]
 fn features_by_a_gpu_are_those_of_the_loader() {
-    use bregman_tensor::cuda::{Cuda, Precision};
+    use bregman_tensor::{Precision, cuda::Cuda};
     for (precision, rounding) in [(Precision::F32, 0.0), (Precision::Tf32, 0.0), (Precision::Bf16, 1.0 / 256.0)] {
-        match Cuda::open(0, precision) {
-            Ok(cuda) => features_are_those_of_the_loader(&cuda, rounding),
-            Err(error) => println!("skipped: {error}"),
+        if let Some(cuda) = Cuda::open_or_skip(precision) {
+            features_are_those_of_the_loader(&cuda, rounding);
         }
     }
 }
@@ -105,10 +104,9 @@ fn a_run_on_features_by_the_device_is_that_on_features_by_the_loader() {
 #[cfg(feature = "cuda")]
 #[test]
 fn a_run_on_features_by_a_gpu_is_that_on_features_by_the_loader() {
-    use bregman_tensor::cuda::{Cuda, Precision};
-    match Cuda::open(0, Precision::F32) {
-        Ok(_) => runs_agree(|precision| Ok(Cuda::open(0, precision.into())?)),
-        Err(error) => println!("skipped: {error}"),
+    use bregman_tensor::{Precision, cuda::Cuda};
+    if Cuda::open_or_skip(Precision::F32).is_some() {
+        runs_agree(|precision: Option<Precision>| Ok(Cuda::open(0, precision.unwrap_or(Precision::F32))?));
     }
 }
 

@@ -9,12 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_speaker::score::{Bootstrap, Evaluation};
 use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
-use bregman_train::{Ending, Experiment, Inspection, Trainer};
+use bregman_train::{Ending, Experiment, FoundDevice, Inspection, Trainer};
 use serde::Serialize;
 
 use super::train::stop_on_ctrl_c;
 use crate::Outcome;
-use crate::device::DeviceName;
 use crate::evaluation::{Domain, Evaluated, Subject};
 use crate::failure::Failure;
 use crate::network::Network;
@@ -42,8 +41,6 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 }
-
-const RECIPE: &str = include_str!("../../../../recipes/demo.toml");
 
 /// The runs of the demo: their names and what each changes in the recipe.
 fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
@@ -78,7 +75,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let root = format!("data.root={}", voices.display());
     let experiment = |settings: &[String]| {
         let settings: Vec<&str> = settings.iter().map(String::as_str).chain([root.as_str()]).collect();
-        Experiment::parse(RECIPE, "the demo's recipe", &settings)
+        Experiment::read(&["recipes/demo.toml"], &settings)
     };
     for (_, settings) in &runs {
         experiment(settings)?; // before any work
@@ -117,7 +114,7 @@ pub(crate) fn run(args: Args) -> Outcome {
          settings were chosen on them, so this shows how it works, not which method is better.\n\n\
          next:\n  bregman report {out} -o report.html     look at the runs side by side\n  bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
-         bregman prepare --help     your own folder of speakers\n  ls recipes                 every experiment of the paper\n",
+         bregman prepare --help     your own folder of speakers\n  bregman recipes            every experiment of the paper\n",
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
     ))
 }
@@ -155,7 +152,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = Network::open(run, f64::from(u16::MAX), DeviceName::Cpu)?;
+    let network = Network::open(run, f64::from(u16::MAX), &FoundDevice::CPU)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;

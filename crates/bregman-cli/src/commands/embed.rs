@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
-    let network = Network::open(&args.run, args.max_seconds, args.place.device)?;
+    let network = Network::open(&args.run, args.max_seconds, &args.place.find()?)?;
     let source = match &args.manifest {
         Some(path) => open_corpus(path, None)?,
         None => std::sync::Arc::new(FileCorpus(Manifest::of_paths(&args.files))),

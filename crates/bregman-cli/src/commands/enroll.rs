@@ -125,7 +125,7 @@ impl Known {
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
-    let network = Network::open(&run, max_seconds, place.device)?;
+    let network = Network::open(&run, max_seconds, &place.find()?)?;
     let mut known = if path.exists() {
         Known::read(&path, &network)?
     } else {
@@ -162,7 +162,7 @@ struct Match<'a> {
 
 pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
-    let network = Network::open(&run, max_seconds, place.device)?;
+    let network = Network::open(&run, max_seconds, &place.find()?)?;
     let known = Known::read(&path, &network)?;
     let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];

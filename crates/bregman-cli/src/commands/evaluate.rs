@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
     let cohort = open_cohort(&args)?;
-    let network = Network::open(&args.run, args.max_seconds, args.place.device)?;
+    let network = Network::open(&args.run, args.max_seconds, &args.place.find()?)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
     let source = open_root(&args.root, &trials, enrollments.as_ref())?;

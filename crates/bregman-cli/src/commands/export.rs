@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
 use bregman_speaker::score::{Bootstrap, Embedder, EmbeddingStore, Evaluation, Rates};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
-use bregman_train::Deployable;
+use bregman_train::{Deployable, FoundDevice};
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::device::DeviceName;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json};
@@ -146,7 +145,7 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
     file.threshold = match (&args.trials, &args.root) {
         (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
         _ if args.source.is_dir() => {
-            let network = Network::open(&args.source, args.max_seconds, DeviceName::Cpu)?;
+            let network = Network::open(&args.source, args.max_seconds, &FoundDevice::CPU)?;
             let known = crate::threshold::Threshold::of(network.run(), &network.name());
             known.map(|known| Threshold { cosine: known.cosine, eer: known.eer, trials: None })
         }

@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 mod inspect_model;
 pub(crate) mod plot;
 pub(crate) mod prepare;
+pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod shard;
 pub(crate) mod sweep;

@@ -23,11 +23,13 @@ use crate::output::{Bar, print, print_json, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman sweep recipes/audiomnist/ecapa-adabreg.toml --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 --set seed=1,2,3 \\
-      --trials audiomnist/trials.txt --root audiomnist --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
+  bregman sweep audiomnist/ecapa-adabreg --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 \\
+      --set seed=1,2,3 --trials audiomnist/trials.txt --root audiomnist \\
+      --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
 pub(crate) struct Args {
-    /// Recipe of the experiments
-    recipe: PathBuf,
+    /// Recipe of the experiments, by name or as files
+    #[arg(required = true)]
+    recipe: Vec<PathBuf>,
     /// Key and its values (repeatable); a list in brackets is one value
     #[arg(long = "set", value_name = "KEY=A,B,…")]
     settings: Vec<String>,
@@ -80,6 +82,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     for settings in &combinations {
         Experiment::read(&args.recipe, settings)?; // a mistake shows before the first run, not after the last
     }
+    args.place.find()?; // so does a device that is not there
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
@@ -175,8 +178,8 @@ fn one(args: &Args, settings: &[String]) -> Row {
     // why.
     let asked = Experiment::read(&args.recipe, settings);
     let same = || {
-        Experiment::read(&run.join("config.toml"), &[] as &[&str])
-            .is_ok_and(|saved| asked.is_ok_and(|asked| asked == saved))
+        Experiment::read(&[run.join("config.toml")], &[] as &[&str])
+            .is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved))
     };
     let had_finished = state(&run.join("last")).is_some_and(|state| state.finished) && same();
     let mut row = Row {
@@ -194,7 +197,7 @@ fn one(args: &Args, settings: &[String]) -> Row {
     let mut work = || -> Result<(), String> {
         if !had_finished {
             let mut train = program(args)?;
-            train.arg("train").arg(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
+            train.arg("train").args(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
             train.args(settings.iter().flat_map(|setting| ["--set", setting]));
             let summary = finish(train, &log_of(&run))?;
             if summary["ending"] == "interrupted" {

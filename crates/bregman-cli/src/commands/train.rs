@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bregman_train::{Device, Ending, Experiment, Open, Outcome, Trainer};
+use bregman_train::{Device, Ending, Experiment, OnDevice, Open, Outcome, Precision, Trainer, on_device};
 use serde::Serialize;
 
-use crate::device::{DeviceArg, Place};
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::provenance::Provenance;
@@ -15,20 +15,23 @@ use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
 ///
-/// RECIPE is a TOML file; --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
+/// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part; --set
+/// overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
 /// and a TensorBoard event file. Ctrl-C stops after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist
-  bregman train recipes/audiomnist/ecapa-linbreg.toml --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
-  bregman train recipes/audiomnist/ecapa-adabreg.toml --set data.root=corpora/audiomnist --resume
-  bregman train recipes/voxceleb/ecapa-adabreg.toml --set data.root=corpora/voxceleb --device cuda --precision bf16
+  bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist
+  bregman train audiomnist/ecapa-linbreg --set data.root=corpora/audiomnist --set method.target=0.99 --out runs/lin99
+  bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist --resume
+  bregman train my-corpus.toml networks/resnet34 methods/adabreg
+  bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
 
 Threads: every core, or as many as RAYON_NUM_THREADS says.")]
 pub(crate) struct Args {
-    /// Recipe of the experiment
-    recipe: PathBuf,
+    /// Recipe of the experiment, by name or as files
+    #[arg(required = true)]
+    recipe: Vec<PathBuf>,
     /// Override a key of the recipe (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -40,51 +43,55 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
-    /// Number format of activations and products, as the recipe's train.precision; tf32 is f32 on a CPU
-    #[arg(long, value_parser = ["f32", "tf32", "bf16"])]
-    precision: Option<String>,
+    /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
+    /// train.precision, else bf16 on a GPU and f32 on a CPU]
+    #[arg(long)]
+    precision: Option<Precision>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> crate::Outcome {
-    match args.place.device.resolve()? {
-        Place::Cpu => run_on(bregman_train::cpu, args),
-        #[cfg(feature = "cuda")]
-        Place::Cuda(ordinal) => {
-            run_on(move |precision| Ok(bregman_tensor::cuda::Cuda::open(ordinal, precision.into())?), args)
-        }
+    on_device(&args.place.find()?, args)
+}
+
+impl OnDevice for Args {
+    type Output = crate::Outcome;
+
+    fn run<B: Device>(self, open: impl Open<B>) -> crate::Outcome {
+        let out = self.out.unwrap_or_else(|| default_out(&self.recipe));
+        let precision = self.precision.map(|precision| format!("train.precision={precision}"));
+        let settings: Vec<String> = self.settings.into_iter().chain(precision).collect();
+        let mut experiment = Experiment::read(&self.recipe, &settings)?;
+        let stop = stop_on_ctrl_c()?;
+        let watch = Watch::new(&experiment.method.title());
+        let trainer = if self.resume && out.join("config.toml").is_file() {
+            let trainer = Trainer::resume_on(open, &out, &watch)?;
+            experiment = experiment.in_precision_of(trainer.experiment());
+            refuse_another(&experiment, trainer.experiment(), &out)?;
+            trainer
+        } else {
+            let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
+            Provenance::save(&out);
+            trainer
+        };
+        let outcome = trainer.run(&stop);
+        drop(watch);
+        let outcome = outcome?;
+        let summary = Summary::new(&experiment, &out, &outcome);
+        if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
     }
 }
 
-fn run_on<B: Device>(open: impl Open<B>, args: Args) -> crate::Outcome {
-    let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
-    let precision = args.precision.map(|precision| format!("train.precision={precision}"));
-    let settings: Vec<String> = args.settings.into_iter().chain(precision).collect();
-    let experiment = Experiment::read(&args.recipe, &settings)?;
-    let stop = stop_on_ctrl_c()?;
-    let watch = Watch::new(&experiment.method.title());
-    let trainer = if args.resume && out.join("config.toml").is_file() {
-        let trainer = Trainer::resume_on(open, &out, &watch)?;
-        refuse_another(&experiment, trainer.experiment(), &out)?;
-        trainer
-    } else {
-        let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
-        Provenance::save(&out);
-        trainer
+/// `runs/audiomnist-ecapa-adabreg` for `audiomnist/ecapa-adabreg` and for its three parts.
+fn default_out(recipe: &[PathBuf]) -> PathBuf {
+    let parent = match recipe {
+        [whole] => whole.parent().and_then(Path::file_name).filter(|name| *name != "recipes"),
+        _ => None,
     };
-    let outcome = trainer.run(&stop);
-    drop(watch);
-    let outcome = outcome?;
-    let summary = Summary::new(&experiment, &out, &outcome);
-    if args.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
-}
-
-/// `runs/audiomnist-ecapa-adabreg` for `recipes/audiomnist/ecapa-adabreg.toml`.
-fn default_out(recipe: &Path) -> PathBuf {
-    let parent = recipe.parent().and_then(Path::file_name).filter(|name| *name != "recipes");
-    let parts = parent.into_iter().chain(recipe.file_stem()).map(|part| part.to_string_lossy());
+    let stems = recipe.iter().filter_map(|part| part.file_stem());
+    let parts = parent.into_iter().chain(stems).map(|part| part.to_string_lossy());
     Path::new("runs").join(parts.collect::<Vec<_>>().join("-"))
 }
 

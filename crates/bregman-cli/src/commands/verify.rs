@@ -6,10 +6,11 @@ use std::time::Instant;
 use bregman_audio::load_16k;
 use bregman_runtime::Model;
 use bregman_speaker::score::{cosine, keep_middle};
+use bregman_train::DeviceChoice;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::device::{DeviceArg, DeviceName};
+use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output::{Bar, print, print_json};
@@ -85,7 +86,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 }
 
 fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
-    let network = Network::open(run, args.max_seconds, args.place.device)?;
+    let network = Network::open(run, args.max_seconds, &args.place.find()?)?;
     let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
     let embeddings = network.embed_files(&[args.first.clone(), args.second.clone()], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
@@ -93,7 +94,7 @@ fn by_run(run: &Path, args: &Args) -> Result<Verdict, Failure> {
 }
 
 fn by_model(path: &Path, args: &Args) -> Result<Verdict, Failure> {
-    if let DeviceName::Cuda(_) = args.place.device {
+    if let DeviceChoice::Cuda(_) = args.place.device {
         return Err(Failure::mistake(
             "--device: a model file runs on the CPU",
             "leave it out, or pass --run instead of --model",

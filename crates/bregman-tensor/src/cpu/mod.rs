@@ -20,15 +20,17 @@ mod weights;
 
 pub use buffer::Buffer;
 pub use matmul::dot_products;
-pub use weights::{Copies, Precision, WeightPolicy};
+pub use weights::{Copies, WeightPolicy};
 
 use std::sync::Mutex;
 
+#[cfg(target_arch = "x86_64")]
+use kernels::bf16::Kernel;
 use routes::Gradients;
 
 use crate::{
-    Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Result,
-    Start, Storage, View, ViewMut, Weight,
+    Activation, Backend, Block, Conv, Error, FilterbankTables, Margin, Norm, NormGradients, NormStatistics, Precision,
+    Result, Start, Storage, View, ViewMut, Weight,
 };
 
 /// This machine's processor; work is spread over the current `rayon` pool.
@@ -45,9 +47,22 @@ impl Cpu {
         Self::default()
     }
 
-    /// The CPU in this precision.
+    /// The CPU in this precision; f32 for tf32.
     pub fn with_precision(precision: Precision) -> Self {
+        let precision = if precision == Precision::Bf16 { precision } else { Precision::F32 };
         Self { precision, ..Self::default() }
+    }
+
+    /// The precision it computes in.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Threads of the current pool and the instructions used, as `cpu (2 threads, AVX-512 + AMX)`.
+    pub fn description() -> String {
+        let threads = rayon::current_num_threads();
+        let plural = if threads == 1 { "" } else { "s" };
+        format!("cpu ({threads} thread{plural}, {})", instructions())
     }
 
     /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
@@ -70,6 +85,21 @@ impl<'a> ViewMut<'a, Cpu> {
         let start = self.first * self.shape.plane();
         &mut self.data[start..start + self.shape.len()]
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> &'static str {
+    match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2"), Kernel::best()) {
+        (true, _, Kernel::Amx) => "AVX-512 + AMX",
+        (true, ..) => "AVX-512",
+        (false, true, _) => "AVX2",
+        _ => "SSE2",
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> &'static str {
+    std::env::consts::ARCH
 }
 
 fn check_length(what: &'static str, expected: usize, got: usize) -> Result<()> {

@@ -3,13 +3,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::Cpu;
 use super::kernels::bf16::{self, Packed};
 use super::kernels::columns::{Geometry, Plain, Window};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters, Workspace};
-use super::{Cpu, Precision};
-use crate::{Block, Conv, Shape, Start};
+use super::weights::dense;
+use crate::{Block, Conv, Precision, Shape, Start};
 
 /// Whether the three products of a convolution are made by [`winograd`].
 pub(super) fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
@@ -18,7 +19,11 @@ pub(super) fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
 
 /// A way to multiply.
 pub(super) enum Route<'a> {
-    Sparse(&'a SparseMatrix, Precision),
+    /// `rounded`: the activations to bf16.
+    Sparse {
+        weight: &'a SparseMatrix,
+        rounded: bool,
+    },
     Winograd(&'a [Filters; 2]),
     /// Packed ahead for both products, unless that is impossible or was not expected: then `value` is packed now.
     Bf16 {
@@ -47,12 +52,12 @@ impl Route<'_> {
         };
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
-            (Self::Sparse(w, Precision::F32), true) => w.multiply(&x, start, &y),
-            (Self::Sparse(w, Precision::F32), false) => {
+            (Self::Sparse { weight: w, rounded: false }, true) => w.multiply(&x, start, &y),
+            (Self::Sparse { weight: w, rounded: false }, false) => {
                 w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y)
             }
-            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_rounded(&x, start, &y),
-            (Self::Sparse(w, Precision::Bf16), false) => {
+            (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_rounded(&x, start, &y),
+            (Self::Sparse { weight: w, rounded: true }, false) => {
                 w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
@@ -81,12 +86,12 @@ impl Route<'_> {
         let start = if add { output::Start::Accumulate } else { output::Start::Zero };
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
-            (Self::Sparse(w, Precision::F32), true) => w.multiply_transposed(&dy, start, &dx),
-            (Self::Sparse(w, Precision::F32), false) => {
+            (Self::Sparse { weight: w, rounded: false }, true) => w.multiply_transposed(&dy, start, &dx),
+            (Self::Sparse { weight: w, rounded: false }, false) => {
                 w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx)
             }
-            (Self::Sparse(w, Precision::Bf16), true) => w.multiply_transposed_rounded(&dy, start, &dx),
-            (Self::Sparse(w, Precision::Bf16), false) => {
+            (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_transposed_rounded(&dy, start, &dx),
+            (Self::Sparse { weight: w, rounded: true }, false) => {
                 w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
             }
             (Self::Winograd([_, w]), _) => {
@@ -144,8 +149,8 @@ impl Gradients {
         let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
         let precision = if output.positions() == 1 { Precision::F32 } else { precision };
         if suits_winograd(conv, input, output) {
-            winograd::gradient(precision.dense(), &geometry(conv, input), &x, &dy, &mut self.workspace, &dw);
-        } else if precision == Precision::F32 {
+            winograd::gradient(dense(precision), &geometry(conv, input), &x, &dy, &mut self.workspace, &dw);
+        } else if precision != Precision::Bf16 {
             return false;
         } else {
             self.packed.pack_batch(&dy);

@@ -14,23 +14,11 @@ use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters};
 use super::math::simd;
 use super::routes::{Route, suits_winograd};
-use crate::{Block, Conv, Shape};
+use crate::{Block, Conv, Precision, Shape};
 
-/// The number format of the operands of large products. Sums, weights, statistics and everything else are f32 in both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Single precision.
-    #[default]
-    F32,
-    /// Operands rounded to bf16: AMX or AVX-512-BF16 where the CPU has them. Vectors (linear layers, the classifier)
-    /// stay f32: they cost little, and cosines need the digits.
-    Bf16,
-}
-
-impl Precision {
-    pub(super) fn dense(self) -> Dense {
-        if self == Self::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 }
-    }
+/// How the dense products of this precision are made.
+pub(super) fn dense(precision: Precision) -> Dense {
+    if precision == Precision::Bf16 { Dense::Bf16(Kernel::best()) } else { Dense::F32 }
 }
 
 /// When to multiply with compressed weights.
@@ -68,7 +56,7 @@ impl Copies {
         let values = &value[first..];
         let nonzeros =
             (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
-        let dense = precision.dense();
+        let dense = dense(precision);
         self.precision = precision;
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
@@ -138,13 +126,14 @@ impl Copies {
         // a vector's operands are not rounded: see `Precision::Bf16`
         let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
         if self.use_sparse {
-            return self.sparse.as_ref().map(|sparse| Route::Sparse(sparse, precision));
+            let rounded = precision == Precision::Bf16;
+            return self.sparse.as_ref().map(|weight| Route::Sparse { weight, rounded });
         }
         match &self.winograd {
             Some(filters) if precision == self.precision && suits_winograd(conv, input, output) => {
                 Some(Route::Winograd(filters))
             }
-            _ if precision == Precision::F32 => None,
+            _ if precision != Precision::Bf16 => None,
             _ => Some(Route::Bf16 {
                 packed: self.bf16.as_ref(),
                 fresh: &self.fresh,

@@ -77,42 +77,82 @@ impl Variant {
     }
 }
 
+/// What an error of the driver means.
 pub(super) fn driver(error: DriverError) -> Error {
-    if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-        return Error::Device("out of GPU memory: a smaller train.batch or shorter cuts need less".to_owned());
-    }
     use sys::CUresult as Code;
-    if matches!(
-        error.0,
-        Code::CUDA_ERROR_LAUNCH_FAILED
-            | Code::CUDA_ERROR_ECC_UNCORRECTABLE
-            | Code::CUDA_ERROR_DEVICE_UNAVAILABLE
-            | Code::CUDA_ERROR_UNKNOWN
-    ) {
-        return Error::Device(format!(
-            "the GPU was lost ({:?}); checkpoints are intact: resume once it is back, or on --device cpu",
-            error.0
-        ));
+    match error.0 {
+        Code::CUDA_ERROR_OUT_OF_MEMORY => out_of_memory(None),
+        code @ (Code::CUDA_ERROR_LAUNCH_FAILED
+        | Code::CUDA_ERROR_ECC_UNCORRECTABLE
+        | Code::CUDA_ERROR_DEVICE_UNAVAILABLE
+        | Code::CUDA_ERROR_UNKNOWN) => Error::Lost { reason: format!("{code:?}") },
+        code => {
+            let text = error.error_string().ok().and_then(|text| text.to_str().ok()).unwrap_or("unknown error");
+            Error::Device(format!("CUDA: {text} ({code:?})"))
+        }
     }
-    let text = error.error_string().ok().and_then(|text| text.to_str().ok()).unwrap_or("unknown error");
-    Error::Device(format!("CUDA: {text} ({:?})", error.0))
+}
+
+/// As [`driver`], of an allocation of this many bytes.
+pub(super) fn allocation(bytes: usize) -> impl FnOnce(DriverError) -> Error {
+    move |error| match driver(error) {
+        Error::OutOfMemory { .. } => out_of_memory(Some(bytes)),
+        other => other,
+    }
+}
+
+fn out_of_memory(asked: Option<usize>) -> Error {
+    Error::OutOfMemory { asked, free: result::mem_get_info().ok().map(|(free, _)| free) }
+}
+
+/// The lowest compute capability that our kernels run on: they use bf16 instructions.
+const CAPABILITY: [i32; 2] = [8, 0];
+
+/// Whether GPU number `ordinal` can be used; nothing stays open.
+pub(crate) fn probe(ordinal: usize) -> Result<()> {
+    libraries()?;
+    let present = match result::init().and_then(|()| result::device::get_count()) {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
+        Err(DriverError(sys::CUresult::CUDA_ERROR_STUB_LIBRARY)) => return Err(Error::NoDriver),
+        count => count.map_err(driver)? as usize,
+    };
+    if ordinal >= present {
+        return Err(Error::NoGpu { ordinal, present });
+    }
+    let gpu = result::device::get(ordinal as i32).map_err(driver)?;
+    let attribute = |which| {
+        // SAFETY: the driver just gave us this device.
+        unsafe { result::device::get_attribute(gpu, which) }.map_err(driver)
+    };
+    let found = [
+        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ];
+    if found < CAPABILITY {
+        let name = result::device::get_name(gpu).map_err(driver)?;
+        return Err(Error::GpuTooOld { name, found, needed: CAPABILITY });
+    }
+    driver_version().map_or(Ok(()), |found| check_driver(found, compiler_version()[0]))
+}
+
+/// The newest CUDA that the driver supports, if it tells.
+fn driver_version() -> Option<[i32; 2]> {
+    let mut version = 0;
+    // SAFETY: the library is loaded, and the number is ours.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut version) };
+    asked.result().ok().map(|()| [version / 1000, version % 1000 / 10])
+}
+
+/// A driver runs the libraries of its own major version of CUDA and of older ones.
+fn check_driver(found: [i32; 2], major: i32) -> Result<()> {
+    if found[0] < major { Err(Error::DriverTooOld { found, needed: [major, 0] }) } else { Ok(()) }
 }
 
 impl Device {
-    /// Whether there is a GPU, and all libraries load.
-    pub(super) fn is_present() -> bool {
-        libraries().is_ok() && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
-    }
-
     /// Opens GPU number `ordinal` and compiles the kernels for it (seconds, the first time).
     pub(super) fn open(ordinal: usize) -> Result<Self> {
-        libraries()?;
-        let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_INVALID_DEVICE | sys::CUresult::CUDA_ERROR_NO_DEVICE => {
-                Error::Device(format!("there is no GPU number {ordinal}; nvidia-smi lists those present"))
-            }
-            _ => driver(error),
-        })?;
+        probe(ordinal)?;
+        let context = CudaContext::new(ordinal).map_err(driver)?;
         let stream = context.new_stream().map_err(driver)?;
         let second = context.new_stream().map_err(driver)?;
         let attribute = |which| context.attribute(which).map_err(driver);
@@ -122,11 +162,6 @@ impl Device {
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let name = context.name().map_err(driver)?;
-        if major < 8 {
-            return Err(Error::Device(format!(
-                "{name} has compute capability {major}.{minor}; bf16 kernels need 8.0 or newer"
-            )));
-        }
         let arch = format!("sm_{major}{minor}");
         let image = Cache::of_user().program((KERNELS, &arch, OPTIONS, compiler_version()), || compile(&arch))?;
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this
@@ -203,18 +238,17 @@ impl Device {
     }
 }
 
-/// The libraries without which nothing works, each with what to do where it is missing.
+/// The libraries without which nothing works.
 fn libraries() -> Result<()> {
     // SAFETY: loading a library runs its initialisers, which NVIDIA's do without preconditions.
-    let (driver_found, compiler_found, blas_found) =
-        unsafe { (sys::is_culib_present(), nvrtc::sys::is_culib_present(), cudarc::cublaslt::sys::is_culib_present()) };
-    require(driver_found, "libcuda.so", "no NVIDIA driver on this machine; use --device cpu")?;
-    require(compiler_found, "libnvrtc.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")?;
-    require(blas_found, "libcublasLt.so.13", "install CUDA 13 or add its lib folder to LD_LIBRARY_PATH")
-}
-
-fn require(found: bool, library: &str, fix: &str) -> Result<()> {
-    if found { Ok(()) } else { Err(Error::Device(format!("{library} could not be loaded: {fix}"))) }
+    let [driver_found, compiler_found, blas_found] =
+        unsafe { [sys::is_culib_present(), nvrtc::sys::is_culib_present(), cudarc::cublaslt::sys::is_culib_present()] };
+    match (driver_found, compiler_found, blas_found) {
+        (false, ..) => Err(Error::NoDriver),
+        (_, false, _) => Err(Error::MissingLibrary { library: "libnvrtc.so.13" }),
+        (_, _, false) => Err(Error::MissingLibrary { library: "libcublasLt.so.13" }),
+        (true, true, true) => Ok(()),
+    }
 }
 
 /// How they are compiled.
@@ -328,12 +362,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_device_and_full_memory_say_what_to_do() {
-        let message = |code| driver(DriverError(code)).to_string();
+    fn a_lost_device_says_what_to_do() {
+        let message = |code| {
+            let error = driver(DriverError(code));
+            format!("{error}; {}", error.hint().unwrap_or_default())
+        };
         assert!(
             message(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED).contains("lost")
                 && message(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED).contains("resume")
         );
-        assert!(message(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY).contains("train.batch"));
+    }
+
+    #[test]
+    fn a_driver_older_than_the_libraries_is_refused() {
+        assert!(check_driver([13, 0], 13).is_ok() && check_driver([13, 1], 12).is_ok());
+        let error = check_driver([12, 8], 13).unwrap_err();
+        assert!(matches!(error, Error::DriverTooOld { found: [12, 8], needed: [13, 0] }));
     }
 }

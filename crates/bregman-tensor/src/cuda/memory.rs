@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 use rayon::prelude::*;
 
-use super::device::{Device, driver};
+use super::device::{Device, allocation, driver};
 use crate::{Error, Result};
 
 /// A stretch of GPU memory, freed when dropped.
@@ -24,7 +24,7 @@ impl Buffer {
             device.count_allocation();
             // SAFETY: the context is current; the new memory is ours until `drop`.
             unsafe {
-                pointer = result::malloc_sync(bytes).map_err(driver)?;
+                pointer = result::malloc_sync(bytes).map_err(allocation(bytes))?;
                 result::memset_d8_async(pointer, 0, bytes, device.stream()).map_err(driver)?;
             }
             device.wait()?; // either stream may use it from now on

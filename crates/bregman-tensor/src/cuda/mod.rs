@@ -41,6 +41,7 @@ mod stem;
 mod transfer;
 mod update;
 
+pub(crate) use device::probe;
 pub use duals::{Correction, Digit, Duals};
 pub use filterbank::Filterbank;
 pub use graph::Recording;
@@ -55,19 +56,7 @@ use gemm::Gemm;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Result, Shape, View, ViewMut};
-
-/// The number format of maps and products.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// f32 throughout.
-    F32,
-    /// f32 in memory; products round their operands to 10 bits of mantissa.
-    Tf32,
-    /// bf16 maps and products, f32 sums, weights and statistics.
-    #[default]
-    Bf16,
-}
+use crate::{Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,7 +143,7 @@ impl Cuda {
     /// Opens GPU number `ordinal`.
     ///
     /// # Errors
-    /// No driver, no such GPU, a library that is missing: each named.
+    /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an [`Error`](crate::Error) of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Device::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
@@ -178,14 +167,31 @@ impl Cuda {
         Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch) })
     }
 
-    /// Whether this machine has a GPU and the libraries to use it.
-    pub fn is_present() -> bool {
-        Device::is_present()
+    /// For tests: GPU 0, or `None` and a line on standard output where this machine has no GPU.
+    ///
+    /// # Panics
+    /// A GPU that is there and cannot be opened.
+    pub fn open_or_skip(precision: Precision) -> Option<Self> {
+        match Self::open(0, precision) {
+            Ok(cuda) => Some(cuda),
+            Err(error) if error.means_no_gpu() => {
+                println!("skipped: {error}");
+                None
+            }
+            Err(error) => panic!("the GPU of this machine cannot be opened: {error}"),
+        }
     }
 
-    /// What the GPU calls itself.
-    pub fn name(&self) -> &str {
-        &self.device.name
+    /// Number and name of the GPU, as `cuda:0 (NVIDIA H200)`.
+    pub fn description(&self) -> String {
+        let slow = self.precision == Precision::Bf16 && self.cudnn.is_none();
+        let without = if slow { ", without cuDNN: convolutions take more memory and time" } else { "" };
+        format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
+    }
+
+    /// The precision it computes in.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Waits until all work so far is done: for timing.

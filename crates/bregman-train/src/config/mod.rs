@@ -1,7 +1,7 @@
 //! An experiment: everything that decides a run, as TOML.
 //!
 //! ```toml
-//! base = "base.toml"            # one file or a list; what stands here wins
+//! base = "audiomnist/ecapa-adabreg"     # a file, a recipe's name, or a list of them; what stands here wins
 //! seed = 1
 //!
 //! [data]
@@ -13,21 +13,23 @@
 //! optimizer = { kind = "adabreg" }
 //! ```
 
+mod built_in;
+mod compose;
 mod data;
 mod method;
-mod model;
 mod read;
 mod train;
 
 use std::path::Path;
 
-use bregman_network::{Architecture, NetworkConfig};
+use bregman_network::Architecture;
 use serde::{Deserialize, Serialize};
 
+pub use bregman_network::NetworkConfig;
+pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::groups;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
-pub use model::PrecisionKind;
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -72,15 +74,14 @@ fn one() -> u64 {
 }
 
 impl Experiment {
-    /// Reads a recipe with its bases, then applies `a.b=c` settings in order.
+    /// Reads a recipe, given as a file or by name (`audiomnist/ecapa-adabreg`), or composes one from several; then
+    /// applies `a.b=c` settings in order. `recipes/README.md` tells how parts fit together.
     ///
     /// # Errors
-    /// A file or setting that cannot be understood, a key that does not exist (the error names the nearest that does),
-    /// a value out of range.
-    pub fn read(path: &Path, settings: &[impl AsRef<str>]) -> Result<Self> {
-        let layers =
-            settings.iter().try_fold(read::Layers::of_file(path)?, |layers, setting| layers.set(setting.as_ref()))?;
-        layers.experiment()
+    /// A name, file or setting that cannot be understood, a key that does not exist (the error names the nearest that
+    /// does), a value out of range.
+    pub fn read(recipes: &[impl AsRef<Path>], settings: &[impl AsRef<str>]) -> Result<Self> {
+        read::Layers::of_tables(compose::layers(recipes)?).experiment(settings)
     }
 
     /// As [`Experiment::read`], from text without bases: what a run saved, or a recipe that the program brings along.
@@ -88,10 +89,13 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::read`].
     pub fn parse(text: &str, origin: &str, settings: &[impl AsRef<str>]) -> Result<Self> {
-        let layers = settings
-            .iter()
-            .try_fold(read::Layers::of_text(text, origin)?, |layers, setting| layers.set(setting.as_ref()))?;
-        layers.experiment()
+        read::Layers::of_text(text, origin)?.experiment(settings)
+    }
+
+    /// The same experiment; where it names no precision, that of the run it continues.
+    pub fn in_precision_of(mut self, saved: &Self) -> Self {
+        self.train.precision = self.train.precision.or(saved.train.precision);
+        self
     }
 
     /// The network, for the features of its corpus.
@@ -110,6 +114,7 @@ impl Experiment {
     }
 
     fn check(&self) -> Result<()> {
+        self.architecture().check().map_err(bregman_nn::Error::from)?;
         self.data.check()?;
         self.loss.check()?;
         self.method.check()?;

@@ -1,9 +1,7 @@
-//! From files and `--set` to an experiment: bases first, then the recipe, then the settings, each over the one before.
+//! From tables and `--set` to an experiment: each layer over the one before.
 //!
 //! Tables are merged key by key. A table that names another `kind` replaces the one below it: the settings of one kind
 //! mean nothing to another.
-
-use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
@@ -17,20 +15,30 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    pub(super) fn of_file(path: &Path) -> Result<Self> {
+    /// The tables of a recipe, lowest first.
+    pub(super) fn of_tables(tables: Vec<(String, Table)>) -> Self {
         let mut layers = Self { merged: Table::new(), origins: Vec::new() };
-        layers.add_file(path, &mut Vec::new())?;
-        Ok(layers)
+        for (origin, table) in tables {
+            layers.add(table, &origin);
+        }
+        layers
     }
 
     pub(super) fn of_text(text: &str, origin: &str) -> Result<Self> {
-        let mut layers = Self { merged: Table::new(), origins: Vec::new() };
-        layers.add(parse(text, origin)?, origin);
-        Ok(layers)
+        Ok(Self::of_tables(vec![(origin.to_owned(), parse(text, origin)?)]))
+    }
+
+    /// The experiment with these `a.b=c` settings on top.
+    pub(super) fn experiment(self, settings: &[impl AsRef<str>]) -> Result<Experiment> {
+        let layers = settings.iter().try_fold(self, |layers, setting| layers.set(setting.as_ref()))?;
+        let experiment: Experiment =
+            Value::Table(layers.merged.clone()).try_into().map_err(|error| layers.explain(&error))?;
+        experiment.check()?;
+        Ok(experiment)
     }
 
     /// Applies `a.b=c`. The value is TOML; what is not is taken as text, so paths and words need no quotes.
-    pub(super) fn set(mut self, setting: &str) -> Result<Self> {
+    fn set(mut self, setting: &str) -> Result<Self> {
         let origin = format!("--set {setting}");
         let (key, value) =
             setting.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| Error::Recipe {
@@ -44,39 +52,6 @@ impl Layers {
             self.add(table, &origin);
         }
         Ok(self)
-    }
-
-    pub(super) fn experiment(self) -> Result<Experiment> {
-        let experiment: Experiment =
-            Value::Table(self.merged.clone()).try_into().map_err(|error| self.explain(&error))?;
-        experiment.check()?;
-        Ok(experiment)
-    }
-
-    fn add_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Result<()> {
-        let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-        let wrong = |problem: String| Error::Recipe { origin: origin.clone(), problem };
-        let identity = path.canonicalize().map_err(Error::io(path))?;
-        if above.contains(&identity) {
-            return Err(wrong("is its own base".to_owned()));
-        }
-        above.push(identity);
-        let mut table = parse(&text, &origin)?;
-        let bases = match table.remove("base") {
-            None => vec![],
-            Some(Value::String(base)) => vec![base],
-            Some(Value::Array(bases)) if bases.iter().all(Value::is_str) => {
-                bases.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-            }
-            Some(_) => return Err(wrong("base must be a file name or a list of them".to_owned())),
-        };
-        for base in bases {
-            self.add_file(&path.with_file_name(base), above)?;
-        }
-        above.pop();
-        self.add(table, &origin);
-        Ok(())
     }
 
     fn add(&mut self, table: Table, origin: &str) {
@@ -144,7 +119,7 @@ impl Layers {
     }
 }
 
-fn parse(text: &str, origin: &str) -> Result<Table> {
+pub(super) fn parse(text: &str, origin: &str) -> Result<Table> {
     text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         Error::Recipe { origin: format!("{origin}, line {line}"), problem: error.message().replace('\n', " ") }
@@ -232,25 +207,6 @@ mod tests {
         assert!(missing.contains("[method]"), "{missing}");
         let line = Experiment::parse("seed = 1\n[data\n", "r.toml", &[] as &[&str]).unwrap_err().to_string();
         assert!(line.starts_with("r.toml, line 2"), "{line}");
-    }
-
-    #[test]
-    fn bases_are_found_beside_their_recipe_and_a_circle_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-        std::fs::create_dir(dir.path().join("a")).unwrap();
-        write("base.toml", RECIPE);
-        write("size.toml", "[train]\nepochs = 3\n");
-        write("a/r.toml", "base = [\"../base.toml\", \"../size.toml\"]\n[method]\ntarget = 0.75\n");
-        let experiment = Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str]).unwrap();
-        assert_eq!((experiment.method.target(), experiment.train.epochs), (Some(0.75), 3));
-        write("base.toml", "base = \"a/r.toml\"");
-        assert!(
-            Experiment::read(&dir.path().join("a/r.toml"), &[] as &[&str])
-                .unwrap_err()
-                .to_string()
-                .contains("its own base")
-        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The loop: epochs, batches, loss, learning rate, checkpoints, and which epoch is the best.
 
+use bregman_tensor::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::PrecisionKind;
 use crate::Result;
 use crate::error::require;
 
@@ -15,7 +15,7 @@ use crate::error::require;
 /// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
 /// | `schedule` | plateau for Bregman methods, exponential for the others | see [`LrSchedule`] | |
 /// | `clip` | off | largest norm of the gradient | > 0 |
-/// | `precision` | f32 | operands of large products in training; embeddings are always computed in f32 | f32, tf32, bf16 |
+/// | `precision` | bf16 on a GPU, f32 on a CPU | number format in training; embeddings are always computed in f32 | f32, tf32, bf16 |
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
@@ -32,8 +32,8 @@ pub struct TrainConfig {
     pub schedule: Option<LrSchedule>,
     /// Largest norm of the gradient.
     pub clip: Option<f32>,
-    /// Number format.
-    pub precision: PrecisionKind,
+    /// Number format; `None` for the device's own. A run that has begun always says.
+    pub precision: Option<Precision>,
     /// Steps between checkpoints within an epoch.
     pub save_every: u64,
     /// Steps between logged steps.
@@ -50,7 +50,7 @@ impl Default for TrainConfig {
             lr: None,
             schedule: None,
             clip: None,
-            precision: PrecisionKind::F32,
+            precision: None,
             save_every: 0,
             log_every: 1,
             early_stop: None,

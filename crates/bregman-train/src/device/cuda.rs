@@ -6,13 +6,24 @@ use bregman::optimizer::{Correction, Counted, Duals, Engine, Motion, Plan, Tenso
 use bregman::select::Digit;
 use bregman::{Controller, Optimizer, Shrinkage};
 use bregman_nn::Params;
+use bregman_tensor::Precision;
 use bregman_tensor::cuda::{self, Arrays, Buffer, Count, Cuda, TensorArrays, Update};
 
-use super::Device;
+use super::{Device, Open};
 use crate::Result;
 
 impl Device for Cuda {
     type Arrays = Arrays;
+
+    const PRECISION: Precision = Precision::Bf16;
+
+    fn precision(&self) -> Precision {
+        Cuda::precision(self)
+    }
+
+    fn description(&self) -> String {
+        Cuda::description(self)
+    }
 
     fn place(&self, optimizer: &mut Optimizer) -> Result<Arrays> {
         let lengths: Vec<usize> = optimizer.groups().params().iter().map(|param| param.len()).collect();
@@ -27,6 +38,11 @@ impl Device for Cuda {
         let (theta, grads) = params.values_and_gradients();
         Gpu { cuda: self, theta, grads, arrays }
     }
+}
+
+/// GPU number `ordinal`.
+pub(super) fn open(ordinal: usize) -> impl Open<Cuda> {
+    move |precision: Option<Precision>| Ok(Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))?)
 }
 
 fn to_device(arrays: Vec<TensorState>) -> Vec<TensorArrays> {

@@ -8,15 +8,23 @@ use std::borrow::Cow;
 use bregman::Optimizer;
 use bregman::optimizer::{Engine, Host, TensorState};
 use bregman_nn::Params;
-use bregman_tensor::{Backend, Cpu};
+use bregman_tensor::{Backend, Cpu, FoundDevice, Precision};
 
 use crate::Result;
-use crate::config::PrecisionKind;
 
 /// A backend that can also run the steps of an optimizer.
 pub trait Device: Backend {
     /// What an optimizer remembers, where this device keeps it.
     type Arrays: Send;
+
+    /// The precision of a run whose recipe names none.
+    const PRECISION: Precision;
+
+    /// The precision it computes in.
+    fn precision(&self) -> Precision;
+
+    /// What it is, for the line that begins a run.
+    fn description(&self) -> String;
 
     /// Takes the optimizer's arrays to the device.
     ///
@@ -34,22 +42,50 @@ pub trait Device: Backend {
     fn engine<'a>(&'a self, params: &'a mut Params<Self>, arrays: &'a mut Self::Arrays) -> impl Engine + 'a;
 }
 
-/// How a device is opened once the precision of a run is known.
-pub trait Open<B>: FnOnce(PrecisionKind) -> Result<B> {}
+/// How a device is opened once the precision of a run is known; `None` for [`Device::PRECISION`].
+pub trait Open<B>: Fn(Option<Precision>) -> Result<B> + Send + Sync + 'static {}
 
-impl<B, F: FnOnce(PrecisionKind) -> Result<B>> Open<B> for F {}
+impl<B, F: Fn(Option<Precision>) -> Result<B> + Send + Sync + 'static> Open<B> for F {}
 
 /// This machine's processor.
 ///
 /// # Errors
 /// None; the result is that of [`Open`].
-pub fn cpu(precision: PrecisionKind) -> Result<Cpu> {
-    Ok(Cpu::with_precision(precision.into()))
+pub fn cpu(precision: Option<Precision>) -> Result<Cpu> {
+    Ok(Cpu::with_precision(precision.unwrap_or(Cpu::PRECISION)))
+}
+
+/// Work that is written once for all devices.
+pub trait OnDevice {
+    /// What it comes to.
+    type Output;
+
+    /// Does it on the device that `open` opens.
+    fn run<B: Device>(self, open: impl Open<B>) -> Self::Output;
+}
+
+/// Runs a job on the device found: the one place where a device chosen at run time becomes a type.
+pub fn on_device<J: OnDevice>(found: &FoundDevice, job: J) -> J::Output {
+    match found.gpu() {
+        #[cfg(feature = "cuda")]
+        Some(ordinal) => job.run(cuda::open(ordinal)),
+        _ => job.run(cpu),
+    }
 }
 
 /// The arrays stay in the optimizer.
 impl Device for Cpu {
     type Arrays = ();
+
+    const PRECISION: Precision = Precision::F32;
+
+    fn precision(&self) -> Precision {
+        Cpu::precision(self)
+    }
+
+    fn description(&self) -> String {
+        Cpu::description()
+    }
 
     fn place(&self, _: &mut Optimizer) -> Result<()> {
         Ok(())

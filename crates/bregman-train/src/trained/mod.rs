@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use bregman_nn::{Checkpoint, Input, Model};
 use bregman_speaker::Extractor;
 use bregman_speaker::score::Embedder;
-use bregman_tensor::{Backend, Cpu};
+use bregman_tensor::{Backend, Cpu, Precision};
 
-use crate::config::PrecisionKind;
 use crate::run::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
 use crate::run::folder;
 use crate::{Error, Experiment, Open, Result, device};
@@ -62,7 +61,7 @@ impl Trained {
     /// # Errors
     /// A path that is neither, or a checkpoint of another architecture.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_on(device::cpu, path)
+        Self::load_on(&device::cpu, path)
     }
 }
 
@@ -71,12 +70,12 @@ impl<B: Backend> Trained<B> {
     ///
     /// # Errors
     /// As [`Trained::load`], and a device that cannot be had.
-    pub fn load_on(open: impl Open<B>, path: &Path) -> Result<Self> {
+    pub fn load_on(open: &impl Open<B>, path: &Path) -> Result<Self> {
         let folder = checkpoint_folder(path)?;
         let (experiment, state) = (read_experiment(&folder)?, read_state(&folder)?);
         let features = experiment.data.features.fbank();
         let architecture = experiment.architecture();
-        let mut model = Model::new(open(PrecisionKind::F32)?, &architecture, Some(state.classes), experiment.seed)?;
+        let mut model = Model::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
         let file = folder.join(MODEL);
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, folder })

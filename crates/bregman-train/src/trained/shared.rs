@@ -3,13 +3,51 @@
 //! Utterances go through one at a time: hardly two are of equal length, and a batch of those that happen to meet would
 //! make the last digits depend on when they met. A GPU is kept busy by several networks side by side instead.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bregman_speaker::Extractor;
 use bregman_speaker::score::Embedder;
-use bregman_tensor::Backend;
+use bregman_tensor::{Backend, FoundDevice};
 
-use crate::{Result, Trained};
+use crate::{Device, OnDevice, Open, Result, Trained, on_device};
+
+/// Copies of one network for threads that ask for them, on whatever device was found: a copy for each thread of a CPU,
+/// one of a few that threads share on a GPU.
+pub struct NetworkPool(Box<dyn Fn() -> Result<Box<dyn Embedder>> + Send + Sync>);
+
+impl NetworkPool {
+    /// The network of a run or checkpoint. The device is opened when the first copy is asked for.
+    pub fn new(device: &FoundDevice, path: PathBuf) -> Self {
+        on_device(device, Pool { path, shared: device.gpu().is_some() })
+    }
+
+    /// A copy or a share of one.
+    ///
+    /// # Errors
+    /// As [`Trained::load_on`].
+    pub fn embedder(&self) -> Result<Box<dyn Embedder>> {
+        (self.0)()
+    }
+}
+
+struct Pool {
+    path: PathBuf,
+    shared: bool,
+}
+
+impl OnDevice for Pool {
+    type Output = NetworkPool;
+
+    fn run<B: Device>(self, open: impl Open<B>) -> NetworkPool {
+        let Self { path, shared } = self;
+        let load = move || Trained::load_on(&open, &path);
+        let networks = Shared::default();
+        NetworkPool(Box::new(move || {
+            Ok(if shared { Box::new(networks.join(&load)?) as Box<dyn Embedder> } else { Box::new(load()?) })
+        }))
+    }
+}
 
 /// Threads that take turns with one network: about as many as keep it busy.
 const SHARERS: usize = 4;

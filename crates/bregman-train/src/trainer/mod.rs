@@ -124,9 +124,9 @@ impl<'a, B: Device> Trainer<'a, B> {
             let data = Data::open(&experiment, observer.preparing())?;
             return Self::start(open, experiment, run, data, observer);
         };
-        let experiment = checkpoint::read_experiment(&last)?;
+        let mut experiment = checkpoint::read_experiment(&last)?;
         let data = Data::open(&experiment, observer.preparing())?;
-        let (mut model, mut method) = build(open, &experiment, &data)?;
+        let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
         let state = checkpoint::restore(&last, &mut model, &mut *method)?;
         let log = Log::open(run, state.logged)?;
         let before = state.seconds;
@@ -146,12 +146,12 @@ impl<'a, B: Device> Trainer<'a, B> {
 
     fn start(
         open: impl Open<B>,
-        experiment: Experiment,
+        mut experiment: Experiment,
         run: &Path,
         data: Data,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
-        let (model, method) = build(open, &experiment, &data)?;
+        let (model, method) = build(open, &mut experiment, &data, observer)?;
         std::fs::create_dir_all(run).map_err(Error::io(run))?;
         let config = run.join(CONFIG);
         std::fs::write(&config, experiment.to_toml()).map_err(Error::io(&config))?;
@@ -342,12 +342,16 @@ fn refuse_existing(run: &Path) -> Result<()> {
     }
 }
 
+/// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.
 fn build<B: Device>(
     open: impl Open<B>,
-    experiment: &Experiment,
+    experiment: &mut Experiment,
     data: &Data,
+    observer: &dyn Observer,
 ) -> Result<(Model<B>, Box<dyn Method<B>>)> {
     let device = open(experiment.train.precision)?;
+    experiment.train.precision.get_or_insert(device.precision());
+    observer.device(&device.description(), device.precision());
     let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
     if experiment.data.features_by == FeaturesBy::Device {
         model.set_filterbank(experiment.data.features.tables()?)?;

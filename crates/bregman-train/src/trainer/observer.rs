@@ -1,6 +1,7 @@
 //! Who watches a run: the program draws a bar, tests and libraries pass `&()`.
 
 use bregman_speaker::Progress;
+use bregman_tensor::Precision;
 
 use crate::run::log::{EpochRecord, StepRecord};
 
@@ -10,6 +11,8 @@ pub trait Observer {
     fn preparing(&self) -> &dyn Progress {
         &()
     }
+    /// The run computes there: the device, and its precision.
+    fn device(&self, _description: &str, _precision: Precision) {}
     /// Training begins or continues: steps taken, and steps in all.
     fn begin(&self, _step: u64, _total: u64) {}
     /// A step was taken.

@@ -1,0 +1,121 @@
+//! What every recipe resolves to, pinned in `docs/recipes.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use bregman_train::Experiment;
+use bregman_train::config::BuiltIn;
+use toml::{Table, Value};
+
+/// A recipe by its three names, and its settings by their dotted names.
+struct Resolved {
+    corpus: String,
+    network: String,
+    method: String,
+    settings: BTreeMap<String, String>,
+}
+
+const INTRODUCTION: &str = "\
+# What the recipes say
+
+Every setting of every recipe CORPUS/NETWORK-METHOD, defaults included; `bregman recipes NAME` prints one of them. Where
+a value depends on the corpus or the network, the cell says on which; – is a setting that does not exist there.
+
+A test compares this page with the program. After an intended change of a recipe or a default, write it again:
+`BLESS=1 cargo test -p bregman-train --test recipes`.
+";
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every recipe but the demo's.
+fn all() -> Vec<Resolved> {
+    let mut all = Vec::new();
+    for corpus in BuiltIn::of_folder("corpora").map(BuiltIn::short_name) {
+        for network in BuiltIn::of_folder("networks").map(BuiltIn::short_name) {
+            for method in BuiltIn::of_folder("methods").map(BuiltIn::short_name) {
+                let settings = settings(&resolve(&format!("{corpus}/{network}-{method}")));
+                let [corpus, network, method] = [corpus, network, method].map(str::to_owned);
+                all.push(Resolved { corpus, network, method, settings });
+            }
+        }
+    }
+    all
+}
+
+fn resolve(name: &str) -> Experiment {
+    Experiment::read(&[name], &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn settings(experiment: &Experiment) -> BTreeMap<String, String> {
+    fn flatten(prefix: &str, table: &Table, settings: &mut BTreeMap<String, String>) {
+        for (key, value) in table {
+            match value {
+                Value::Table(inner) => flatten(&format!("{prefix}{key}."), inner, settings),
+                _ => drop(settings.insert(format!("{prefix}{key}"), value.to_string().replace('"', ""))),
+            }
+        }
+    }
+    let mut settings = BTreeMap::new();
+    flatten("", &experiment.to_toml().parse().unwrap(), &mut settings);
+    settings
+}
+
+/// The values of a setting in some recipes, told by as few names as decide them.
+fn cell(key: &str, recipes: &[&Resolved]) -> String {
+    let value = |recipe: &Resolved| recipe.settings.get(key).map_or("–", String::as_str).to_owned();
+    let deciders: [fn(&Resolved) -> String; 4] = [
+        |_| String::new(),
+        |recipe| format!("{}: ", recipe.network),
+        |recipe| format!("{}: ", recipe.corpus),
+        |recipe| format!("{}/{}: ", recipe.corpus, recipe.network),
+    ];
+    let cells = deciders.iter().find_map(|decider| {
+        let mut values = BTreeMap::new();
+        let decided = |recipe: &&Resolved| *values.entry(decider(recipe)).or_insert(value(recipe)) == value(recipe);
+        recipes.iter().all(decided).then_some(values)
+    });
+    let cells = cells.unwrap_or_else(|| panic!("{key} depends on the method"));
+    cells.iter().map(|(name, value)| format!("{name}{value}")).collect::<Vec<_>>().join("<br>")
+}
+
+fn document() -> String {
+    let (recipes, demo) = (all(), settings(&resolve("demo")));
+    let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let header = |cells: &[String]| row(cells) + &row(&vec!["---".to_owned(); cells.len()]);
+    let keys: BTreeSet<&String> = recipes.iter().flat_map(|recipe| recipe.settings.keys()).chain(demo.keys()).collect();
+    let of_demo = |key: &str| demo.get(key).map_or("–", String::as_str).to_owned();
+
+    let mut text = format!("{INTRODUCTION}\n## Corpora and networks\n\n");
+    text += &header(&["setting", "value", "demo"].map(str::to_owned));
+    for key in keys.iter().filter(|key| !key.starts_with("method.")) {
+        text += &row(&[format!("`{key}`"), cell(key, &recipes.iter().collect::<Vec<_>>()), of_demo(key)]);
+    }
+
+    let methods: BTreeSet<&String> = recipes.iter().map(|recipe| &recipe.method).collect();
+    let names = methods.iter().map(|method| (*method).clone());
+    text += "\n## Methods\n\n";
+    text += &header(&["`method.`".to_owned()].into_iter().chain(names).chain(["demo".to_owned()]).collect::<Vec<_>>());
+    for key in keys.iter().filter(|key| key.starts_with("method.")) {
+        let of_method = |method: &&String| {
+            cell(key, &recipes.iter().filter(|recipe| recipe.method == **method).collect::<Vec<_>>())
+        };
+        let name = format!("`{}`", &key["method.".len()..]);
+        text +=
+            &row(&[name].into_iter().chain(methods.iter().map(of_method)).chain([of_demo(key)]).collect::<Vec<_>>());
+    }
+    text
+}
+
+#[test]
+fn every_recipe_resolves_to_the_settings_in_the_table() {
+    assert_eq!(all().len(), 3 * 2 * 16);
+    let (path, document) = (repository().join("docs/recipes.md"), document());
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &document).unwrap();
+    }
+    let pinned = std::fs::read_to_string(&path).unwrap();
+    let differs = document.lines().zip(pinned.lines()).find(|(now, pinned)| now != pinned);
+    assert!(document == pinned, "docs/recipes.md is not what the recipes say (BLESS=1 writes it): {differs:?}");
+}
