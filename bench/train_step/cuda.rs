@@ -3,13 +3,11 @@
 
 use std::time::Instant;
 
-use bregman::optimizer::Engine;
 use bregman::{AdaBreg, Optimizer, Rule};
 use bregman_bench::{peer, ratio, table};
 use bregman_nn::{Input, Model, Rng};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{Backend, Margin, Precision};
-use bregman_train::Device;
 
 use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
 
@@ -94,12 +92,12 @@ fn measure(network: &str, precision: Precision) -> Measured {
             values
         })
         .collect();
-    let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups(model.params()), 1e-4, &weights)
+    let optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups(model.params()), 1e-4, &weights)
         .expect("an optimizer");
-    let mut arrays = Device::place(model.backend(), &mut optimizer).expect("memory");
+    let mut optimizer = optimizer.place(|arrays| model.backend().place_arrays(&arrays)).expect("memory");
     let mut rng = Rng::new(1);
     let batch = batch(network);
-    let values: Vec<f32> = (0..batch * FRAMES * FEATURES).map(|_| rng.uniform(1.7)).collect();
+    let values: Vec<f32> = (0..batch * FRAMES * FEATURES).map(|_| rng.symmetric(1.7)).collect();
     let labels: Vec<usize> = (0..batch).map(|item| item * 23 % CLASSES).collect();
     let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
     let repeats = if precision == Precision::Bf16 { 20 } else { 5 };
@@ -112,8 +110,8 @@ fn measure(network: &str, precision: Precision) -> Measured {
         model.stage(input).expect("memory"); // the next batch, while the GPU works on this one
         model.outcome().expect("a loss");
         let between = start.elapsed();
-        let (cuda, params) = model.parts_mut();
-        cuda.engine(params, &mut arrays).step(&mut optimizer, 1e-3).expect("a step");
+        let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+        optimizer.step_on(&mut theta, &grads, 1e-3).expect("a step");
         let counted = start.elapsed();
         model.refresh().expect("a refresh");
         model.backend().synchronize().expect("the device");

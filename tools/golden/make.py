@@ -9,14 +9,8 @@ import tempfile
 import numpy as np
 import torch
 
-import controller
-import features
-import loss
-import networks
-import optimizers
-import pruning
-import scoring
 from references import REPOSITORIES, References
+from sections import controller, features, loss, networks, optimizers, pruning, scoring
 from store import Store
 
 # Each with the number of its random stream: a section gives the same numbers whether made alone or with the others.

@@ -11,8 +11,8 @@ mod heads;
 mod layers;
 mod model;
 mod networks;
-mod rng;
 
+pub use bregman_base::Rng;
 pub use bregman_network::{Architecture, EcapaConfig, NetworkConfig, ResNetConfig};
 pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
@@ -34,4 +34,3 @@ pub use networks::Network;
 pub use networks::ecapa::Ecapa;
 pub use networks::mlp::Mlp;
 pub use networks::resnet::ResNet;
-pub use rng::Rng;

@@ -87,17 +87,17 @@ impl From<bregman_network::SizeError> for Error {
 }
 
 impl Error {
-    /// For `map_err`: names the file.
-    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, source }
-    }
-
     pub(crate) fn format(problem: impl Into<String>) -> Self {
         Self::Format(problem.into())
     }
 
     pub(crate) fn tensor(tensor: &str, problem: impl Into<String>) -> Self {
         Self::Tensor { tensor: tensor.to_owned(), problem: problem.into() }
+    }
+}
+
+impl From<bregman_base::files::FileError> for Error {
+    fn from(error: bregman_base::files::FileError) -> Self {
+        Self::File { path: error.path, source: error.source }
     }
 }

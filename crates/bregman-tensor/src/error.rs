@@ -116,6 +116,14 @@ impl Error {
 /// The result of every backend call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// So that arrays on a device can answer an optimizer.
+impl From<Error> for bregman::Error {
+    fn from(error: Error) -> Self {
+        let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        bregman::Error::Engine { problem: format!("{error}{hint}") }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use bregman::controller::{Law, Quantile};
-use bregman::optimizer::{Engine, Host};
+use bregman::optimizer::{Arrays, Duals, TensorState};
 use bregman::{
-    Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule, Variant,
+    Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule,
+    TensorStats, Variant,
 };
 use bregman_nn::{EcapaConfig, Model};
 use bregman_tensor::cuda::Cuda;
@@ -148,8 +149,7 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         let mut host = Optimizer::new(rule, groups.clone(), 0.01, &theta).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
-        let mut placed = host.clone();
-        let mut arrays = model.backend().place(&mut placed).unwrap();
+        let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
         let (device, values) = model.parts_mut();
         values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
         for (round, (target, layers)) in
@@ -163,19 +163,17 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
                 ..ControllerConfig::new(target)
             };
             let [mut ours, mut theirs] = [(); 2].map(|()| Controller::new(config.clone(), &groups, 0.01).unwrap());
-            let mut slices = Host { theta: &mut theta, grads: &grads };
-            let moved = slices.control(&host, &mut ours).unwrap();
-            assert_eq!(device.engine(values, &mut arrays).control(&placed, &mut theirs).unwrap(), moved, "{what}");
+            let moved = host.control(&mut ours).unwrap();
+            assert_eq!(placed.control(&mut theirs).unwrap(), moved, "{what}");
             assert_eq!(ours.lambda(), theirs.lambda(), "{what}: λ");
-            slices.set_lambda(&mut host, ours.lambda()).unwrap();
-            device.engine(values, &mut arrays).set_lambda(&mut placed, theirs.lambda()).unwrap();
-            let duals = |arrays: &[bregman::optimizer::TensorState]| {
-                arrays.iter().map(|state| state.p.clone()).collect::<Vec<_>>()
-            };
-            let there = duals(&device.fetch(&placed, &arrays).unwrap());
+            host.set_lambda(ours.lambda(), &theta).unwrap();
+            let buffers: Vec<_> = values.all().iter().map(|p| &p.value).collect();
+            placed.set_lambda_on(theirs.lambda(), &buffers).unwrap();
+            let duals = |arrays: &[TensorState]| arrays.iter().map(|state| state.p.clone()).collect::<Vec<_>>();
+            let there = duals(&placed.state().tensors.fetch().unwrap());
             assert_same_bits(&format!("{what}, round {round}: dual"), &params, &duals(&host.state().tensors), &there);
-            slices.reproject(&mut host).unwrap();
-            device.engine(values, &mut arrays).reproject(&mut placed).unwrap();
+            host.reproject(&mut theta).unwrap();
+            placed.reproject_on(&mut values.values_and_gradients().0).unwrap();
             let there: Vec<Vec<f32>> = values
                 .all()
                 .iter()
@@ -186,8 +184,8 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
                 })
                 .collect();
             assert_same_bits(&format!("{what}, round {round}: weight"), &params, &theta, &there);
-            let zeros = |optimizer: &Optimizer| optimizer.stats().iter().map(|stats| stats.zeros).collect::<Vec<_>>();
-            assert_eq!(zeros(&host), zeros(&placed), "{what}: zeros");
+            let zeros = |stats: &[TensorStats]| stats.iter().map(|stats| stats.zeros).collect::<Vec<_>>();
+            assert_eq!(zeros(host.stats()), zeros(placed.stats()), "{what}: zeros");
             let sparsity = ours.controlled(host.stats()).sparsity();
             assert!(variant != Variant::Plain || sparsity >= target - 1e-3, "{what}: sparsity {sparsity}");
         }
@@ -213,12 +211,8 @@ fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
     let groups = Groups::resolve(params.clone(), rules).unwrap();
     let theta: Vec<Vec<f32>> = params.iter().map(|param| noise(param.len(), 0.1, 3)).collect();
     let host = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.01, &theta).unwrap();
-    let mut arrays = Device::place(&cuda, &mut host.clone()).unwrap();
-    let kinds = [
-        (bregman_tensor::cuda::Shrinkage::Soft, host.key_of(0).1),
-        (bregman_tensor::cuda::Shrinkage::Group(5), host.key_of(1).1),
-    ];
-    let duals = cuda.duals(&mut arrays, &kinds).unwrap();
+    let mut arrays = cuda.place_arrays(&host.state().tensors).unwrap();
+    let duals = arrays.duals(host.dual_keys()).unwrap();
     for (tensors, lambda) in [(&[0usize, 1][..], 0.1), (&[1], 0.2), (&[0], 0.05), (&[], 1.0)] {
         let expected = host.duals().unwrap().live_at(tensors, lambda).unwrap();
         assert_eq!(duals.live_at(tensors, lambda).unwrap(), expected, "tensors {tensors:?}, λ {lambda}");

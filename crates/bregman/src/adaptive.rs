@@ -3,7 +3,7 @@
 use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
 use crate::error::{Error, Result};
 use crate::groups::Groups;
-use crate::optimizer::{Engine, Host, Optimizer, OptimizerState, Rule};
+use crate::optimizer::{Arrays, Duals, Engine, HostArrays, Optimizer, OptimizerState, Rule, slices, slices_mut};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,11 +26,12 @@ impl StepReport {
 /// An [`Optimizer`] with a [`Controller`]: Algorithm 1 of the paper. Two lines put it into a training loop, see the
 /// [crate's front page](crate).
 #[derive(Debug, Clone)]
-pub struct AdaptiveOptimizer {
-    optimizer: Optimizer,
+pub struct AdaptiveOptimizer<A = HostArrays> {
+    optimizer: Optimizer<A>,
     controller: Controller,
 }
 
+/// On plain slices.
 impl AdaptiveOptimizer {
     /// Starts at the weights `theta`, which should be sparse already: see [`sparse_init`](crate::sparse_init).
     ///
@@ -44,7 +45,7 @@ impl AdaptiveOptimizer {
         let lambda = rule.default_lambda().ok_or(needs_threshold)?;
         let controller = Controller::new(config, &groups, lambda)?;
         let optimizer = Optimizer::new(rule, groups, controller.state()[0].lambda, theta)?;
-        if controller.config().law.needs_duals() && optimizer.duals().is_none() {
+        if controller.config().law.needs_duals() && rule.mirror().is_none() {
             return Err(Error::NoDuals);
         }
         Ok(Self { optimizer, controller })
@@ -54,48 +55,13 @@ impl AdaptiveOptimizer {
     ///
     /// # Errors
     /// See [`Optimizer::step`] and [`Controller::update`].
-    pub fn step<T>(&mut self, theta: &mut [T], grads: &[impl AsRef<[f32]>], tau: f64) -> Result<StepReport>
-    where
-        T: AsRef<[f32]> + AsMut<[f32]>,
-    {
-        self.step_on(&mut Host { theta, grads }, tau)
-    }
-
-    /// As [`AdaptiveOptimizer::step`], on arrays that an engine keeps.
-    ///
-    /// # Errors
-    /// As [`AdaptiveOptimizer::step`].
-    pub fn step_on(&mut self, engine: &mut impl Engine, tau: f64) -> Result<StepReport> {
-        let loops = self.controller.state();
-        let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
-        engine.step(&mut self.optimizer, tau)?;
-        let step = self.optimizer.state().step;
-        if engine.control(&self.optimizer, &mut self.controller)? {
-            engine.set_lambda(&mut self.optimizer, self.controller.lambda())?;
-            if self.controller.config().law.needs_duals() {
-                engine.reproject(&mut self.optimizer)?; // λ was computed for the duals as they are: so are the weights
-            }
-        }
-        Ok(StepReport {
-            lambda,
-            sparsity: self.controller.controlled(self.optimizer.stats()).sparsity(),
-            target: self.controller.target_at(step),
-        })
-    }
-
-    /// The optimizer.
-    pub fn optimizer(&self) -> &Optimizer {
-        &self.optimizer
-    }
-
-    /// The optimizer, to move its arrays to an engine and back.
-    pub fn optimizer_mut(&mut self) -> &mut Optimizer {
-        &mut self.optimizer
-    }
-
-    /// The controller.
-    pub fn controller(&self) -> &Controller {
-        &self.controller
+    pub fn step(
+        &mut self,
+        theta: &mut [impl AsMut<[f32]>],
+        grads: &[impl AsRef<[f32]>],
+        tau: f64,
+    ) -> Result<StepReport> {
+        self.step_on(&mut slices_mut(theta), &slices(grads), tau)
     }
 
     /// The gain of each control loop now; its [`warning`](LoopGain::warning) says when α or κ is too large.
@@ -103,7 +69,58 @@ impl AdaptiveOptimizer {
     /// # Errors
     /// See [`Controller::loop_gains`].
     pub fn loop_gains(&self) -> Result<Vec<LoopGain>> {
-        self.controller.loop_gains(self.optimizer.state().step, self.optimizer.stats(), self.optimizer.duals())
+        let duals = self.optimizer.duals();
+        let duals = duals.as_ref().map(|duals| duals as &dyn Duals);
+        self.controller.loop_gains(self.optimizer.state().step, self.optimizer.stats(), duals)
+    }
+
+    /// Moves the optimizer's arrays to where `place` puts them, see [`Optimizer::place`].
+    ///
+    /// # Errors
+    /// Those of `place`.
+    pub fn place<A, E>(
+        self,
+        place: impl FnOnce(HostArrays) -> std::result::Result<A, E>,
+    ) -> std::result::Result<AdaptiveOptimizer<A>, E> {
+        Ok(AdaptiveOptimizer { optimizer: self.optimizer.place(place)?, controller: self.controller })
+    }
+}
+
+/// Wherever the arrays are.
+impl<A> AdaptiveOptimizer<A> {
+    /// [`AdaptiveOptimizer::step`] on weights and gradients where the arrays are.
+    ///
+    /// # Errors
+    /// As [`AdaptiveOptimizer::step`]; a lost device.
+    pub fn step_on<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: f64) -> Result<StepReport>
+    where
+        A: Engine<W>,
+    {
+        let loops = self.controller.state();
+        let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
+        self.optimizer.step_on(theta, grads, tau)?;
+        if self.optimizer.control(&mut self.controller)? {
+            let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();
+            self.optimizer.set_lambda_on(self.controller.lambda(), &weights)?;
+            if self.controller.config().law.needs_duals() {
+                self.optimizer.reproject_on(theta)?; // λ was computed for the duals as they are: so are the weights
+            }
+        }
+        Ok(StepReport {
+            lambda,
+            sparsity: self.controller.controlled(self.optimizer.stats()).sparsity(),
+            target: self.controller.target_at(self.optimizer.state().step),
+        })
+    }
+
+    /// The optimizer.
+    pub fn optimizer(&self) -> &Optimizer<A> {
+        &self.optimizer
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
     }
 
     /// Continues from saved states and the weights saved with them.
@@ -115,7 +132,10 @@ impl AdaptiveOptimizer {
         optimizer: OptimizerState,
         controller: Vec<LoopState>,
         theta: &[impl AsRef<[f32]>],
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        A: Arrays,
+    {
         let mut continued = self.controller.clone();
         continued.restore(controller)?;
         self.optimizer.restore(optimizer, theta)?;

@@ -10,9 +10,9 @@
 //!
 //! A kernel of one element is a group of one, so `GroupKernel` is ℓ1 on linear weights and 1×1 convolutions.
 
+use bregman_base::lanes::sum_of_squares;
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::sum_of_squares;
 use crate::param::Param;
 
 /// Which structure of zeros is asked for.
@@ -73,7 +73,20 @@ impl Shrinkage {
         if len == 1 { Shrinkage::Soft } else { Shrinkage::Group(len) }
     }
 
-    /// Elements that live and die together.
+    /// The kinds in the order of their codes, for kernels that are told one by its number.
+    pub const KINDS: [&'static str; 4] = ["Identity", "Soft", "SoftNonNegative", "Group"];
+
+    /// The place of this kind in [`Shrinkage::KINDS`].
+    pub fn code(self) -> u32 {
+        match self {
+            Shrinkage::Identity => 0,
+            Shrinkage::Soft => 1,
+            Shrinkage::SoftNonNegative => 2,
+            Shrinkage::Group(_) => 3,
+        }
+    }
+
+    /// Elements that are zero or non-zero together.
     pub fn group_len(self) -> usize {
         match self {
             Shrinkage::Group(len) => len,
@@ -189,6 +202,14 @@ mod tests {
 
     fn vectors() -> impl Strategy<Value = Vec<f32>> {
         prop::collection::vec(-3.0f32..3.0, 12)
+    }
+
+    #[test]
+    fn kernels_are_told_each_kind_by_its_name() {
+        for shrinkage in ALL {
+            let name = format!("{shrinkage:?}");
+            assert_eq!(name.split('(').next(), Some(Shrinkage::KINDS[shrinkage.code() as usize]));
+        }
     }
 
     proptest! {

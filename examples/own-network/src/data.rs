@@ -15,16 +15,16 @@ pub(crate) struct Batch {
 
 /// A batch of random recordings.
 pub(crate) fn batch(rng: &mut Rng, size: usize) -> Batch {
-    let labels: Vec<usize> = (0..size).map(|_| rng.next_u64() as usize % CLASSES).collect();
+    let labels: Vec<usize> = (0..size).map(|_| rng.below(CLASSES)).collect();
     let mut values = Vec::with_capacity(size * FRAMES * FEATURES);
     for &label in &labels {
         let (start, speed) = ((label % 4) as f32 * 6.0, if label < 4 { 0.25 } else { -0.25 });
-        let shift = rng.uniform(1.5);
+        let shift = rng.symmetric(1.5);
         for frame in 0..FRAMES {
             let tone = (start + shift + speed * frame as f32).rem_euclid(FEATURES as f32);
             values.extend((0..FEATURES).map(|bin| {
                 let distance = (bin as f32 - tone).abs();
-                2.0 * (-distance * distance / 2.0).exp() + rng.uniform(1.0)
+                2.0 * (-distance * distance / 2.0).exp() + rng.symmetric(1.0)
             }));
         }
     }

@@ -177,12 +177,12 @@ impl<'a, B: Backend> Builder<'a, B> {
         let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
         let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
         let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
-        self.parameter(param, blocks, |rng| rng.uniform(bound))
+        self.parameter(param, blocks, |rng| rng.symmetric(bound))
     }
 
     /// A bias, uniform in ±`bound`.
     pub fn bias(&mut self, name: String, size: usize, bound: f32) -> Result<ParamId> {
-        self.parameter(Param::new(name, [size], Role::Bias), Vec::new(), |rng| rng.uniform(bound))
+        self.parameter(Param::new(name, [size], Role::Bias), Vec::new(), |rng| rng.symmetric(bound))
     }
 
     /// Scale (1), shift (0) and state of a batch norm.

@@ -2,12 +2,13 @@
 //! them, and zeros before and after: one flat signal, on which a 3×3 convolution is nine shifts. For a stride of two
 //! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
+use bregman_base::{Buffer, Disjoint};
 use bregman_network::{ResNetConfig, ResNetStage};
 
 use super::{Conv, Layers, Product, Run};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::{BLOCK, Buffer, Offsets, Place, Shared};
+use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
     features: usize,
@@ -105,8 +106,8 @@ impl Workspace {
         self.frames = frames;
         self.planes = network.stages.map(|stage| Plane::new(stage.height, frames.div_ceil(stage.step)));
         let zeroed = |buffer: &mut Buffer, length| {
-            buffer.reserve(length);
-            buffer.clear(); // the zeros around the planes lie elsewhere now
+            buffer.grow(length);
+            buffer.fill(0.0); // the zeros around the planes lie elsewhere now
         };
         zeroed(&mut self.input, self.planes[0].buffer(1));
         for (stage, (plane, buffers)) in self.planes.iter().zip(&mut self.stages).enumerate() {
@@ -172,7 +173,7 @@ impl ResNet {
         let Workspace { planes, offsets, input, stages, phases, statistics, .. } = work;
 
         let plane = planes[0];
-        let to = input.get_mut();
+        let to = &mut **input;
         for (frame, values) in features.chunks_exact(self.features).enumerate() {
             values.iter().enumerate().for_each(|(bin, &value)| to[plane.start + bin * plane.pitch + frame] = value);
         }
@@ -207,7 +208,7 @@ impl ResNet {
                 current = 2 - current;
             }
         }
-        pool(run, planes[3], self.stages[3].channels, stages[3][current].get(), statistics);
+        pool(run, planes[3], self.stages[3].channels, &stages[3][current], statistics);
         self.linear.apply(run, statistics, embedding);
     }
 }
@@ -223,7 +224,7 @@ fn convolve(
     y: &mut Buffer,
 ) {
     let (arch, positions, rows) = (run.arch, plane.positions(), conv.weights.rows());
-    let (x, y, store) = (x.get(), Shared::new(y.get_mut()), conv.store(residual.map(Buffer::get)));
+    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(residual.map(|residual| &**residual)));
     run.layer(conv.layer, positions.div_ceil(BLOCK), |block| {
         let from = block * BLOCK;
         let width = BLOCK.min(positions - from);
@@ -246,7 +247,7 @@ fn convolve(
 
 /// Even and odd rows and columns of every channel, as four planes of half the size.
 fn split(run: &Run, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut Buffer) {
-    let (x, y) = (x.get(), Shared::new(y.get_mut()));
+    let (x, y) = (&**x, Disjoint::new(y));
     run.each(channels, |channel| {
         let x = &x[channel * from.size..][..from.size];
         // SAFETY: each task has its own channel.

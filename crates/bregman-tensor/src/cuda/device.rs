@@ -9,13 +9,15 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUfunction_attri
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use cudarc::nvrtc;
 
-use super::Format;
 use super::cache::Cache;
+use super::{Format, layout};
 use crate::{Error, Result};
 
-/// All kernels are one program: what they share comes first.
+/// What all kernels share.
+const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+/// All kernels are one program.
 const KERNELS: &str = concat!(
-    include_str!("kernels/prelude.cu"),
     include_str!("kernels/pointwise.cu"),
     include_str!("kernels/norm.cu"),
     include_str!("kernels/pooling.cu"),
@@ -26,6 +28,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/loss.cu"),
     include_str!("kernels/features.cu"),
     include_str!("kernels/multi.cu"),
+    include_str!("kernels/step.cu"),
     include_str!("kernels/duals.cu"),
 );
 
@@ -163,7 +166,9 @@ impl Device {
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let name = context.name().map_err(driver)?;
         let arch = format!("sm_{major}{minor}");
-        let image = Cache::of_user().program((KERNELS, &arch, OPTIONS, compiler_version()), || compile(&arch))?;
+        let source = [PRELUDE, &layout::declarations(), KERNELS].concat();
+        let image =
+            Cache::of_user().program((&source, &arch, OPTIONS, compiler_version()), || compile(&source, &arch))?;
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this
         // thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
@@ -262,10 +267,10 @@ fn compiler_version() -> [i32; 2] {
     if asked.result().is_ok() { [major, minor] } else { [0; 2] }
 }
 
-/// The kernels as machine code for `arch`.
-fn compile(arch: &str) -> Result<Vec<u8>> {
+/// The kernels of `source` as machine code for `arch`.
+fn compile(source: &str, arch: &str) -> Result<Vec<u8>> {
     let fail = |what: String| Error::Device(format!("compiling the CUDA kernels: {what}"));
-    let source = CString::new(KERNELS).expect("kernels have no NUL");
+    let source = CString::new(source).expect("kernels have no NUL");
     let program = nvrtc::result::create_program(&source, None).map_err(|error| fail(error.to_string()))?;
     let options: Vec<String> =
         [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();

@@ -14,7 +14,8 @@
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `update`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `layout` | structs that kernels and Rust share |
 //! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
 //! | `graph` | a whole step recorded and repeated |
 //!
@@ -30,6 +31,7 @@ mod duals;
 mod filterbank;
 mod gemm;
 mod graph;
+mod layout;
 mod loss;
 mod memory;
 mod multi;
@@ -38,15 +40,14 @@ mod norm;
 mod pointwise;
 mod pooling;
 mod stem;
+mod step;
 mod transfer;
-mod update;
 
 pub(crate) use device::probe;
-pub use duals::{Correction, Digit, Duals};
 pub use filterbank::Filterbank;
 pub use graph::Recording;
 pub use memory::Buffer;
-pub use update::{Arrays, Count, Motion, Shrinkage, TensorArrays, Update};
+pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! How the network becomes sparse, or stays dense: one table, `[method]`, whose `kind` says which settings it has.
 
 use bregman::{
-    AdamW, Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role,
-    Rule, Sgd, Structure, Survivors,
+    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role, Rule, Sgd,
+    Structure, Survivors,
 };
 use serde::{Deserialize, Serialize};
 
@@ -281,7 +281,7 @@ impl MethodConfig {
         if let Some(target) = self.target() {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
         }
-        let dense = matches!(self.rule(), Rule::Sgd(Sgd { .. }) | Rule::AdamW(AdamW { .. }));
+        let dense = self.rule().is_dense();
         let wants_dense = matches!(self, Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_));
         let expected = if wants_dense {
             "sgd or adamw with this kind of method"
@@ -299,19 +299,25 @@ impl MethodConfig {
     }
 }
 
-impl FixedConfig {
+/// How a network starts sparse: which penalty and how many zeros each layer has.
+pub(crate) struct SparseStart<'a> {
+    groups: &'a [GroupRule],
     /// What holds for every layer that no rule of `groups` names.
-    pub(crate) fn general_rule(&self) -> GroupRule {
-        let (initial_sparsity, initial_inputs) = (Some(self.initial_sparsity), Some(self.initial_inputs));
-        GroupRule { penalty: self.penalty, initial_sparsity, initial_inputs, ..GroupRule::default() }
+    general: GroupRule,
+    pub(crate) survivors: Survivors,
+}
+
+impl FixedConfig {
+    pub(crate) fn start(&self) -> SparseStart<'_> {
+        let Self { groups, penalty, initial_sparsity, initial_inputs, survivors, .. } = self;
+        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, *survivors)
     }
 }
 
 impl AdaptiveConfig {
-    /// What holds for every layer that no rule of `groups` names.
-    pub(crate) fn general_rule(&self) -> GroupRule {
-        let (initial_sparsity, initial_inputs) = (Some(self.initial_sparsity), Some(self.initial_inputs));
-        GroupRule { penalty: self.penalty, initial_sparsity, initial_inputs, ..GroupRule::default() }
+    pub(crate) fn start(&self) -> SparseStart<'_> {
+        let Self { groups, penalty, initial_sparsity, initial_inputs, survivors, .. } = self;
+        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, *survivors)
     }
 
     /// λ₀ for a run of `total` steps with learning rate `lr`.
@@ -342,16 +348,25 @@ impl AdaptiveConfig {
     }
 }
 
-/// The parameters in groups: by the rules of a recipe first, then by what it says of all.
-pub(crate) fn groups(params: Vec<Param>, own: &[GroupRule], general: GroupRule) -> Result<Groups> {
-    let start = |rule: &GroupRule| GroupRule {
-        initial_sparsity: rule.initial_sparsity.or(general.initial_sparsity),
-        initial_inputs: rule.initial_inputs.or(general.initial_inputs),
-        ..rule.clone()
-    };
-    let convolutions = GroupRule { roles: vec![Role::ConvWeight], ..general.clone() };
-    let others = GroupRule { penalty: Penalty::L1, ..general.clone() };
-    Ok(Groups::resolve_over(params, own.iter().map(start).collect(), vec![convolutions, others])?)
+impl<'a> SparseStart<'a> {
+    fn new(groups: &'a [GroupRule], penalty: Penalty, sparsity: f64, inputs: f64, survivors: Survivors) -> Self {
+        let (initial_sparsity, initial_inputs) = (Some(sparsity), Some(inputs));
+        let general = GroupRule { penalty, initial_sparsity, initial_inputs, ..GroupRule::default() };
+        Self { groups, general, survivors }
+    }
+
+    /// The parameters in groups: by the rules of a recipe first, then by what it says of all.
+    pub(crate) fn groups(&self, params: Vec<Param>) -> Result<Groups> {
+        let general = &self.general;
+        let start = |rule: &GroupRule| GroupRule {
+            initial_sparsity: rule.initial_sparsity.or(general.initial_sparsity),
+            initial_inputs: rule.initial_inputs.or(general.initial_inputs),
+            ..rule.clone()
+        };
+        let convolutions = GroupRule { roles: vec![Role::ConvWeight], ..general.clone() };
+        let others = GroupRule { penalty: Penalty::L1, ..general.clone() };
+        Ok(Groups::resolve_over(params, self.groups.iter().map(start).collect(), vec![convolutions, others])?)
+    }
 }
 
 #[cfg(test)]
@@ -381,7 +396,8 @@ mod tests {
         ];
         let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::Classifier]) };
         let general = GroupRule { penalty: Penalty::GroupKernel, initial_inputs: Some(10.0), ..GroupRule::default() };
-        let groups = groups(params, &[heavier], general).unwrap();
+        let start = SparseStart { groups: &[heavier], general, survivors: Survivors::default() };
+        let groups = start.groups(params).unwrap();
         assert_eq!([0, 1, 2].map(|tensor| groups.initial_sparsity(tensor)), [0.5, 0.75, 0.5]);
         assert_eq!(
             [0, 1, 2].map(|tensor| groups.rule(tensor).penalty),

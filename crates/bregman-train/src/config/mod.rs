@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use bregman_network::NetworkConfig;
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
-pub(crate) use method::groups;
+pub(crate) use method::SparseStart;
 pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
@@ -84,7 +84,7 @@ impl Experiment {
         read::Layers::of_tables(compose::layers(recipes)?).experiment(settings)
     }
 
-    /// As [`Experiment::read`], from text without bases: what a run saved, or a recipe that the program brings along.
+    /// As [`Experiment::read`], from text without bases: what a run saved.
     ///
     /// # Errors
     /// As [`Experiment::read`].

@@ -61,7 +61,7 @@ impl Default for TrainConfig {
 impl TrainConfig {
     pub(super) fn check(&self) -> Result<()> {
         require(self.epochs >= 1, "train.epochs", self.epochs, "1 or more")?;
-        require(self.batch >= 2, "train.batch", self.batch, "2 or more: batch norm needs company")?;
+        require(self.batch >= 2, "train.batch", self.batch, "2 or more: batch norm compares the examples of a batch")?;
         require(self.log_every >= 1, "train.log_every", self.log_every, "1 or more")?;
         require(self.early_stop != Some(0), "train.early_stop", 0, "1 or more epochs")?;
         let positive = |field, value: Option<f64>| match value {

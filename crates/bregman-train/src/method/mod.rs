@@ -1,25 +1,31 @@
-//! Methods through one interface: how weights move, and how zeros come to be.
+//! The method of a run: an optimizer, what moves its λ, and which weights are masked.
 //!
-//! | file | methods |
-//! | --- | --- |
-//! | `adaptive` | LinBreg, AdaBreg, ProxSGD with λ steered to a target |
-//! | `plain` | the same with a fixed λ; dense SGD and AdamW |
-//! | `pruned` | SGD and AdamW under masks: gradual, one-shot, structured |
+//! | recipe | optimizer | λ | masks |
+//! | --- | --- | --- | --- |
+//! | `adaptive` | LinBreg, AdaBreg, ProxSGD | a controller moves it towards a target | none |
+//! | `fixed` | the same | stays | none |
+//! | `dense` | SGD, AdamW | none | none |
+//! | `gradual`, `one_shot` | SGD, AdamW | none | by magnitude, see `pruned` |
 
-mod adaptive;
-mod plain;
 mod pruned;
 
 use std::borrow::Cow;
 
 use bregman::controller::LoopState;
-use bregman::optimizer::{Engine, TensorState};
-use bregman::{Groups, Optimizer, OptimizerState, Scope, Sparsity};
+use bregman::optimizer::{Arrays, TensorState};
+use bregman::{AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Scope, Sparsity};
 use bregman_nn::Model;
 use bregman_tensor::Backend;
+use pruned::Pruned;
 
-use crate::config::MethodConfig;
+use crate::config::{self, MethodConfig};
 use crate::{Device, Result};
+
+/// A control loop swings if the sparsity crosses its target more often than once in so many updates.
+const SWINGING: u64 = 8;
+
+/// λ of optimizers that have none.
+const UNUSED: f64 = 1.0;
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,112 +38,137 @@ pub struct MethodStep {
     pub target: Option<f64>,
 }
 
-/// A way to train: takes gradients, moves weights, keeps count of the zeros.
-pub trait Method<B: Device>: Send {
+/// How a run moves its weights and keeps count of the zeros.
+pub struct Method<B: Device> {
+    steering: Steering<B::Arrays>,
+    /// The sparsity asked for, where neither a controller nor masks have one.
+    target: Option<f64>,
+    masks: Option<Pruned>,
+}
+
+/// An optimizer, and what moves its λ.
+#[expect(clippy::large_enum_variant, reason = "there is one in a run")]
+enum Steering<A> {
+    /// A controller.
+    Adaptive(AdaptiveOptimizer<A>),
+    /// Nothing; the λ of optimizers that have one.
+    Fixed(Optimizer<A>, Option<f64>),
+}
+
+impl<B: Device> Method<B> {
+    /// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the
+    /// method wants that.
+    pub(crate) fn new(config: &MethodConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Self> {
+        let rule = config.rule();
+        let steering = match config {
+            MethodConfig::Adaptive(config) => {
+                let (groups, theta) = start_sparse(config.start(), model, seed)?;
+                let optimizer = AdaptiveOptimizer::new(rule, groups, config.controller(total, lr), &theta)?;
+                Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
+            }
+            MethodConfig::Fixed(config) => {
+                let (groups, theta) = start_sparse(config.start(), model, seed)?;
+                let lambda = config.lambda.or(rule.default_lambda());
+                let optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
+            }
+            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) => {
+                let groups = Groups::resolve(model.params().described(), vec![GroupRule::dense()])?;
+                let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
+            }
+        };
+        model.refresh()?;
+        Ok(Self { steering, target: config.target(), masks: Pruned::new(config) })
+    }
+
     /// Before the first step of an epoch, counted from 0; tells whether it changed weights.
     ///
     /// # Errors
-    /// Whatever the method refuses.
-    fn begin_epoch(&mut self, epoch: u64, model: &mut Model<B>) -> Result<bool>;
+    /// Weights that are not finite, a budget that cannot be met, a lost device.
+    pub fn begin_epoch(&mut self, epoch: u64, model: &mut Model<B>) -> Result<bool> {
+        match (&self.masks, &mut self.steering) {
+            (Some(masks), Steering::Fixed(optimizer, _)) => masks.begin_epoch(epoch, optimizer, model),
+            _ => Ok(false),
+        }
+    }
 
     /// One step of an epoch, counted from 0, with learning rate `lr`, from the gradients in `model`.
     ///
     /// # Errors
-    /// A gradient that is not finite.
-    fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep>;
-
-    /// The optimizer with its state and statistics.
-    fn optimizer(&self) -> &Optimizer;
-
-    /// Says so if λ swings around the target instead of coming to rest.
-    fn unrest(&self) -> Option<String> {
-        None
+    /// A gradient that is not finite, a lost device.
+    pub fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+        let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+        match &mut self.steering {
+            Steering::Adaptive(optimizer) => {
+                let report = optimizer.step_on(&mut theta, &grads, lr)?;
+                Ok(MethodStep { lambda: Some(report.lambda), sparsity: report.sparsity, target: Some(report.target) })
+            }
+            Steering::Fixed(optimizer, lambda) => {
+                optimizer.step_on(&mut theta, &grads, lr)?;
+                let lambda = *lambda;
+                let target = self.masks.as_ref().map(|masks| masks.share(epoch)).or(self.target);
+                Ok(MethodStep { lambda, sparsity: self.sparsity(), target })
+            }
+        }
     }
 
-    /// The control loops, where there are some.
-    fn loops(&self) -> &[LoopState] {
-        &[]
+    /// The optimizer with its state and statistics.
+    pub fn optimizer(&self) -> &Optimizer<B::Arrays> {
+        match &self.steering {
+            Steering::Adaptive(optimizer) => optimizer.optimizer(),
+            Steering::Fixed(optimizer, _) => optimizer,
+        }
     }
 
     /// The optimizer's arrays, wherever the device keeps them, to be saved.
     ///
     /// # Errors
     /// A lost device.
-    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>>;
+    pub fn arrays(&self) -> Result<Cow<'_, [TensorState]>> {
+        Ok(self.optimizer().state().tensors.fetch()?)
+    }
+
+    /// The control loops, where there are some.
+    pub fn loops(&self) -> &[LoopState] {
+        match &self.steering {
+            Steering::Adaptive(optimizer) => optimizer.controller().state(),
+            Steering::Fixed(..) => &[],
+        }
+    }
+
+    /// A warning if λ swings around its target instead of settling.
+    pub fn swinging(&self) -> Option<String> {
+        let Steering::Adaptive(optimizer) = &self.steering else { return None };
+        let updates = optimizer.optimizer().state().step / optimizer.controller().config().period;
+        let crossings = self.loops().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
+        let advice =
+            "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
+        (SWINGING * crossings > updates).then(|| {
+            format!(
+                "λ swings: the sparsity crossed its target {crossings} times in {updates} updates without settling; \
+                 {advice}"
+            )
+        })
+    }
 
     /// Continues from saved states; the weights are those of `model`.
     ///
     /// # Errors
     /// States of another network or method.
-    fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()>;
-
-    /// The sparsity of the weights now.
-    fn sparsity(&self) -> f64 {
-        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Weights).sparsity()
-    }
-}
-
-/// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the
-/// method wants that.
-pub(crate) fn build<B: Device>(
-    config: &MethodConfig,
-    model: &mut Model<B>,
-    total: u64,
-    lr: f64,
-    seed: u64,
-) -> Result<Box<dyn Method<B>>> {
-    let method: Box<dyn Method<B>> = match config {
-        MethodConfig::Adaptive(config) => Box::new(adaptive::Adaptive::new(config, model, total, lr, seed)?),
-        MethodConfig::Fixed(config) => Box::new(plain::Plain::fixed(config, model, seed)?),
-        MethodConfig::Dense(config) => Box::new(plain::Plain::dense(config, model)?),
-        MethodConfig::Gradual(config) => Box::new(pruned::Pruned::gradual(config, model)?),
-        MethodConfig::OneShot(config) => Box::new(pruned::Pruned::one_shot(config, model)?),
-    };
-    model.refresh()?;
-    Ok(method)
-}
-
-/// An optimizer with its arrays on a device: what methods share that nothing steers.
-struct Placed<B: Device> {
-    optimizer: Optimizer,
-    arrays: B::Arrays,
-}
-
-impl<B: Device> Placed<B> {
-    fn new(mut optimizer: Optimizer, device: &B) -> Result<Self> {
-        let arrays = device.place(&mut optimizer)?;
-        Ok(Self { optimizer, arrays })
-    }
-
-    fn step(&mut self, model: &mut Model<B>, lr: f64) -> Result<()> {
-        let (device, params) = model.parts_mut();
-        Ok(device.engine(params, &mut self.arrays).step(&mut self.optimizer, lr)?)
-    }
-
-    fn arrays(&self, device: &B) -> Result<Cow<'_, [TensorState]>> {
-        device.fetch(&self.optimizer, &self.arrays)
-    }
-
-    /// Lets `change` work on the optimizer while it holds its arrays itself.
-    fn on_host(&mut self, device: &B, change: impl FnOnce(&mut Optimizer) -> Result<()>) -> Result<()> {
-        take_back(device, &mut self.optimizer, &self.arrays)?;
-        change(&mut self.optimizer)?;
-        self.arrays = device.place(&mut self.optimizer)?;
+    pub fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()> {
+        let theta = weights(model)?;
+        match &mut self.steering {
+            Steering::Adaptive(own) => own.restore(optimizer, loops, &theta)?,
+            Steering::Fixed(own, _) => own.restore(optimizer, &theta)?,
+        }
         Ok(())
     }
 
-    fn restore(&mut self, state: OptimizerState, model: &Model<B>) -> Result<()> {
-        let weights = weights(model)?;
-        self.on_host(model.backend(), |optimizer| Ok(optimizer.restore(state, &weights)?))
+    /// The sparsity of the weights now.
+    pub fn sparsity(&self) -> f64 {
+        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Weights).sparsity()
     }
-}
-
-/// Gives an optimizer back the arrays that its device keeps.
-fn take_back<B: Device>(device: &B, optimizer: &mut Optimizer, arrays: &B::Arrays) -> Result<()> {
-    if let Cow::Owned(arrays) = device.fetch(optimizer, arrays)? {
-        optimizer.give_arrays(arrays);
-    }
-    Ok(())
 }
 
 /// Copies of all weights.
@@ -150,25 +181,18 @@ fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
     model.params().all().iter().map(read).collect()
 }
 
-/// Replaces the weights; the caller refreshes the model.
-fn set_weights<B: Backend>(model: &mut Model<B>, weights: &[Vec<f32>]) -> Result<()> {
-    let (device, params) = model.parts_mut();
-    params
-        .all_mut()
-        .iter_mut()
-        .zip(weights)
-        .try_for_each(|(parameter, values)| Ok(device.upload(values, &mut parameter.value)?))
-}
-
-/// Masks the initial weights of every penalised tensor, and returns all of them.
+/// The parameters in groups, and all weights, those of every penalised tensor masked at random.
 fn start_sparse<B: Backend>(
-    groups: &Groups,
-    survivors: bregman::Survivors,
+    start: config::SparseStart<'_>,
     model: &mut Model<B>,
     seed: u64,
-) -> Result<Vec<Vec<f32>>> {
+) -> Result<(Groups, Vec<Vec<f32>>)> {
+    let groups = start.groups(model.params().described())?;
     let mut weights = weights(model)?;
-    bregman::sparse_init(groups, &mut weights, survivors, seed)?;
-    set_weights(model, &weights)?;
-    Ok(weights)
+    bregman::sparse_init(&groups, &mut weights, start.survivors, seed)?;
+    let (device, params) = model.parts_mut();
+    for (parameter, values) in params.all_mut().iter_mut().zip(&weights) {
+        device.upload(values, &mut parameter.value)?;
+    }
+    Ok((groups, weights))
 }

@@ -96,11 +96,11 @@ impl Sums {
 pub(crate) fn save<B: Device>(
     path: &Path,
     model: &Model<B>,
-    method: &dyn Method<B>,
+    method: &Method<B>,
     state: &State,
     experiment: &Experiment,
 ) -> Result<()> {
-    let arrays = method.arrays(model.backend())?;
+    let arrays = method.arrays()?;
     folder::replace(path, |folder| {
         model.state()?.write(&folder.join(MODEL))?;
         let optimizer = folder.join(OPTIMIZER);
@@ -154,7 +154,7 @@ pub(crate) fn read_experiment(folder: &Path) -> Result<Experiment> {
 }
 
 /// Continues `model` and `method` from a checkpoint.
-pub(crate) fn restore<B: Device>(folder: &Path, model: &mut Model<B>, method: &mut dyn Method<B>) -> Result<State> {
+pub(crate) fn restore<B: Device>(folder: &Path, model: &mut Model<B>, method: &mut Method<B>) -> Result<State> {
     let state = read_state(folder)?;
     let file = folder.join(MODEL);
     model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;

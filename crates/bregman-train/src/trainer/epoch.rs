@@ -39,8 +39,8 @@ impl<B: Device> Trainer<'_, B> {
                 last.epoch
             ));
         }
-        if !admitted && let Some(unrest) = self.method.unrest() {
-            self.observer.warning(&format!("epoch {}: {unrest}", last.epoch));
+        if !admitted && let Some(warning) = self.method.swinging() {
+            self.observer.warning(&format!("epoch {}: {warning}", last.epoch));
         }
         self.log.epoch(&record)?;
         self.observer.epoch(&record, best);
@@ -103,7 +103,7 @@ impl<B: Device> Trainer<'_, B> {
     ) -> EpochRecord {
         let optimizer = self.method.optimizer();
         let account = Sparsity::new(optimizer.groups(), optimizer.stats());
-        let layers = layers(&*self.method);
+        let layers = layers(&self.method);
         EpochRecord {
             step: last.step,
             epoch: last.epoch,
@@ -129,7 +129,7 @@ fn top_file(run: &Path, epoch: u64) -> PathBuf {
 }
 
 /// Every weight tensor.
-fn layers<B: Device>(method: &dyn Method<B>) -> Vec<LayerRecord> {
+fn layers<B: Device>(method: &Method<B>) -> Vec<LayerRecord> {
     let optimizer = method.optimizer();
     let weights = optimizer.groups().params().iter().zip(optimizer.stats()).filter(|(param, _)| param.role.is_weight());
     weights

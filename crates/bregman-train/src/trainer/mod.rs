@@ -18,7 +18,7 @@ use bregman_speaker::{AudioSource, Batch, BatchPosition, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
 use crate::config::FeaturesBy;
-use crate::method::{self, Method, MethodStep};
+use crate::method::{Method, MethodStep};
 use crate::run::checkpoint::{self, CONFIG, State, Sums};
 use crate::run::folder;
 use crate::run::log::{Log, StepRecord};
@@ -34,7 +34,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     run: PathBuf,
     data: Data,
     model: Model<B>,
-    method: Box<dyn Method<B>>,
+    method: Method<B>,
     state: State,
     log: Log,
     observer: &'a dyn Observer,
@@ -127,7 +127,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let mut experiment = checkpoint::read_experiment(&last)?;
         let data = Data::open(&experiment, observer.preparing())?;
         let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
-        let state = checkpoint::restore(&last, &mut model, &mut *method)?;
+        let state = checkpoint::restore(&last, &mut model, &mut method)?;
         let log = Log::open(run, state.logged)?;
         let before = state.seconds;
         Ok(Self {
@@ -299,7 +299,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         self.state.loops = self.method.loops().to_vec();
         self.state.logged = self.log.lengths();
         self.state.seconds = self.seconds();
-        checkpoint::save(&self.run.join(LAST), &self.model, &*self.method, &self.state, &self.experiment)
+        checkpoint::save(&self.run.join(LAST), &self.model, &self.method, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {
@@ -348,7 +348,7 @@ fn build<B: Device>(
     experiment: &mut Experiment,
     data: &Data,
     observer: &dyn Observer,
-) -> Result<(Model<B>, Box<dyn Method<B>>)> {
+) -> Result<(Model<B>, Method<B>)> {
     let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&device.description(), device.precision());
@@ -357,6 +357,6 @@ fn build<B: Device>(
         model.set_filterbank(experiment.data.features.tables()?)?;
     }
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
-    let method = method::build(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
+    let method = Method::new(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
     Ok((model, method))
 }

@@ -1,26 +1,27 @@
 //! What becomes of the duals when λ becomes λ̃.
 //!
 //! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ + λ̃R)(θ)
-//! again. Where θ lives: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where it is
-//! dead: p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
+//! again. Where θ ≠ 0: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where θ = 0:
+//! p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
 //! gradient step, which is what stands in p here. [`Variant::Steady`] does the first where λ falls, and leaves the
-//! duals of the dead alone.
+//! duals of weights that are 0 alone.
+
+use bregman_base::lanes::sum_of_squares;
 
 use super::rule::Variant;
-use crate::lanes::sum_of_squares;
 use crate::penalty::Shrinkage;
 
 /// How the dual of one tensor follows a change of λ, all numbers worked out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correction {
-    /// What lives and dies together.
+    /// What becomes zero together.
     pub shrinkage: Shrinkage,
     /// λ̃/λ.
     pub ratio: f32,
     /// δ.
     pub delta: f32,
-    /// λ̃ with the group weight in it: the size of the box or ball that duals of the dead are projected onto. Absent:
-    /// they stay.
+    /// λ̃ with the group weight in it: the size of the box or ball onto which the duals of weights that are 0 are
+    /// projected. Absent: they stay.
     pub bound: Option<f32>,
 }
 

@@ -1,41 +1,41 @@
-//! Optimizers on plain slices: one step is one pass over memory.
+//! Optimizers: one step is one pass over memory.
 //!
 //! [`Rule`] chooses the optimizer, [`Groups`] says which penalty each tensor carries, and [`Optimizer`] owns the state.
 //! λ comes from outside: set it yourself with [`Optimizer::set_lambda`], or let
 //! [`AdaptiveOptimizer`](crate::AdaptiveOptimizer) steer it.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `rule` | the optimizers: settings, coefficients, the update of one element |
+//! | `engine` | what an optimizer and its arrays tell each other, wherever the arrays are |
+//! | `host`, `pass` | arrays in memory, and the fused pass over slices |
+//! | `duals` | what a controller may ask of the duals |
+//! | `correction` | how the duals follow λ |
+//! | `state` | what is saved |
 
-mod adabreg;
-mod adamw;
 mod correction;
 mod duals;
 mod engine;
-mod linbreg;
+mod host;
 mod pass;
-mod prox_sgd;
-mod rule;
-mod sgd;
+pub(crate) mod rule;
 mod state;
 
-pub use adabreg::AdaBreg;
-pub use adamw::AdamW;
 pub use correction::Correction;
-pub use duals::Duals;
-pub use engine::{Counted, Engine, Host, Motion, Plan};
-pub use linbreg::LinBreg;
-pub use prox_sgd::ProxSgd;
-pub use rule::{Rule, Variant};
-pub use sgd::Sgd;
+pub use duals::{DualKey, Duals, HostDuals};
+pub use engine::{Arrays, Counted, Engine, HostArrays, Prox, TensorStep};
+pub use rule::*;
 pub use state::{OptimizerState, TensorState};
 
-use duals::threshold;
-use pass::{After, Block, Gradient, Job, Prox, Tally, Update};
+use rule::Moments;
 
+use crate::controller::Controller;
 use crate::error::{Error, Result, require};
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
 use crate::sparsity::TensorStats;
 
-/// An optimizer with its state.
+/// An optimizer with its state, whose arrays are of type `A`: in memory, or on a device after [`Optimizer::place`].
 ///
 /// ```
 /// use bregman::{Groups, LinBreg, Optimizer, Param, Role, Rule};
@@ -52,14 +52,15 @@ use crate::sparsity::TensorStats;
 /// # Ok::<(), bregman::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Optimizer {
+pub struct Optimizer<A = HostArrays> {
     rule: Rule,
     groups: Groups,
     shrinkage: Vec<Shrinkage>,
-    state: OptimizerState,
+    state: OptimizerState<A>,
     stats: Vec<TensorStats>,
 }
 
+/// On plain slices.
 impl Optimizer {
     /// An optimizer at rest at `theta`, with p⁰ = θ⁰/δ + λ·∂R(θ⁰). Dense rules ignore penalties and λ.
     ///
@@ -86,11 +87,11 @@ impl Optimizer {
             let param = &optimizer.groups.params()[tensor];
             param.check_len("weight", theta.len())?;
             param.check_finite("weight", theta)?;
-            let (keeps_m, keeps_v) = rule.moments();
             let zeros = |kept: bool| if kept { vec![0.0; theta.len()] } else { vec![] };
+            let (m, v) = (zeros(rule.moments() != Moments::Neither), zeros(rule.moments() == Moments::Both));
             let p = if rule.mirror().is_some() { optimizer.initial_dual(tensor, theta) } else { vec![] };
-            optimizer.state.tensors[tensor] = TensorState { p, m: zeros(keeps_m), v: zeros(keeps_v), mask: vec![] };
-            optimizer.stats[tensor] = stats(theta.len(), pass::tally(theta));
+            optimizer.state.tensors[tensor] = TensorState { p, m, v, mask: vec![] };
+            optimizer.stats[tensor] = stats(theta.len(), &pass::count(theta));
         }
         Ok(optimizer)
     }
@@ -102,28 +103,7 @@ impl Optimizer {
     /// offender, the step is not counted, and elements with such a gradient were treated as if theirs was 0: state
     /// and weights stay finite, but the others have advanced, so go back to a checkpoint to repeat the step.
     pub fn step(&mut self, theta: &mut [impl AsMut<[f32]>], grads: &[impl AsRef<[f32]>], tau: f64) -> Result<()> {
-        require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
-        check_count("gradients", self.groups.params().len(), grads.len())?;
-        for (param, g) in self.groups.params().iter().zip(grads) {
-            param.check_len("gradient", g.as_ref().len())?;
-        }
-        let step = self.state.step + 1;
-        let grads = |tensor: usize| grads[tensor].as_ref();
-        let tallies = match self.rule {
-            Rule::LinBreg(rule) => self.pass(theta, grads, tau, |tau| rule.at(tau)),
-            Rule::AdaBreg(rule) => self.pass(theta, grads, tau, |tau| rule.at(step, tau)),
-            Rule::ProxSgd(rule) => self.pass(theta, grads, tau, |tau| rule.at(tau)),
-            Rule::Sgd(rule) => self.pass(theta, grads, tau, |tau| rule.at(tau)),
-            Rule::AdamW(rule) => self.pass(theta, grads, tau, |tau| rule.at(step, tau)),
-        }?;
-        if let Some((tensor, index)) =
-            tallies.iter().enumerate().find_map(|(tensor, tally)| Some((tensor, tally.non_finite?)))
-        {
-            let parameter = self.groups.params()[tensor].name.clone();
-            return Err(Error::NonFinite { parameter, what: "gradient", index, value: grads(tensor)[index] });
-        }
-        self.state.step = step;
-        Ok(())
+        self.step_on(&mut slices_mut(theta), &slices(grads), tau)
     }
 
     /// θ ← prox(p) once more with the present λ, without a gradient. Does nothing without duals.
@@ -131,10 +111,7 @@ impl Optimizer {
     /// # Errors
     /// Weights that do not fit their shapes.
     pub fn reproject(&mut self, theta: &mut [impl AsMut<[f32]>]) -> Result<()> {
-        if self.rule.mirror().is_some() {
-            self.pass(theta, |_| &[], 1.0, |_| Rest)?;
-        }
-        Ok(())
+        self.reproject_on(&mut slices_mut(theta))
     }
 
     /// Sets λ of every tensor (before its λ-scale). The weights follow at the next step; with
@@ -144,17 +121,7 @@ impl Optimizer {
     /// # Errors
     /// λ ≤ 0 or not finite, or a wrong number of entries.
     pub fn set_lambda(&mut self, lambda: &[f64], theta: &[impl AsRef<[f32]>]) -> Result<()> {
-        let corrections = self.corrections(lambda)?;
-        if corrections.iter().any(Option::is_some) {
-            self.check_weights(theta.iter().map(|theta| theta.as_ref().len()))?;
-            for ((correction, state), theta) in corrections.into_iter().zip(&mut self.state.tensors).zip(theta) {
-                if let Some(correction) = correction {
-                    correction.apply(&mut state.p, theta.as_ref());
-                }
-            }
-        }
-        self.state.lambda.copy_from_slice(lambda);
-        Ok(())
+        self.set_lambda_on(lambda, &slices(theta))
     }
 
     /// Restricts a tensor to the weights marked `true` from the next step on: pruning. An empty mask lifts it.
@@ -162,18 +129,120 @@ impl Optimizer {
     /// # Errors
     /// A mask of the wrong length, and an optimizer that thresholds by itself.
     pub fn set_mask(&mut self, tensor: usize, mask: Vec<bool>) -> Result<()> {
-        if !self.rule.is_dense() {
-            return Err(Error::Unsupported {
-                what: "a pruning mask",
-                needs: "SGD or AdamW",
-                optimizer: self.rule.name(),
-            });
-        }
-        if !mask.is_empty() {
-            self.groups.params()[tensor].check_len("mask", mask.len())?;
-        }
-        self.state.tensors[tensor].mask = mask;
+        self.check_mask(tensor, &mask)?;
+        self.state.tensors[tensor].set_mask(mask);
         Ok(())
+    }
+
+    /// Counting access to the duals, for the optimizers that keep them.
+    pub fn duals(&self) -> Option<HostDuals<'_>> {
+        self.rule.mirror().map(|_| HostDuals::new(&self.state.tensors, self.dual_keys()))
+    }
+
+    /// Moves the arrays to where `place` puts them, such as the memory of a GPU.
+    ///
+    /// # Errors
+    /// Those of `place`.
+    pub fn place<A, E>(
+        self,
+        place: impl FnOnce(HostArrays) -> std::result::Result<A, E>,
+    ) -> std::result::Result<Optimizer<A>, E> {
+        let Self { rule, groups, shrinkage, state: OptimizerState { step, lambda, tensors }, stats } = self;
+        let state = OptimizerState { step, lambda, tensors: place(tensors)? };
+        Ok(Optimizer { rule, groups, shrinkage, state, stats })
+    }
+
+    /// p⁰ = θ/δ + λ·∂R(θ); under prox rescaling β times (θ/δ + ∂R(θ)), of which θ is the prox there.
+    fn initial_dual(&self, tensor: usize, theta: &[f32]) -> Vec<f32> {
+        let (delta, variant) = self.rule.mirror().unwrap_or((1.0, Variant::Plain));
+        let shrinkage = self.shrinkage[tensor];
+        let lambda = (self.state.lambda[tensor] * self.groups.rule(tensor).lambda_scale) as f32;
+        let rescaled = variant == Variant::ProxRescaling && shrinkage != Shrinkage::Identity;
+        let of_theta = if rescaled { lambda / delta as f32 } else { 1.0 / delta as f32 };
+        theta.iter().zip(shrinkage.subgradient(theta)).map(|(&x, g)| of_theta * x + lambda * g).collect()
+    }
+}
+
+/// Wherever the arrays are.
+impl<A> Optimizer<A> {
+    /// [`Optimizer::step`] on weights and gradients where the arrays are.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step`]; a lost device.
+    pub fn step_on<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: f64) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
+        self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
+        let step = self.state.step + 1;
+        let steps = self.plan(|tensor| tau * self.groups.rule(tensor).lr_scale, |tau| self.rule.update(step, tau));
+        let counted = self.state.tensors.pass(theta, grads, &steps)?;
+        self.record(&counted);
+        if let Some((tensor, (index, value))) =
+            counted.iter().enumerate().find_map(|(tensor, counted)| Some((tensor, counted.non_finite?)))
+        {
+            let parameter = self.groups.params()[tensor].name.clone();
+            return Err(Error::NonFinite { parameter, what: "gradient", index, value });
+        }
+        self.state.step = step;
+        Ok(())
+    }
+
+    /// [`Optimizer::reproject`] on weights where the arrays are.
+    ///
+    /// # Errors
+    /// As [`Optimizer::reproject`]; a lost device.
+    pub fn reproject_on<W: ?Sized>(&mut self, theta: &mut [&mut W]) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        if self.rule.mirror().is_none() {
+            return Ok(());
+        }
+        self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
+        let steps = self.plan(|_| 1.0, |_| Update::Rest);
+        let counted = self.state.tensors.pass(theta, &[], &steps)?;
+        self.record(&counted);
+        Ok(())
+    }
+
+    /// [`Optimizer::set_lambda`] with weights where the arrays are.
+    ///
+    /// # Errors
+    /// As [`Optimizer::set_lambda`]; a lost device.
+    pub fn set_lambda_on<W: ?Sized>(&mut self, lambda: &[f64], theta: &[&W]) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        check_count("λ", self.state.lambda.len(), lambda.len())?;
+        lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        let correction = |(tensor, &new): (usize, &f64)| {
+            let (delta, variant) = self.rule.mirror()?;
+            let scale = self.groups.rule(tensor).lambda_scale;
+            Correction::of(variant, self.shrinkage[tensor], delta, self.state.lambda[tensor] * scale, new * scale)
+        };
+        let corrections: Vec<Option<Correction>> = lambda.iter().enumerate().map(correction).collect();
+        if corrections.iter().any(Option::is_some) {
+            self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
+            self.state.tensors.correct(theta, &corrections)?;
+        }
+        self.state.lambda.copy_from_slice(lambda);
+        Ok(())
+    }
+
+    /// [`Optimizer::set_mask`] where the arrays are; weights that are dropped become 0 now. Only the mask travels.
+    ///
+    /// # Errors
+    /// As [`Optimizer::set_mask`]; a lost device.
+    pub fn set_mask_on<W: ?Sized>(&mut self, tensor: usize, mask: &[bool], theta: &mut W) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        self.check_mask(tensor, mask)?;
+        self.groups.params()[tensor].check_len("weight", A::len(theta))?;
+        self.state.tensors.set_mask(tensor, mask, theta)
     }
 
     /// The optimizer and its settings.
@@ -191,13 +260,8 @@ impl Optimizer {
         &self.stats
     }
 
-    /// Counting access to the duals, for the optimizers that keep them.
-    pub fn duals(&self) -> Option<&dyn Duals> {
-        self.rule.mirror().map(|_| self as &dyn Duals)
-    }
-
     /// Everything remembered between steps, to be saved.
-    pub fn state(&self) -> &OptimizerState {
+    pub fn state(&self) -> &OptimizerState<A> {
         &self.state
     }
 
@@ -205,57 +269,52 @@ impl Optimizer {
     ///
     /// # Errors
     /// A state of another network or another optimizer, λ ≤ 0, numbers that are not finite; then nothing has changed.
-    pub fn restore(&mut self, state: OptimizerState, theta: &[impl AsRef<[f32]>]) -> Result<()> {
-        check_count("saved tensors", self.state.tensors.len(), state.tensors.len())?;
-        check_count("saved λ", self.state.lambda.len(), state.lambda.len())?;
+    pub fn restore(&mut self, state: OptimizerState, theta: &[impl AsRef<[f32]>]) -> Result<()>
+    where
+        A: Arrays,
+    {
+        let params = self.groups.params();
+        check_count("saved tensors", params.len(), state.tensors.len())?;
+        check_count("saved λ", params.len(), state.lambda.len())?;
         state.lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
-        self.check_weights(theta.iter().map(|theta| theta.as_ref().len()))?;
-        for ((saved, own), param) in state.tensors.iter().zip(&self.state.tensors).zip(self.groups.params()) {
-            saved.check_like(own, param)?;
-        }
-        self.stats = theta.iter().map(|theta| stats(theta.as_ref().len(), pass::tally(theta.as_ref()))).collect();
-        self.state = state;
+        self.check_lens("weights", "weight", theta.iter().map(|theta| theta.as_ref().len()))?;
+        state.tensors.iter().zip(params).try_for_each(|(saved, param)| saved.check(&self.rule, param))?;
+        self.state.tensors.replace(state.tensors)?;
+        (self.state.step, self.state.lambda) = (state.step, state.lambda);
+        self.stats = theta.iter().map(AsRef::as_ref).map(|theta| stats(theta.len(), &pass::count(theta))).collect();
         Ok(())
     }
 
-    /// How each dual follows λ to these values.
-    fn corrections(&self, lambda: &[f64]) -> Result<Vec<Option<Correction>>> {
-        check_count("λ", self.state.lambda.len(), lambda.len())?;
-        lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
-        let correction = |(tensor, &new): (usize, &f64)| {
-            let (delta, variant) = self.rule.mirror()?;
-            let scale = self.groups.rule(tensor).lambda_scale;
-            Correction::of(variant, self.shrinkage[tensor], delta, self.state.lambda[tensor] * scale, new * scale)
-        };
-        Ok(lambda.iter().enumerate().map(correction).collect())
+    /// Lets `controller` move its λ if an update is due, and tells whether it did; [`Optimizer::set_lambda_on`] is the
+    /// next thing to do then.
+    ///
+    /// # Errors
+    /// As [`Controller::update`]; a lost device.
+    pub fn control(&mut self, controller: &mut Controller) -> Result<bool>
+    where
+        A: Arrays,
+    {
+        let step = self.state.step;
+        if !controller.is_due(step) || !controller.config().law.needs_duals() || self.rule.mirror().is_none() {
+            return controller.update(step, &self.stats, None);
+        }
+        let keys = self.dual_keys();
+        let duals = self.state.tensors.duals(keys)?;
+        controller.update(step, &self.stats, Some(&duals))
     }
 
-    /// The fused pass, with the coefficients of `update` at each tensor's learning rate.
-    fn pass<'a, U: Update>(
-        &mut self,
-        theta: &mut [impl AsMut<[f32]>],
-        grads: impl Fn(usize) -> &'a [f32],
-        tau: f64,
-        update: impl Fn(f64) -> U,
-    ) -> Result<Vec<Tally>> {
-        let mut theta: Vec<&mut [f32]> = theta.iter_mut().map(AsMut::as_mut).collect();
-        self.check_weights(theta.iter().map(|theta| theta.len()))?;
-        let rates: Vec<f64> = (0..theta.len()).map(|tensor| tau * self.groups.rule(tensor).lr_scale).collect();
-        let proxes: Vec<Prox> = (0..theta.len()).map(|tensor| self.prox(tensor, rates[tensor])).collect();
-        let jobs = theta
-            .iter_mut()
-            .zip(&mut self.state.tensors)
-            .enumerate()
-            .map(|(tensor, (theta, state))| Job {
-                update: update(rates[tensor]),
-                after: if state.mask.is_empty() { After::Prox(proxes[tensor]) } else { After::Mask(&state.mask) },
-                slices: Block { g: Gradient(grads(tensor)), theta, p: &mut state.p, m: &mut state.m, v: &mut state.v },
-            })
-            .collect();
-        let tallies = pass::run(jobs);
-        self.stats =
-            self.groups.params().iter().zip(&tallies).map(|(param, &tally)| stats(param.len(), tally)).collect();
-        Ok(tallies)
+    /// For every tensor: what becomes zero together, and its weight a·√n.
+    pub fn dual_keys(&self) -> Vec<DualKey> {
+        (0..self.shrinkage.len()).map(|tensor| self.dual_key(tensor)).collect()
+    }
+
+    /// What a pass does to every tensor, given its learning rate and the update at that rate.
+    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update) -> Vec<TensorStep> {
+        let step = |tensor| {
+            let tau = tau(tensor);
+            TensorStep { update: update(tau), prox: self.prox(tensor, tau) }
+        };
+        (0..self.shrinkage.len()).map(step).collect()
     }
 
     /// The prox between the variable a tensor's update steps in and its weights: prox_{δλR}(δ·p) = δ·prox_{λR}(p) of
@@ -269,45 +328,48 @@ impl Optimizer {
             Some((delta, _)) => (lambda, delta),
             None => (lambda * tau, 1.0),
         };
-        Prox { shrinkage, threshold: threshold(lambda, self.weight(tensor)), scale: scale as f32 }
+        Prox { shrinkage, threshold: self.dual_key(tensor).threshold(lambda), scale: scale as f32 }
     }
 
-    /// a·√n: what λ is multiplied with for this tensor.
-    fn weight(&self, tensor: usize) -> f64 {
-        self.groups.rule(tensor).lambda_scale * self.shrinkage[tensor].weight()
-    }
-
-    /// p⁰ = θ/δ + λ·∂R(θ); under prox rescaling β times (θ/δ + ∂R(θ)), of which θ is the prox there.
-    fn initial_dual(&self, tensor: usize, theta: &[f32]) -> Vec<f32> {
-        let (delta, variant) = self.rule.mirror().unwrap_or((1.0, Variant::Plain));
+    fn dual_key(&self, tensor: usize) -> DualKey {
         let shrinkage = self.shrinkage[tensor];
-        let lambda = (self.state.lambda[tensor] * self.groups.rule(tensor).lambda_scale) as f32;
-        let rescaled = variant == Variant::ProxRescaling && shrinkage != Shrinkage::Identity;
-        let of_theta = if rescaled { lambda / delta as f32 } else { 1.0 / delta as f32 };
-        theta.iter().zip(shrinkage.subgradient(theta)).map(|(&x, g)| of_theta * x + lambda * g).collect()
+        DualKey { shrinkage, weight: self.groups.rule(tensor).lambda_scale * shrinkage.weight() }
     }
 
-    fn check_weights(&self, lens: impl ExactSizeIterator<Item = usize>) -> Result<()> {
-        check_count("weights", self.groups.params().len(), lens.len())?;
-        self.groups.params().iter().zip(lens).try_for_each(|(param, len)| param.check_len("weight", len))
-    }
-}
-
-/// An update that leaves the dual where it is: a pass with it is the prox alone.
-#[derive(Clone, Copy)]
-struct Rest;
-
-impl Update for Rest {
-    #[inline(always)]
-    fn advance(self, Block { theta, p, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        for (x, p) in theta.iter_mut().zip(p) {
-            *x = shrink(*p);
+    fn check_mask(&self, tensor: usize, mask: &[bool]) -> Result<()> {
+        if !self.rule.is_dense() {
+            let (what, needs, optimizer) = ("a pruning mask", "SGD or AdamW", self.rule.name());
+            return Err(Error::Unsupported { what, needs, optimizer });
         }
+        if mask.is_empty() { Ok(()) } else { self.groups.params()[tensor].check_len("mask", mask.len()) }
+    }
+
+    fn record(&mut self, counted: &[Counted]) {
+        let lens = self.groups.params().iter().map(crate::Param::len);
+        self.stats = lens.zip(counted).map(|(len, counted)| stats(len, counted)).collect();
+    }
+
+    fn check_lens(
+        &self,
+        all: &'static str,
+        one: &'static str,
+        lens: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<()> {
+        check_count(all, self.groups.params().len(), lens.len())?;
+        self.groups.params().iter().zip(lens).try_for_each(|(param, len)| param.check_len(one, len))
     }
 }
 
-fn stats(len: usize, tally: Tally) -> TensorStats {
-    TensorStats { len: len as u64, zeros: tally.zeros, sum_squares: tally.sum_squares }
+pub(crate) fn slices(values: &[impl AsRef<[f32]>]) -> Vec<&[f32]> {
+    values.iter().map(AsRef::as_ref).collect()
+}
+
+pub(crate) fn slices_mut(values: &mut [impl AsMut<[f32]>]) -> Vec<&mut [f32]> {
+    values.iter_mut().map(AsMut::as_mut).collect()
+}
+
+fn stats(len: usize, counted: &Counted) -> TensorStats {
+    TensorStats { len: len as u64, zeros: counted.zeros, sum_squares: counted.sum_squares }
 }
 
 fn check_lambda(lambda: f64) -> Result<()> {

@@ -4,28 +4,23 @@
 //! the update rule runs and passes every new value through the prox on its way to θ (a loop of its own for that made
 //! LinBreg a quarter slower: its cache misses overlap with nothing); then the block's groups are shrunk or its mask
 //! applied, where there are any, and its zeros counted. These small loops know nothing of each other, yet every array
-//! crosses the memory bus once. Chunks depend only on the shapes and their tallies are added in order, so the results
+//! crosses the memory bus once. Chunks depend only on the shapes and their counts are added in order, so the results
 //! are the same on any number of threads.
 
 use std::ops::Range;
 
+use bregman_base::lanes;
 use pulp::{Arch, NullaryFnOnce};
 use rayon::prelude::*;
 
-use crate::lanes;
+use super::engine::{Counted, Prox};
+use super::rule::{Advance, Update, UpdateVisitor};
 use crate::penalty::{Shrinkage, soft};
 
 /// Elements per chunk: enough work for a task, small enough to balance 15 M weights over many threads.
 const CHUNK: usize = 1 << 16;
 /// Elements per block: five arrays of it fit into 32 KiB.
 const BLOCK: usize = 1 << 10;
-
-/// How one optimizer turns a gradient into new values, all coefficients of the step worked out.
-pub(crate) trait Update: Copy + Send + Sync {
-    /// Advances one block and writes θ ← `shrink`(x), x being the variable it steps in. State it does not keep is
-    /// empty.
-    fn advance(self, block: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy);
-}
 
 /// The same stretch of a tensor's gradient, weights and state.
 pub(crate) struct Block<'a> {
@@ -43,8 +38,8 @@ pub(crate) struct Gradient<'a>(pub(crate) &'a [f32]);
 
 impl Gradient<'_> {
     #[inline(always)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = f32> {
-        self.0.iter().map(|&g| lanes::finite_or_zero(g))
+    fn at(&self, i: usize) -> f32 {
+        lanes::finite_or_zero(self.0[i])
     }
 }
 
@@ -57,14 +52,6 @@ pub(crate) enum After<'a> {
     Mask(&'a [bool]),
 }
 
-/// A prox with its numbers.
-#[derive(Clone, Copy)]
-pub(crate) struct Prox {
-    pub(crate) shrinkage: Shrinkage,
-    pub(crate) threshold: f32,
-    pub(crate) scale: f32,
-}
-
 impl After<'_> {
     fn group_len(self) -> usize {
         match self {
@@ -74,69 +61,65 @@ impl After<'_> {
     }
 }
 
-/// What a pass counts on the way.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Tally {
-    pub(crate) zeros: u64,
-    pub(crate) sum_squares: f64,
-    /// Index of the first gradient that is not finite.
-    pub(crate) non_finite: Option<usize>,
-}
-
 /// One tensor's share of a pass.
-pub(crate) struct Job<'a, U> {
-    pub(crate) update: U,
+pub(crate) struct Job<'a> {
+    pub(crate) update: Update,
     pub(crate) after: After<'a>,
     pub(crate) slices: Block<'a>,
 }
 
-struct Chunk<'a, U> {
+struct Chunk<'a> {
     tensor: usize,
     offset: usize,
-    job: Job<'a, U>,
-    tally: Tally,
+    job: Job<'a>,
+    counted: Counted,
 }
 
-/// Runs all jobs and returns a tally per tensor.
-pub(crate) fn run<U: Update>(jobs: Vec<Job<'_, U>>) -> Vec<Tally> {
+/// Runs all jobs and returns what each counted.
+pub(crate) fn run(jobs: Vec<Job<'_>>) -> Vec<Counted> {
     let tensors = jobs.len();
-    let mut chunks: Vec<Chunk<'_, U>> =
+    let mut chunks: Vec<Chunk<'_>> =
         jobs.into_iter().enumerate().flat_map(|(tensor, job)| chunks_of(tensor, job)).collect();
     let arch = Arch::new();
     chunks.par_iter_mut().for_each(|chunk| arch.dispatch(Vectorised(chunk)));
 
-    let mut tallies = vec![Tally::default(); tensors];
+    let mut counted = vec![Counted::default(); tensors];
     for chunk in &chunks {
-        let tally = &mut tallies[chunk.tensor];
-        tally.zeros += chunk.tally.zeros;
-        tally.sum_squares += chunk.tally.sum_squares;
-        tally.non_finite = tally.non_finite.or(chunk.tally.non_finite);
+        let counted = &mut counted[chunk.tensor];
+        counted.zeros += chunk.counted.zeros;
+        counted.sum_squares += chunk.counted.sum_squares;
+        counted.non_finite = counted.non_finite.or(chunk.counted.non_finite);
     }
-    tallies
+    counted
 }
 
 /// A chunk to be run with the widest vectors of this CPU. A closure would not do: it is not inlined into the code that
 /// pulp compiles for those.
-struct Vectorised<'a, 'b, U>(&'a mut Chunk<'b, U>);
+struct Vectorised<'a, 'b>(&'a mut Chunk<'b>);
 
-impl<U: Update> NullaryFnOnce for Vectorised<'_, '_, U> {
+impl NullaryFnOnce for Vectorised<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn call(self) {
-        self.0.run();
+        self.0.job.update.dispatch(self.0);
     }
 }
 
-/// The tally of weights as they stand.
-pub(crate) fn tally(theta: &[f32]) -> Tally {
-    let add = |a: Tally, b: Tally| Tally { zeros: a.zeros + b.zeros, sum_squares: a.sum_squares + b.sum_squares, ..a };
-    let chunk = |part: &[f32]| part.chunks(BLOCK).map(tally_block).fold(Tally::default(), add);
-    theta.chunks(CHUNK).map(chunk).fold(Tally::default(), add)
+/// What a pass would count in weights as they stand.
+pub(crate) fn count(theta: &[f32]) -> Counted {
+    let add =
+        |a: Counted, b: Counted| Counted { zeros: a.zeros + b.zeros, sum_squares: a.sum_squares + b.sum_squares, ..a };
+    let chunk = |part: &[f32]| part.chunks(BLOCK).map(count_block).fold(Counted::default(), add);
+    theta.chunks(CHUNK).map(chunk).fold(Counted::default(), add)
 }
 
 #[inline(always)]
-fn tally_block(theta: &[f32]) -> Tally {
-    Tally { zeros: lanes::zeros(theta), sum_squares: f64::from(lanes::sum_of_squares(theta)), non_finite: None }
+fn count_block(theta: &[f32]) -> Counted {
+    Counted {
+        zeros: lanes::zeros(theta) as u64,
+        sum_squares: f64::from(lanes::sum_of_squares(theta)),
+        non_finite: None,
+    }
 }
 
 /// `len` rounded down to whole groups, one group at least.
@@ -145,7 +128,7 @@ fn whole_groups(len: usize, group: usize) -> usize {
 }
 
 /// Cuts a job into chunks of whole groups.
-fn chunks_of<U: Update>(tensor: usize, job: Job<'_, U>) -> Vec<Chunk<'_, U>> {
+fn chunks_of(tensor: usize, job: Job<'_>) -> Vec<Chunk<'_>> {
     let Job { update, after, slices: mut rest } = job;
     let (len, step) = (rest.theta.len(), whole_groups(CHUNK, after.group_len()));
     let mut chunks = Vec::with_capacity(len.div_ceil(step));
@@ -156,7 +139,7 @@ fn chunks_of<U: Update>(tensor: usize, job: Job<'_, U>) -> Vec<Chunk<'_, U>> {
             After::Mask(mask) => After::Mask(&mask[offset..offset + slices.theta.len()]),
             after => after,
         };
-        chunks.push(Chunk { tensor, offset, job: Job { update, after, slices }, tally: Tally::default() });
+        chunks.push(Chunk { tensor, offset, job: Job { update, after, slices }, counted: Counted::default() });
     }
     chunks
 }
@@ -179,19 +162,66 @@ impl<'a> Block<'a> {
     }
 }
 
-impl<U: Update> Chunk<'_, U> {
-    /// Chooses the loop once per chunk, so that it holds no branch.
+impl Block<'_> {
+    /// Advances every element and writes θ ← `shrink`(x). Arrays that are not kept are empty; which ones these are is
+    /// decided here, so that the loop holds no branch.
     #[inline(always)]
-    fn run(&mut self) {
+    fn advance<U: Advance>(self, update: U, shrink: impl Fn(f32) -> f32 + Copy) {
+        match (self.p.is_empty(), self.m.is_empty()) {
+            (false, false) => self.advance_each::<U, true, true>(update, shrink),
+            (false, true) => self.advance_each::<U, true, false>(update, shrink),
+            (true, false) => self.advance_each::<U, false, true>(update, shrink),
+            (true, true) => self.advance_each::<U, false, false>(update, shrink),
+        }
+    }
+
+    #[inline(always)]
+    fn advance_each<U: Advance, const DUAL: bool, const MOMENT: bool>(
+        self,
+        update: U,
+        shrink: impl Fn(f32) -> f32 + Copy,
+    ) {
+        let Block { g, theta, p, m, v } = self;
+        let n = theta.len();
+        // slices of one length: the compiler then leaves out the checks of every index
+        let g = Gradient(if U::READS_GRADIENT { &g.0[..n] } else { g.0 });
+        let p = if DUAL { &mut p[..n] } else { p };
+        let m = if MOMENT { &mut m[..n] } else { m };
+        let v = if U::SECOND_MOMENT { &mut v[..n] } else { v };
+        for i in 0..n {
+            let mut moments = (if MOMENT { m[i] } else { 0.0 }, if U::SECOND_MOMENT { v[i] } else { 0.0 });
+            let x = if DUAL { p[i] } else { theta[i] };
+            let x = update.advance(x, if U::READS_GRADIENT { g.at(i) } else { 0.0 }, &mut moments.0, &mut moments.1);
+            if MOMENT && U::READS_GRADIENT {
+                m[i] = moments.0;
+            }
+            if U::SECOND_MOMENT {
+                v[i] = moments.1;
+            }
+            if DUAL && U::READS_GRADIENT {
+                p[i] = x;
+            }
+            theta[i] = shrink(x);
+        }
+    }
+}
+
+/// Chooses the loop once per chunk, so that it holds no branch.
+impl UpdateVisitor for &mut Chunk<'_> {
+    #[inline(always)]
+    fn visit<U: Advance>(self, update: U) {
         match self.job.after {
-            After::Prox(Prox { shrinkage: Shrinkage::Identity, scale, .. }) => self.blocks(|x| x * scale, |_, _, _| {}),
+            After::Prox(Prox { shrinkage: Shrinkage::Identity, scale, .. }) => {
+                self.blocks(update, |x| x * scale, |_, _, _| {});
+            }
             After::Prox(Prox { shrinkage: Shrinkage::Soft, threshold, scale }) => {
-                self.blocks(|x| soft(x, threshold) * scale, |_, _, _| {})
+                self.blocks(update, |x| soft(x, threshold) * scale, |_, _, _| {});
             }
             After::Prox(Prox { shrinkage, threshold, scale }) => {
-                self.blocks(|x| x, |theta, _, _| shrinkage.shrink(theta, threshold, scale));
+                self.blocks(update, |x| x, |theta, _, _| shrinkage.shrink(theta, threshold, scale));
             }
             After::Mask(mask) => self.blocks(
+                update,
                 |x| x,
                 |theta, m, range| {
                     let keep = |(x, &keep): (&mut f32, &bool)| *x = if keep { *x } else { 0.0 };
@@ -201,15 +231,22 @@ impl<U: Update> Chunk<'_, U> {
             ),
         }
     }
+}
 
+impl Chunk<'_> {
     /// Block by block: update with `shrink` on every element, then `finish` on the weights and the momentum, then
     /// count.
     #[inline(always)]
-    fn blocks(&mut self, shrink: impl Fn(f32) -> f32 + Copy, finish: impl Fn(&mut [f32], &mut [f32], Range<usize>)) {
+    fn blocks<U: Advance>(
+        &mut self,
+        update: U,
+        shrink: impl Fn(f32) -> f32 + Copy,
+        finish: impl Fn(&mut [f32], &mut [f32], Range<usize>),
+    ) {
         fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
             if slice.is_empty() { slice } else { &mut slice[range] }
         }
-        let Job { update, after, slices } = &mut self.job;
+        let Job { after, slices, .. } = &mut self.job;
         let (len, step) = (slices.theta.len(), whole_groups(BLOCK, after.group_len()));
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
@@ -217,16 +254,16 @@ impl<U: Update> Chunk<'_, U> {
             let theta = &mut slices.theta[range.clone()];
             let (p, m, v) =
                 (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
-            update.advance(Block { g: Gradient(g), theta, p, m, v }, shrink);
+            Block { g: Gradient(g), theta, p, m, v }.advance(update, shrink);
             finish(theta, m, range);
             // after the update, when the block's gradient is in the cache
-            if !lanes::all_finite(g) && self.tally.non_finite.is_none() {
+            if !lanes::all_finite(g) && self.counted.non_finite.is_none() {
                 let first = g.iter().position(|x| !x.is_finite());
-                self.tally.non_finite = first.map(|index| self.offset + start + index);
+                self.counted.non_finite = first.map(|index| (self.offset + start + index, g[index]));
             }
-            let counted = tally_block(theta);
-            self.tally.zeros += counted.zeros;
-            self.tally.sum_squares += counted.sum_squares;
+            let counted = count_block(theta);
+            self.counted.zeros += counted.zeros;
+            self.counted.sum_squares += counted.sum_squares;
         }
     }
 }

@@ -10,9 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Variant;
-use super::engine::Motion;
-use super::pass::{Block, Update};
+use super::update::{Advance, Moments, UpdateRule, coefficients};
+use super::{Update, Variant};
 use crate::error::{Result, require};
 
 /// Settings of LinBreg.
@@ -39,45 +38,52 @@ impl Default for LinBreg {
     }
 }
 
-impl LinBreg {
-    pub(super) fn check(&self) -> Result<()> {
+impl UpdateRule for LinBreg {
+    fn name(&self) -> &'static str {
+        "LinBreg"
+    }
+
+    fn check(&self) -> Result<()> {
         require((0.0..1.0).contains(&self.momentum), "linbreg.momentum", self.momentum, "a number in [0, 1)")?;
         require(self.delta > 0.0 && self.delta.is_finite(), "linbreg.delta", self.delta, "a number > 0")
     }
 
-    pub(super) fn at(&self, tau: f64) -> LinBregUpdate {
-        LinBregUpdate { tau: tau as f32, mu: self.momentum as f32, fresh: ((1.0 - self.momentum) * tau) as f32 }
+    fn update(&self, _: u64, tau: f64) -> Update {
+        let fresh = ((1.0 - self.momentum) * tau) as f32;
+        Update::LinBreg(LinBregCoefficients { mu: self.momentum as f32, fresh })
+    }
+
+    fn moments(&self) -> Moments {
+        Moments::first_if(self.momentum)
+    }
+
+    fn mirror(&self) -> Option<(f64, Variant)> {
+        Some((self.delta, self.variant))
+    }
+
+    fn default_lambda(&self) -> Option<f64> {
+        Some(0.01)
+    }
+
+    fn default_lr(&self) -> f64 {
+        0.1
     }
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct LinBregUpdate {
-    tau: f32,
-    mu: f32,
-    /// (1 − μ)·τ
-    fresh: f32,
-}
-
-impl LinBregUpdate {
-    pub(super) fn motion(self) -> Motion {
-        Motion::LinBreg { tau: self.tau, mu: self.mu, fresh: self.fresh }
+coefficients! {
+    /// LinBreg's step: m ← μ·m + fresh·g, p ← p − m.
+    LinBregCoefficients {
+        /// μ
+        mu,
+        /// (1 − μ)·τ
+        fresh,
     }
 }
 
-impl Update for LinBregUpdate {
+impl Advance for LinBregCoefficients {
     #[inline(always)]
-    fn advance(self, Block { g, theta, p, m, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        if m.is_empty() {
-            for ((p, x), g) in p.iter_mut().zip(theta).zip(g.iter()) {
-                *p -= self.tau * g;
-                *x = shrink(*p);
-            }
-        } else {
-            for (((p, x), m), g) in p.iter_mut().zip(theta).zip(m).zip(g.iter()) {
-                *m = self.mu * *m + self.fresh * g;
-                *p -= *m;
-                *x = shrink(*p);
-            }
-        }
+    fn advance(self, p: f32, g: f32, m: &mut f32, _: &mut f32) -> f32 {
+        *m = self.mu * *m + self.fresh * g;
+        p - *m
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::Motion;
-use super::pass::{Block, Update};
+use super::Update;
+use super::update::{Advance, Moments, UpdateRule, coefficients};
 use crate::error::{Result, require};
 
 /// Settings of AdamW (Loshchilov and Hutter, 2019): θ ← (1 − τ·w)·θ − τ·m̂ / (√v̂ + ε).
@@ -33,46 +33,46 @@ impl Default for AdamW {
 }
 
 impl AdamW {
+    fn adam(&self) -> Adam {
+        Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, weight_decay: self.weight_decay }
+    }
+}
+
+impl UpdateRule for AdamW {
+    fn name(&self) -> &'static str {
+        "AdamW"
+    }
+
+    fn check(&self) -> Result<()> {
+        self.adam().check("adamw")
+    }
+
+    fn update(&self, step: u64, tau: f64) -> Update {
+        Update::Adam(self.adam().at(step, tau))
+    }
+
     fn moments(&self) -> Moments {
-        Moments { beta1: self.beta1, beta2: self.beta2, eps: self.eps, weight_decay: self.weight_decay }
+        Moments::Both
     }
 
-    pub(super) fn check(&self) -> Result<()> {
-        self.moments().check("adamw")
+    fn default_lambda(&self) -> Option<f64> {
+        None
     }
 
-    pub(super) fn at(&self, step: u64, tau: f64) -> AdamWUpdate {
-        AdamWUpdate(self.moments().at(step, tau))
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct AdamWUpdate(AdamStep);
-
-impl AdamWUpdate {
-    pub(super) fn motion(self) -> Motion {
-        self.0.motion()
-    }
-}
-
-impl Update for AdamWUpdate {
-    #[inline(always)]
-    fn advance(self, Block { g, theta, m, v, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        for (((x, m), v), g) in theta.iter_mut().zip(m).zip(v).zip(g.iter()) {
-            *x = shrink(self.0.next(*x, m, v, g));
-        }
+    fn default_lr(&self) -> f64 {
+        1e-3
     }
 }
 
 /// What Adam's step needs, whatever variable it acts on.
-pub(super) struct Moments {
+pub(super) struct Adam {
     pub(super) beta1: f64,
     pub(super) beta2: f64,
     pub(super) eps: f64,
     pub(super) weight_decay: f64,
 }
 
-impl Moments {
+impl Adam {
     pub(super) fn check(&self, owner: &str) -> Result<()> {
         let field = |name: &str| format!("{owner}.{name}");
         require((0.0..1.0).contains(&self.beta1), &field("beta1"), self.beta1, "a number in [0, 1)")?;
@@ -87,9 +87,9 @@ impl Moments {
     }
 
     /// The coefficients of step k (counted from 1).
-    pub(super) fn at(&self, step: u64, tau: f64) -> AdamStep {
+    pub(super) fn at(&self, step: u64, tau: f64) -> AdamCoefficients {
         let corrected = |beta: f64| 1.0 - beta.powf(step as f64);
-        AdamStep {
+        AdamCoefficients {
             beta1: self.beta1 as f32,
             beta2: self.beta2 as f32,
             fresh1: (1.0 - self.beta1) as f32,
@@ -102,37 +102,34 @@ impl Moments {
     }
 }
 
-/// Adam's step with the bias corrections of one step worked in.
-#[derive(Clone, Copy)]
-pub(super) struct AdamStep {
-    beta1: f32,
-    beta2: f32,
-    fresh1: f32,
-    fresh2: f32,
-    eps: f32,
-    /// 1/√(1 − β₂ᵏ)
-    per_root: f32,
-    /// τ/(1 − β₁ᵏ)
-    rate: f32,
-    /// 1 − τ·w
-    keep: f32,
+coefficients! {
+    /// Adam's step with the bias corrections of step k in it: m ← β₁·m + fresh₁·g, v ← β₂·v + fresh₂·g²,
+    /// x ← keep·x − rate·m/(√v·per_root + ε).
+    AdamCoefficients {
+        /// β₁
+        beta1,
+        /// β₂
+        beta2,
+        /// 1 − β₁
+        fresh1,
+        /// 1 − β₂
+        fresh2,
+        /// ε
+        eps,
+        /// 1/√(1 − β₂ᵏ)
+        per_root,
+        /// τ/(1 − β₁ᵏ)
+        rate,
+        /// 1 − τ·w
+        keep,
+    }
 }
 
-impl AdamStep {
-    pub(super) fn motion(self) -> Motion {
-        Motion::Adam {
-            beta: [self.beta1, self.beta2],
-            fresh: [self.fresh1, self.fresh2],
-            eps: self.eps,
-            per_root: self.per_root,
-            rate: self.rate,
-            keep: self.keep,
-        }
-    }
+impl Advance for AdamCoefficients {
+    const SECOND_MOMENT: bool = true;
 
-    /// Updates the moments and returns the next x.
     #[inline(always)]
-    pub(super) fn next(self, x: f32, m: &mut f32, v: &mut f32, g: f32) -> f32 {
+    fn advance(self, x: f32, g: f32, m: &mut f32, v: &mut f32) -> f32 {
         *m = self.beta1 * *m + self.fresh1 * g;
         *v = self.beta2 * *v + self.fresh2 * (g * g);
         self.keep * x - self.rate * (*m / (v.sqrt() * self.per_root + self.eps))

@@ -8,8 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::Motion;
-use super::pass::{Block, Update};
+use super::Update;
+use super::update::{Advance, Moments, UpdateRule, coefficients};
 use crate::error::{Result, require};
 
 /// Settings of SGD.
@@ -36,8 +36,12 @@ impl Default for Sgd {
     }
 }
 
-impl Sgd {
-    pub(super) fn check(&self) -> Result<()> {
+impl UpdateRule for Sgd {
+    fn name(&self) -> &'static str {
+        "SGD"
+    }
+
+    fn check(&self) -> Result<()> {
         require((0.0..1.0).contains(&self.momentum), "sgd.momentum", self.momentum, "a number in [0, 1)")?;
         require(
             self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
@@ -47,42 +51,47 @@ impl Sgd {
         )
     }
 
-    pub(super) fn at(&self, tau: f64) -> SgdUpdate {
+    fn update(&self, _: u64, tau: f64) -> Update {
         // θ − τ·(a·g + b·m) covers both forms.
         let (of_g, of_m) = if self.nesterov { (1.0, self.momentum as f32) } else { (0.0, 1.0) };
-        SgdUpdate { tau: tau as f32, mu: self.momentum as f32, decay: self.weight_decay as f32, of_g, of_m }
+        let (mu, decay) = (self.momentum as f32, self.weight_decay as f32);
+        Update::Sgd(SgdCoefficients { tau: tau as f32, mu, decay, of_g, of_m })
+    }
+
+    fn moments(&self) -> Moments {
+        Moments::first_if(self.momentum)
+    }
+
+    fn default_lambda(&self) -> Option<f64> {
+        None
+    }
+
+    fn default_lr(&self) -> f64 {
+        0.1
     }
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct SgdUpdate {
-    tau: f32,
-    mu: f32,
-    decay: f32,
-    of_g: f32,
-    of_m: f32,
-}
-
-impl SgdUpdate {
-    pub(super) fn motion(self) -> Motion {
-        let Self { tau, mu, decay, of_g, of_m } = self;
-        Motion::Sgd { tau, mu, decay, of_g, of_m }
+coefficients! {
+    /// SGD's step: g ← g + decay·θ, m ← μ·m + g, θ ← θ − τ·(of_g·g + of_m·m).
+    SgdCoefficients {
+        /// τ
+        tau,
+        /// μ
+        mu,
+        /// Weight decay w.
+        decay,
+        /// Share of the gradient.
+        of_g,
+        /// Share of the momentum.
+        of_m,
     }
 }
 
-impl Update for SgdUpdate {
+impl Advance for SgdCoefficients {
     #[inline(always)]
-    fn advance(self, Block { g, theta, m, .. }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        if m.is_empty() {
-            for (x, g) in theta.iter_mut().zip(g.iter()) {
-                *x = shrink(*x - self.tau * (g + self.decay * *x));
-            }
-        } else {
-            for ((x, m), g) in theta.iter_mut().zip(m).zip(g.iter()) {
-                let g = g + self.decay * *x;
-                *m = self.mu * *m + g;
-                *x = shrink(*x - self.tau * (self.of_g * g + self.of_m * *m));
-            }
-        }
+    fn advance(self, x: f32, g: f32, m: &mut f32, _: &mut f32) -> f32 {
+        let g = g + self.decay * x;
+        *m = self.mu * *m + g;
+        x - self.tau * (self.of_g * g + self.of_m * *m)
     }
 }

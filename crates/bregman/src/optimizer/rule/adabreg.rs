@@ -7,14 +7,13 @@
 //! θ ← prox_{δλR}(δ·p)
 //! ```
 //! w is a decoupled weight decay: as AdamW decays θ, this decays the variable the step acts on, so that the duals of
-//! dead weights fade too. Without a penalty and with δ = 1 this is Adam (AdamW for w > 0).
+//! weights that are 0 fade too. Without a penalty and with δ = 1 this is Adam (AdamW for w > 0).
 
 use serde::{Deserialize, Serialize};
 
-use super::Variant;
-use super::adamw::{AdamStep, Moments};
-use super::engine::Motion;
-use super::pass::{Block, Update};
+use super::adamw::Adam;
+use super::update::{Moments, UpdateRule};
+use super::{Update, Variant};
 use crate::error::{Result, require};
 
 /// Settings of AdaBreg.
@@ -50,35 +49,38 @@ impl Default for AdaBreg {
 }
 
 impl AdaBreg {
-    fn moments(&self) -> Moments {
-        Moments { beta1: self.beta1, beta2: self.beta2, eps: self.eps, weight_decay: self.weight_decay }
+    fn adam(&self) -> Adam {
+        Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, weight_decay: self.weight_decay }
+    }
+}
+
+impl UpdateRule for AdaBreg {
+    fn name(&self) -> &'static str {
+        "AdaBreg"
     }
 
-    pub(super) fn check(&self) -> Result<()> {
-        self.moments().check("adabreg")?;
+    fn check(&self) -> Result<()> {
+        self.adam().check("adabreg")?;
         require(self.delta > 0.0 && self.delta.is_finite(), "adabreg.delta", self.delta, "a number > 0")
     }
 
-    pub(super) fn at(&self, step: u64, tau: f64) -> AdaBregUpdate {
-        AdaBregUpdate(self.moments().at(step, tau))
+    fn update(&self, step: u64, tau: f64) -> Update {
+        Update::Adam(self.adam().at(step, tau))
     }
-}
 
-#[derive(Clone, Copy)]
-pub(super) struct AdaBregUpdate(AdamStep);
-
-impl AdaBregUpdate {
-    pub(super) fn motion(self) -> Motion {
-        self.0.motion()
+    fn moments(&self) -> Moments {
+        Moments::Both
     }
-}
 
-impl Update for AdaBregUpdate {
-    #[inline(always)]
-    fn advance(self, Block { g, theta, p, m, v }: Block<'_>, shrink: impl Fn(f32) -> f32 + Copy) {
-        for ((((p, x), m), v), g) in p.iter_mut().zip(theta).zip(m).zip(v).zip(g.iter()) {
-            *p = self.0.next(*p, m, v, g);
-            *x = shrink(*p);
-        }
+    fn mirror(&self) -> Option<(f64, Variant)> {
+        Some((self.delta, self.variant))
+    }
+
+    fn default_lambda(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn default_lr(&self) -> f64 {
+        0.01
     }
 }
