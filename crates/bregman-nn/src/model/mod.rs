@@ -41,8 +41,8 @@ pub struct Model<B: Backend> {
     inputs: [Tensor<B>; 2],
     current: usize,
     staged: Option<step::Staged>,
-    /// The step on either input.
-    recordings: [B::Recording; 2],
+    /// The step on either input, captured.
+    graphs: [B::Graph; 2],
     /// Steps that nobody asked for the outcome of.
     unread: u32,
 }
@@ -99,7 +99,7 @@ impl<B: Backend> Model<B> {
             inputs,
             current: 0,
             staged: None,
-            recordings: Default::default(),
+            graphs: Default::default(),
             unread: 0,
         })
     }

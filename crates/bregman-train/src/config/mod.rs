@@ -29,7 +29,9 @@ pub use bregman_network::NetworkConfig;
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::SparseStart;
-pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
+pub use method::{
+    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, StaticConfig,
+};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
