@@ -11,9 +11,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let resnet = Architecture::new(8, ResNetConfig { blocks: [1, 1, 1, 1], channels: 2, embedding: 3 });
     let ecapa = Architecture::new(8, EcapaConfig { channels: 8, embedding: 2, global_context: true });
     let front_end: FrontEnd = serde_json::from_str(
-        r#"{"rate":16000,"bins":8,"window_ms":25.0,"hop_ms":10.0,"low_hz":20.0,"front_end":{"kind":"kaldi","window":"hamming","preemphasis":0.97,"dither":0.0}}"#,
+        r#"{"rate":16000,"bins":8,"window_ms":25.0,"hop_ms":10.0,"low_hz":20.0,
+            "front_end":{"kind":"kaldi","window":"hamming","preemphasis":0.97,"dither":0.0}}"#,
     )?;
-    for (name, architecture, keep) in [("resnet", &resnet, 1), ("resnet-half", &resnet, 2), ("resnet-sparse", &resnet, 9), ("ecapa", &ecapa, 200)] {
+    for (name, architecture, keep) in
+        [("resnet", &resnet, 1), ("resnet-half", &resnet, 2), ("resnet-sparse", &resnet, 9), ("ecapa", &ecapa, 200)]
+    {
         let layer = |spec: &LayerSpec| {
             let (count, rows) = (spec.weights(), spec.outputs);
             let weight = (0..count).map(|i| if i * i % keep == 0 { 0.1 } else { 0.0 }).collect();

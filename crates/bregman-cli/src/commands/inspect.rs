@@ -7,7 +7,7 @@ use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
 use crate::output::{print, print_json};
-use crate::pattern::{self, Pattern};
+use crate::pattern::{self, SparsityPattern};
 
 /// Show the sparsity of a run or a model file, layer by layer.
 ///
@@ -41,7 +41,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         pattern::draw(
             path,
             &weights
-                .map(|weight| Pattern::new(&weight.param.name, &weight.param.shape, &weight.value))
+                .map(|weight| SparsityPattern::new(&weight.param.name, &weight.param.shape, &weight.value))
                 .collect::<Vec<_>>(),
         )?;
     }
