@@ -5,8 +5,8 @@
 //! Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
-use super::device::Variant;
 use super::gemm::{Operand, Product};
+use super::gpu::Variant;
 use super::narrow::Narrow;
 use super::stem::Stem;
 use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};

@@ -1,7 +1,7 @@
 //! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See
 //! kernels/norm.cu.
 
-use super::device::Variant;
+use super::gpu::Variant;
 use super::{Buffer, Cuda, JOIN, Rows};
 use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 
-use super::device::{Stream, Variant};
+use super::gpu::{Stream, Variant};
 use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
