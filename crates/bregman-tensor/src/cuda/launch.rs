@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::{result, sys};
 
+use super::Rows;
 use super::driver::driver;
 use super::gpu::{Gpu, Variant};
 use crate::Result;
@@ -53,6 +54,16 @@ impl<'a> Launch<'a> {
         self.used += words;
         self.count += 1;
         self
+    }
+
+    /// The next two parameters: where an activation lies, and how far its rows are apart.
+    pub(super) fn view(self, rows: Rows) -> Self {
+        self.arg(rows.pointer).arg(rows.stride)
+    }
+
+    /// As [`Launch::view`], zeros where there is none.
+    pub(super) fn optional_view(self, rows: Option<Rows>) -> Self {
+        self.arg(rows.map_or(0, |rows| rows.pointer)).arg(rows.map_or(0, |rows| rows.stride))
     }
 
     /// Starts it; it runs after everything before it.
