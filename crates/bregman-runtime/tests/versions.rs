@@ -24,7 +24,7 @@ fn a_file_of_version_1_opens_and_embeds_as_it_did() {
     assert_eq!(model.threshold(), Some(0.25));
     let expected = std::fs::read_to_string(data("version1-resnet-int8.json")).unwrap();
     let expected: Vec<f32> = serde_json::from_str(&expected).unwrap();
-    let got = model.embed_features(&features(model.architecture().features())).unwrap();
+    let got = model.embed_features(&features(model.architecture().features)).unwrap();
     let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     assert_eq!(got.len(), expected.len());
     for (got, expected) in got.iter().zip(&expected) {

@@ -60,7 +60,7 @@ fn a_static_mask_gives_every_layer_its_share_to_the_weight_and_stays() {
     for layer in epochs.iter().flatten() {
         let weights = layer["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product::<u64>() as f64;
         let expected = weights - (0.6 * weights).round_ties_even();
-        assert_eq!(layer["live"].as_f64().unwrap(), expected, "{}", layer["name"]);
+        assert_eq!(layer["nonzero"].as_f64().unwrap(), expected, "{}", layer["name"]);
     }
     assert_eq!(epochs.len(), 4);
 }

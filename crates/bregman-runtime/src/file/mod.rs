@@ -28,7 +28,6 @@ pub use positions::Positions;
 pub(crate) use stored::StoredLayer;
 pub use values::ValueFormat;
 
-use crate::architecture::Norm;
 use crate::{Architecture, Error, FrontEnd, Result};
 
 /// The version that is written, and the newest that is read.
@@ -50,11 +49,11 @@ pub struct Threshold {
 /// A layer in memory: `y = W ∗ x + b`, and where there is one the norm after the ReLU that follows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Row-major, in the shape of its [`crate::LayerSpec`].
+    /// Row-major, in the shape of its [`bregman_network::LayerSpec`].
     pub weight: Vec<f32>,
     /// One per output.
     pub bias: Vec<f32>,
-    /// Scale and shift per output, for [`Norm::AfterRelu`].
+    /// Scale and shift per output, where [a norm follows a ReLU](LayerSpec::norm_after_relu).
     pub after_relu: Option<[Vec<f32>; 2]>,
     /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias
     /// for what rounding the weights W to R shifts, b + (W − R)·mean, so that the error is that of the
@@ -81,6 +80,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) architecture: Architecture,
     pub(crate) front_end: FrontEnd,
     pub(crate) threshold: Option<Threshold>,
+    /// Every layer of the architecture, in the order of the file.
     pub(crate) layers: Vec<StoredLayer<'a>>,
 }
 
@@ -108,14 +108,14 @@ impl ModelFile {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let contents = Contents::parse(bytes)?;
         let read = |layer: &StoredLayer| {
-            let mut weight = vec![0.0; layer.spec.shape.iter().product()];
-            let columns = weight.len() / layer.spec.shape[0];
+            let mut weight = vec![0.0; layer.spec.weights()];
+            let [_, columns] = layer.spec.matrix();
             layer.for_each(|row, column, value| weight[row * columns + column] = value)?;
             let [bias, scale, shift] = layer.vectors()?;
             Ok(Layer {
                 weight,
                 bias,
-                after_relu: matches!(layer.spec.norm, Norm::AfterRelu(_)).then_some([scale, shift]),
+                after_relu: layer.spec.norm_after_relu().map(|_| [scale, shift]),
                 input_mean: None,
             })
         };

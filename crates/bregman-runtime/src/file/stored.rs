@@ -1,7 +1,8 @@
 //! A layer in its encoding, decoded while it is read.
 
+use bregman_network::LayerSpec;
+
 use super::{Positions, ValueFormat, positions};
-use crate::architecture::LayerSpec;
 use crate::{Error, Result};
 
 /// A layer in its encoding.
@@ -24,8 +25,8 @@ impl StoredLayer<'_> {
 
     /// Calls `found` with row, column and value of every stored weight, in rising order.
     pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
-        let (count, rows) = (self.spec.shape.iter().product::<usize>(), self.spec.shape[0]);
-        let (columns, mut i, mut finite) = (count / rows, 0, true);
+        let ([rows, columns], count) = (self.spec.matrix(), self.spec.weights());
+        let (mut i, mut finite) = (0, true);
         let (mut row, mut row_end) = (0, columns);
         let decoded = positions::decode(self.positions, self.position_bytes, count, self.live, |at| {
             while at >= row_end {
@@ -42,7 +43,7 @@ impl StoredLayer<'_> {
 
     /// Bias, scale and shift; the latter two empty where there is no norm.
     pub(crate) fn vectors(&self) -> Result<[Vec<f32>; 3]> {
-        let rows = self.spec.shape[0];
+        let rows = self.spec.outputs;
         let format = ValueFormat::F32;
         let present = self.vector_bytes.len() / (rows * format.bytes());
         let read = |which: usize| -> Vec<f32> {

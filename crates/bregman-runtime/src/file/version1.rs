@@ -7,11 +7,13 @@
 //!                            scale and shift (f32)
 //! ```
 
+use std::collections::HashMap;
+
+use bregman_network::LayerSpec;
 use serde::{Deserialize, Serialize};
 
 use super::envelope::cut;
 use super::{Contents, Layer, ModelFile, Positions, StoredLayer, Threshold, ValueFormat, positions};
-use crate::architecture::{LayerSpec, Norm};
 use crate::{Architecture, Error, FrontEnd, Result};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,7 +51,7 @@ pub(super) fn write(model: &ModelFile, format: ValueFormat) -> Result<Vec<u8>> {
         entries.push(write_layer(spec, layer, format, &mut payload)?);
     }
     let header = Header {
-        architecture: model.architecture.clone(),
+        architecture: model.architecture,
         front_end: model.front_end.clone(),
         threshold: model.threshold.clone(),
         layers: entries,
@@ -62,13 +64,13 @@ pub(super) fn write(model: &ModelFile, format: ValueFormat) -> Result<Vec<u8>> {
 }
 
 fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &mut Vec<u8>) -> Result<Entry> {
-    let (count, rows) = (spec.shape.iter().product::<usize>(), spec.shape[0]);
+    let (count, rows) = (spec.weights(), spec.outputs);
     let wrong = |problem: String| Error::tensor(&spec.name, problem);
     if layer.weight.len() != count {
-        return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape)));
+        return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape())));
     }
     let vectors: Vec<&Vec<f32>> = layer.after_relu.iter().flatten().collect();
-    let expected = if matches!(spec.norm, Norm::AfterRelu(_)) { 2 } else { 0 };
+    let expected = if spec.norm_after_relu().is_some() { 2 } else { 0 };
     if layer.bias.len() != rows || vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
         return Err(wrong(format!("bias, scale or shift is missing, extra or not of length {rows}")));
     }
@@ -108,15 +110,17 @@ pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
     let (header, mut payload) = rest.split_at_checked(length).ok_or_else(cut)?;
     let header: Header = serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
     header.architecture.check()?;
-    let specs = header.architecture.layers();
-    if specs.len() != header.layers.len() {
-        return Err(Error::format(format!("{} layers, its architecture has {}", header.layers.len(), specs.len())));
+    let mut specs: HashMap<String, LayerSpec> =
+        header.architecture.layers().into_iter().map(|spec| (spec.name.clone(), spec)).collect();
+    let mut named = |entry: Entry| {
+        let unknown = || Error::tensor(&entry.name, "is no layer of its architecture, or stands in the file twice");
+        let spec = specs.remove(&entry.name).ok_or_else(unknown)?;
+        split(spec, entry, &mut payload)
+    };
+    let layers = header.layers.into_iter().map(&mut named).collect::<Result<Vec<_>>>()?;
+    if let Some(missing) = specs.keys().min() {
+        return Err(Error::tensor(missing, "is missing"));
     }
-    let layers = specs
-        .into_iter()
-        .zip(header.layers)
-        .map(|(spec, entry)| split(spec, entry, &mut payload))
-        .collect::<Result<Vec<_>>>()?;
     if !payload.is_empty() {
         return Err(Error::format(format!("{} bytes too many", payload.len())));
     }
@@ -125,16 +129,13 @@ pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
 
 /// Takes a layer off the payload.
 fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<StoredLayer<'a>> {
-    let Entry { name, positions, values, live, position_bytes } = entry;
+    let Entry { positions, values, live, position_bytes, .. } = entry;
     let wrong = |problem: &str| Error::tensor(&spec.name, problem);
-    let (count, rows) = (spec.shape.iter().product::<usize>(), spec.shape[0]);
-    if name != spec.name {
-        return Err(wrong(&format!("the file has {name} in its place")));
-    }
+    let (count, rows) = (spec.weights(), spec.outputs);
     if live > count {
         return Err(wrong("more values than weights"));
     }
-    let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
+    let vectors = if spec.norm_after_relu().is_some() { 3 } else { 1 };
     let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
     let mut take = |length: Option<usize>| -> Result<_> {
         let (bytes, rest) = length

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use bregman::{Groups, Param, Scope, Sparsity, TensorStats};
 use serde::Serialize;
 
-use crate::method::describe;
 use crate::run::LayerRecord;
 use crate::trainer::selection::BestEpoch;
 use crate::{Result, Trained};
@@ -97,7 +96,7 @@ impl Trained {
     /// Every parameter with its zeros, in the groups of its method.
     fn count(&self) -> Result<(Groups, Vec<TensorStats>)> {
         let params = self.model().params();
-        let groups = self.experiment().method.groups(describe(params))?;
+        let groups = self.experiment().method.groups(params.described())?;
         Ok((groups, params.all().iter().map(|parameter| TensorStats::of(&parameter.value)).collect()))
     }
 }

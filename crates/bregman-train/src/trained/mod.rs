@@ -54,7 +54,7 @@ impl<B: Backend> Trained<B> {
         let checkpoint = CheckpointFolder::find(path)?;
         let (experiment, state) = (checkpoint.experiment()?, checkpoint.state()?);
         let features = experiment.data.features.fbank();
-        let architecture = experiment.model.architecture(features.bins);
+        let architecture = experiment.architecture();
         let mut model = Model::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
         let file = checkpoint.model();
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
