@@ -84,7 +84,7 @@ pub(crate) fn draw(path: &Path, patterns: &[Pattern]) -> Result<(), Failure> {
             ));
         }
     };
-    std::fs::write(path, bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    Ok(bregman_base::files::write_file(path, bytes)?)
 }
 
 fn svg(patterns: &[Pattern]) -> String {

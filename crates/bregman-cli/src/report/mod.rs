@@ -4,7 +4,7 @@ mod page;
 mod watch;
 
 pub(crate) use page::{Live, page};
-pub(crate) use watch::{Reader, write};
+pub(crate) use watch::Reader;
 
 /// Points of each curve: fewer where many runs share the page, so that it stays quick to open.
 pub(crate) fn buckets(runs: usize) -> usize {
