@@ -2,7 +2,7 @@
 //! 8 × 3 s, 5994 classes, against PyTorch.
 //!
 //! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every
-//! measurement is a process of its own, so that its peak memory is its own.
+//! measurement runs in its own process, so that its peak memory can be measured.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -96,7 +96,7 @@ fn growth() {
     }
 }
 
-/// Runs `measure ARGS` in a process of its own.
+/// Runs `measure ARGS` in its own process.
 fn alone(args: &[&str]) -> Value {
     let program = std::env::current_exe().expect("this program has a path");
     let output = Command::new(program).arg("measure").args(args).output().expect("this program starts");
@@ -124,7 +124,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     }
     model.refresh().expect("a refresh");
 
-    // λ far above the learning rate keeps the zeros where they are; λ ≈ 0 makes none
+    // λ far above the learning rate keeps the zeros; λ ≈ 0 creates none
     let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
     let groups = groups(model.params());
     let (values, _) = model.params_mut().values_and_gradients();

@@ -1,4 +1,4 @@
-//! Any bytes as a checkpoint of PyTorch or as safetensors: an error or tensors, never a panic or all of the memory.
+//! Any bytes as a PyTorch checkpoint or safetensors file: an error or tensors, never a panic or unbounded memory.
 #![no_main]
 
 use bregman_nn::{Architecture, Checkpoint};

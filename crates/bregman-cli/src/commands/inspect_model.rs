@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json, table};
-use crate::pattern::{self, Pattern};
+use crate::pattern::{self, SparsityPattern};
 
 /// Frames of three seconds.
 const FRAMES: usize = 300;
@@ -49,7 +49,9 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
         let layers = model.layers().iter().zip(&file.layers);
         pattern::draw(
             plot,
-            &layers.map(|(info, layer)| Pattern::new(&info.name, &info.shape, &layer.weight)).collect::<Vec<_>>(),
+            &layers
+                .map(|(info, layer)| SparsityPattern::new(&info.name, &info.shape, &layer.weight))
+                .collect::<Vec<_>>(),
         )?;
     }
     let times = times(&model)?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
-use crate::report::{Live, Reader, buckets, page};
+use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::{Status, find};
 
 /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     refuse_other_files(&args.out)?;
     let stop = if args.watch { Some(stop_on_ctrl_c()?) } else { None };
     let (found, mut bytes) = (find(&args.runs, args.watch)?, 0);
-    let mut reader = Reader::new(buckets(found.len()));
+    let mut reader = RunReader::new(buckets(found.len()));
     loop {
         let news = reader.read(&find(&args.runs, args.watch)?);
         let runs = reader.runs();

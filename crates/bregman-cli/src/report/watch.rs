@@ -1,4 +1,4 @@
-//! Reading runs again only when they have changed, and replacing the report as a whole.
+//! Reads runs again only when they have changed, and replaces the report atomically.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -8,20 +8,20 @@ use rayon::prelude::*;
 use crate::runs::{Found, Run};
 
 /// The runs read so far.
-pub(crate) struct Reader {
+pub(crate) struct RunReader {
     buckets: usize,
     known: Vec<(Found, Fingerprint, Run)>,
 }
 
-/// Size and time of every file that a report is made of.
+/// Size and modification time of every file that a report reads.
 type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-impl Reader {
+impl RunReader {
     pub(crate) fn new(buckets: usize) -> Self {
         Self { buckets, known: Vec::new() }
     }
 
-    /// Reads the runs that are new or have changed; tells whether there were any.
+    /// Reads the runs that are new or have changed; returns whether there were any.
     pub(crate) fn read(&mut self, found: &[Found]) -> bool {
         let old = std::mem::take(&mut self.known);
         let buckets = self.buckets;
