@@ -106,7 +106,7 @@ fn noise(count: usize, size: f32, seed: u32) -> Vec<f32> {
 }
 
 fn downloaded<B: Device>(device: &B, params: &Params<B>) -> Vec<Vec<f32>> {
-    let mut all: Vec<Vec<f32>> = params.all().iter().map(|p| vec![0.0; p.count()]).collect();
+    let mut all: Vec<Vec<f32>> = params.all().iter().map(|p| vec![0.0; p.param.len()]).collect();
     all.iter_mut().zip(params.all()).for_each(|(read, p)| device.download(&p.value, read).unwrap());
     all
 }
@@ -130,16 +130,8 @@ fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Ve
 /// last bit.
 fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
-    let mut model = Model::new(backend, &bregman_nn::Architecture::Ecapa(config), Some(70), 5).unwrap();
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    let params: Vec<Param> =
-        model.params().all().iter().map(|p| Param::new(&p.name, p.shape.clone(), role(p.role))).collect();
+    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
     let penalties = [Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
     for (case, (penalty, variant)) in penalties
         .into_iter()
@@ -232,16 +224,8 @@ impl MaskPolicy for Moving {
 /// Masks, what they drop and where moments begin again: on a device as on slices, to the last bit.
 fn masks_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
-    let mut model = Model::new(backend, &bregman_nn::Architecture::Ecapa(config), Some(70), 5).unwrap();
-    let params: Vec<Param> = model
-        .params()
-        .all()
-        .iter()
-        .map(|p| {
-            let role = if p.shape.len() > 1 { Role::LinearWeight } else { Role::Bias };
-            Param::new(&p.name, p.shape.clone(), role)
-        })
-        .collect();
+    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
     let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
         params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()
     };

@@ -12,7 +12,8 @@ use cudarc::cudnn::sys::{
 };
 use cudarc::driver::{result, sys as cuda};
 
-use super::device::{Device, driver};
+use super::driver::driver;
+use super::gpu::Gpu;
 use super::memory::Scratch;
 use super::{Format, Rows};
 use crate::{Conv, Error, Result, Shape};
@@ -75,7 +76,7 @@ pub(super) struct Operands {
 
 impl Cudnn {
     /// cuDNN where it is installed.
-    pub(super) fn open(device: &Device) -> Option<Self> {
+    pub(super) fn open(device: &Gpu) -> Option<Self> {
         device.bind().ok()?;
         // SAFETY: the library's initialisers have no preconditions; the handle is checked.
         unsafe {
@@ -97,7 +98,7 @@ impl Cudnn {
     /// The operands must lie in live buffers and have these shapes.
     pub(super) unsafe fn run(
         &self,
-        device: &Arc<Device>,
+        device: &Arc<Gpu>,
         pass: Pass,
         conv: &Conv,
         shapes: [Shape; 2],
@@ -132,7 +133,7 @@ impl Cudnn {
     /// As [`Cudnn::run`].
     unsafe fn search(
         &self,
-        device: &Arc<Device>,
+        device: &Arc<Gpu>,
         key: &Key,
         operands: &Operands,
         workspace: &mut Scratch,
