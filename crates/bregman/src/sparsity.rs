@@ -105,7 +105,7 @@ impl<'a> Sparsity<'a> {
         self.groups.params().iter().map(|param| param.name.as_str()).zip(self.stats)
     }
 
-    /// Names of the weight tensors without a single live weight: nothing passes through them any more.
+    /// Names of the weight tensors whose weights are all zero: nothing passes through them any more.
     pub fn dead(&self) -> Vec<&'a str> {
         let is_dead =
             |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(account.total(Scope::All).sparsity(), 150.0 / 160.0);
         assert_eq!(account.group(0).sparsity(), 1.0);
         assert_eq!(account.group(1), of(100, 90), "the bias of the default group is no weight");
-        assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is not a dead layer");
+        assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is no layer");
         assert_eq!(account.total(Scope::Controlled).norm(), 8f64.sqrt());
     }
 
