@@ -46,7 +46,7 @@ fn main() {
 /// Writes our models, the peers' and the input; returns the sizes of our files in f32 and f16.
 fn prepare(network: &str, folder: &Path) -> Vec<[usize; 2]> {
     let mut rng = Rng::new(7);
-    let input: Vec<u8> = (0..FRAMES * BINS).flat_map(|_| rng.uniform(3.0).to_le_bytes()).collect();
+    let input: Vec<u8> = (0..FRAMES * BINS).flat_map(|_| rng.symmetric(3.0).to_le_bytes()).collect();
     std::fs::write(folder.join("input.f32"), input).expect("the input is written");
     let sizes = SPARSITIES.map(|percent| {
         let (architecture, state) = weights(network, percent as f32 / 100.0);
@@ -95,7 +95,7 @@ fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
         let Values::F32(values) = &mut array.values else { continue };
         values
             .iter_mut()
-            .for_each(|value| *value = if 0.5 * (1.0 + rng.uniform(1.0)) < sparsity { 0.0 } else { *value * scale });
+            .for_each(|value| *value = if 0.5 * (1.0 + rng.symmetric(1.0)) < sparsity { 0.0 } else { *value * scale });
     }
     (architecture, state)
 }

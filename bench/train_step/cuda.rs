@@ -97,7 +97,7 @@ fn measure(network: &str, precision: Precision) -> Measured {
     let mut optimizer = optimizer.place(|arrays| model.backend().place_arrays(&arrays)).expect("memory");
     let mut rng = Rng::new(1);
     let batch = batch(network);
-    let values: Vec<f32> = (0..batch * FRAMES * FEATURES).map(|_| rng.uniform(1.7)).collect();
+    let values: Vec<f32> = (0..batch * FRAMES * FEATURES).map(|_| rng.symmetric(1.7)).collect();
     let labels: Vec<usize> = (0..batch).map(|item| item * 23 % CLASSES).collect();
     let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
     let repeats = if precision == Precision::Bf16 { 20 } else { 5 };

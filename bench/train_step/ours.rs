@@ -112,7 +112,11 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
     for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
-        parameter.value.iter_mut().filter(|_| 0.5 * (1.0 + rng.uniform(1.0)) < zeros).for_each(|weight| *weight = 0.0);
+        parameter
+            .value
+            .iter_mut()
+            .filter(|_| 0.5 * (1.0 + rng.symmetric(1.0)) < zeros)
+            .for_each(|weight| *weight = 0.0);
     }
     model.refresh().expect("a refresh");
 
@@ -123,7 +127,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     let mut optimizer =
         Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
 
-    let values: Vec<f32> = (0..batch * frames * FEATURES).map(|_| rng.uniform(1.7)).collect();
+    let values: Vec<f32> = (0..batch * frames * FEATURES).map(|_| rng.symmetric(1.7)).collect();
     let labels: Vec<usize> = (0..batch).collect();
     let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
     let ms = median_ms(2, repeats, || {

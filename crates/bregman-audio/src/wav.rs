@@ -1,20 +1,15 @@
 //! Writing 16-bit mono WAV: what the synthetic corpus, `shard` and the tests need.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
+
+use bregman_base::files::write_unsynced;
 
 use crate::{Audio, Error, Result};
 
 /// Writes 16-bit mono PCM; samples outside [−1, 1) are clipped.
 pub fn write_wav(path: impl AsRef<Path>, audio: &Audio) -> Result<()> {
     let path = path.as_ref();
-    let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
-        file.write_all(&wav_bytes(audio))?;
-        file.flush()
-    };
-    write().map_err(|error| Error::Io(error).in_file(path))
+    write_unsynced(path, wav_bytes(audio)).map_err(|error| Error::Io(error.source).in_file(path))
 }
 
 /// A whole 16-bit mono WAV file in memory.

@@ -11,8 +11,8 @@ mod heads;
 mod layers;
 mod model;
 mod networks;
-mod rng;
 
+pub use bregman_base::Rng;
 pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::{CrossEntropy, MarginClassifier, Outcome};
@@ -27,4 +27,3 @@ pub use networks::Network;
 pub use networks::ecapa::{Ecapa, EcapaConfig};
 pub use networks::mlp::Mlp;
 pub use networks::resnet::{ResNet, ResNetConfig};
-pub use rng::Rng;

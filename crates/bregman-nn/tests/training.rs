@@ -17,7 +17,7 @@ fn resnet() -> Architecture {
 
 fn features(frames: usize) -> Vec<f32> {
     let mut rng = Rng::new(11);
-    (0..BATCH * frames * FEATURES).map(|_| rng.uniform(1.7)).collect()
+    (0..BATCH * frames * FEATURES).map(|_| rng.symmetric(1.7)).collect()
 }
 
 const PLAIN: Margin = Margin { scale: 32.0, margin: 0.0, easy: false };

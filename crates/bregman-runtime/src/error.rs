@@ -81,17 +81,17 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// For `map_err`: names the file.
-    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, source }
-    }
-
     pub(crate) fn format(problem: impl Into<String>) -> Self {
         Self::Format(problem.into())
     }
 
     pub(crate) fn tensor(tensor: &str, problem: impl Into<String>) -> Self {
         Self::Tensor { tensor: tensor.to_owned(), problem: problem.into() }
+    }
+}
+
+impl From<bregman_base::files::FileError> for Error {
+    fn from(error: bregman_base::files::FileError) -> Self {
+        Self::File { path: error.path, source: error.source }
     }
 }

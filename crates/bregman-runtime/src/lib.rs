@@ -18,9 +18,6 @@ mod fold;
 mod front_end;
 #[allow(unsafe_code)]
 mod kernels;
-#[cfg(not(target_family = "wasm"))]
-#[allow(unsafe_code)]
-mod mmap;
 mod model;
 #[allow(unsafe_code)]
 mod network;
@@ -28,6 +25,7 @@ mod network;
 mod stream;
 
 pub use architecture::{Architecture, LayerSpec, Norm};
+pub use bregman_base::lanes::cosine;
 pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
@@ -35,10 +33,3 @@ pub use kernels::Instructions;
 pub use model::{LayerInfo, Model, Options};
 #[cfg(feature = "audio")]
 pub use stream::Stream;
-
-/// The cosine of two embeddings, the score of a trial; 0 where one of them is zero.
-pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    let lengths = (product(a, a) * product(b, b)).sqrt();
-    if lengths > 0.0 { product(a, b) / lengths } else { 0.0 }
-}

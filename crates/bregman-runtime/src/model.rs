@@ -127,7 +127,7 @@ impl Model {
     #[cfg(not(target_family = "wasm"))]
     pub fn open_with(path: impl AsRef<std::path::Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        let map = crate::mmap::map(path)?;
+        let map = bregman_base::files::map(path)?;
         Self::from_bytes_with(&map, options)
     }
 

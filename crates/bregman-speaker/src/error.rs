@@ -146,3 +146,9 @@ impl Error {
         Self::Line { path: path.to_owned(), line, problem: problem.into() }
     }
 }
+
+impl From<bregman_base::files::FileError> for Error {
+    fn from(error: bregman_base::files::FileError) -> Self {
+        Self::Io { path: error.path, source: error.source }
+    }
+}

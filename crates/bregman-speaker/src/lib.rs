@@ -35,7 +35,7 @@
 //! }
 //! # Ok::<(), bregman_speaker::Error>(())
 //! ```
-#![deny(unsafe_code)] // one exception, with its reason: `mmap`
+#![forbid(unsafe_code)]
 
 mod corpus;
 mod error;
@@ -44,15 +44,15 @@ mod loader;
 mod manifest;
 mod prepare;
 mod progress;
-mod rng;
 pub mod score;
 mod shard;
 mod source;
 mod synth;
 
+pub use bregman_base::Rng;
+pub use bregman_base::hash::content_hash;
 pub use corpus::{Corpus, CorpusPart};
 pub use error::{Error, Result};
-pub use files::hash::content_hash;
 pub use loader::{
     Batch, BatchPosition, Batches, CutConfig, CutReader, CutSource, Cuts, Extractor, FeatureCache, Loader,
     LoaderConfig, Order, Skipped, Waveforms,
@@ -64,7 +64,6 @@ pub use manifest::{Manifest, Speakers, Utterance};
 pub use prepare::summary::{CorpusSummary, LengthClass};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
-pub use rng::Rng;
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
 pub use source::subset::Subset;
 pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};

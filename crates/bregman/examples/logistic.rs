@@ -5,17 +5,11 @@
 use std::time::Instant;
 
 use bregman::{AdaptiveOptimizer, ControllerConfig, Density, Groups, Law, LinBreg, Param, Role, Rule};
+use bregman_base::Rng;
 
 const SAMPLES: usize = 2000;
 const FEATURES: usize = 1000;
 const INFORMATIVE: usize = 40;
-
-/// Uniform in (−1, 1) from a counter.
-fn uniform(i: usize) -> f32 {
-    let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((z ^ (z >> 27)) >> 40) as f32 / (1 << 23) as f32 - 1.0
-}
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -34,7 +28,9 @@ fn gradient(x: &[Vec<f32>], y: &[f32], w: &[f32]) -> (Vec<f32>, f32) {
 }
 
 fn main() -> bregman::Result<()> {
-    let x: Vec<Vec<f32>> = (0..SAMPLES).map(|i| (0..FEATURES).map(|j| uniform(i * FEATURES + j)).collect()).collect();
+    let mut rng = Rng::new(1);
+    let mut sample = || (0..FEATURES).map(|_| rng.symmetric(1.0)).collect::<Vec<f32>>();
+    let x: Vec<Vec<f32>> = (0..SAMPLES).map(|_| sample()).collect();
     let y: Vec<f32> = x.iter().map(|x| f32::from(x[..INFORMATIVE].iter().sum::<f32>() > 0.0)).collect();
 
     let started = Instant::now();

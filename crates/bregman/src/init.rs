@@ -3,12 +3,12 @@
 //! Bregman training starts almost empty (99 % zeros by default) and lets the data switch weights on. Whole groups are
 //! masked where the penalty has groups, so that the start is sparse in the same structure.
 
+use bregman_base::RandomStream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, require};
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
-use crate::rng::Stream;
 
 /// What happens to the weights that survive the mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,12 +44,12 @@ pub fn sparse_init(groups: &Groups, theta: &mut [impl AsMut<[f32]>], survivors: 
     for tensor in groups.controlled() {
         let (param, sparsity) = (&groups.params()[tensor], groups.initial_sparsity(tensor));
         let scale = if survivors == Survivors::Rescale { (1.0 / (1.0 - sparsity).sqrt()) as f32 } else { 1.0 };
-        mask(theta[tensor].as_mut(), groups.shrinkage(tensor), sparsity, scale, Stream::new(seed, &param.name));
+        mask(theta[tensor].as_mut(), groups.shrinkage(tensor), sparsity, scale, RandomStream::new(seed, &param.name));
     }
     Ok(())
 }
 
-fn mask(theta: &mut [f32], shrinkage: Shrinkage, sparsity: f64, scale: f32, stream: Stream) {
+fn mask(theta: &mut [f32], shrinkage: Shrinkage, sparsity: f64, scale: f32, stream: RandomStream) {
     for (group, index) in theta.chunks_mut(shrinkage.group_len()).zip(0..) {
         let factor = if stream.uniform(index) < sparsity { None } else { Some(scale) };
         group.iter_mut().for_each(|x| *x = factor.map_or(0.0, |factor| *x * factor));

@@ -15,12 +15,9 @@
 //!
 //! # const SAMPLES: usize = 1000;
 //! # const FEATURES: usize = 1000;
-//! # fn uniform(i: usize) -> f32 {
-//! #     let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-//! #     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-//! #     ((z ^ (z >> 27)) >> 40) as f32 / (1 << 23) as f32 - 1.0
-//! # }
-//! # let x: Vec<Vec<f32>> = (0..SAMPLES).map(|i| (0..FEATURES).map(|j| uniform(i * FEATURES + j)).collect()).collect();
+//! # let mut rng = bregman_base::Rng::new(1);
+//! # let mut sample = || (0..FEATURES).map(|_| rng.symmetric(1.0)).collect::<Vec<f32>>();
+//! # let x: Vec<Vec<f32>> = (0..SAMPLES).map(|_| sample()).collect();
 //! # let y: Vec<f32> = x.iter().map(|x| f32::from(x[..40].iter().sum::<f32>() > 0.0)).collect();
 //! # let gradient = |w: &[f32]| {
 //! #     let (mut g, mut right) = (vec![0.0; w.len()], 0);
@@ -71,13 +68,11 @@ pub mod controller;
 mod error;
 mod groups;
 mod init;
-mod lanes;
 pub mod optimizer;
 mod param;
 mod pattern;
 mod penalty;
 mod pruning;
-mod rng;
 mod schedule;
 pub mod select;
 mod sparsity;

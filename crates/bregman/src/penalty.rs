@@ -10,9 +10,9 @@
 //!
 //! A kernel of one element is a group of one, so `GroupKernel` is ℓ1 on linear weights and 1×1 convolutions.
 
+use bregman_base::lanes::sum_of_squares;
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::sum_of_squares;
 use crate::param::Param;
 
 /// Which structure of zeros is asked for.

@@ -5,11 +5,11 @@
 //! or each by its [`Budget`]). One-shot pruning is a single mask; gradual pruning asks for a new one as the ramp rises.
 //! Hand masks to [`Optimizer::set_mask`](crate::Optimizer::set_mask).
 
+use bregman_base::lanes::sum_of_squares;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
 use crate::error::{Error, Result, require};
-use crate::lanes::sum_of_squares;
 use crate::param::Param;
 use crate::schedule::Ramp;
 use crate::select::smallest_threshold;

@@ -4,6 +4,7 @@ use bregman::{
     AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
     LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
 };
+use bregman_base::Rng;
 use proptest::prelude::*;
 
 const PENALTIES: [Penalty; 5] =
@@ -35,13 +36,8 @@ fn groups(penalty: Penalty) -> Groups {
 
 /// Numbers in (−1, 1) that look random: enough for gradients.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let hash = |i: u64| {
-        (i.wrapping_add(seed << 32))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(31)
-            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-    };
-    (0..len as u64).map(|i| (hash(i + 1) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+    let mut rng = Rng::keyed(&[seed]);
+    (0..len).map(|_| rng.symmetric(1.0)).collect()
 }
 
 fn noises(groups: &Groups, seed: u64) -> Vec<Vec<f32>> {

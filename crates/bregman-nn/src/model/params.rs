@@ -198,12 +198,12 @@ impl<'a, B: Backend> Builder<'a, B> {
         let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
         let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
         let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
-        self.parameter(name, shape, role, blocks, |rng| rng.uniform(bound))
+        self.parameter(name, shape, role, blocks, |rng| rng.symmetric(bound))
     }
 
     /// A bias, uniform in ±`bound`.
     pub(crate) fn bias(&mut self, name: String, size: usize, bound: f32) -> Result<ParamId> {
-        self.parameter(name, &[size], Role::Bias, Vec::new(), |rng| rng.uniform(bound))
+        self.parameter(name, &[size], Role::Bias, Vec::new(), |rng| rng.symmetric(bound))
     }
 
     /// Scale (1), shift (0) and state of a batch norm.

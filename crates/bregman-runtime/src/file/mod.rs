@@ -17,6 +17,7 @@ mod values;
 
 use std::path::Path;
 
+use bregman_base::files::write_file;
 use serde::{Deserialize, Serialize};
 
 pub use positions::Positions;
@@ -153,12 +154,7 @@ impl ModelFile {
     /// # Errors
     /// As [`ModelFile::to_bytes`], and a file that cannot be written.
     pub fn write(&self, path: &Path, format: ValueFormat) -> Result<()> {
-        let bytes = self.to_bytes(format)?;
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = Path::new(&temporary);
-        std::fs::write(temporary, bytes).map_err(Error::file(path))?;
-        std::fs::rename(temporary, path).map_err(Error::file(path))
+        Ok(write_file(path, self.to_bytes(format)?)?)
     }
 
     /// Reads a file back, weights as the runtime sees them.
@@ -278,7 +274,7 @@ impl<'a> StoredLayer<'a> {
         }
         let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
         let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
-        let mut take = |length: Option<usize>| {
+        let mut take = |length: Option<usize>| -> Result<_> {
             let (bytes, rest) = length
                 .and_then(|length| payload.split_at_checked(length))
                 .ok_or_else(|| wrong("the file ends within it"))?;

@@ -33,7 +33,7 @@ const MOST_LOW_BITS: u32 = 30;
 /// The positions of the non-zero `weights` in the encoding that makes positions and values (`value_bytes` each)
 /// smallest.
 pub(super) fn encode(weights: &[f32], value_bytes: usize) -> (Positions, Vec<u8>) {
-    let live = weights.iter().filter(|&&weight| weight != 0.0).count();
+    let live = bregman_base::lanes::nonzeros(weights);
     let low_bits = best_low_bits(weights, live);
     let gap_bytes = gap_bits(weights, low_bits).div_ceil(8);
     let bitmap_bytes = weights.len().div_ceil(8);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bregman_base::lanes::nonzeros;
 use pulp::Simd;
 
 use super::Job;
@@ -37,7 +38,7 @@ impl Dense {
 
     /// Weights that are not zero.
     pub(super) fn live(&self) -> usize {
-        self.panels.iter().filter(|&&weight| weight != 0.0).count()
+        nonzeros(&self.panels)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -14,7 +14,6 @@
 //! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do
 //! not depend on the number of threads.
 
-mod buffer;
 mod dense;
 pub(crate) mod math;
 mod matvec;
@@ -23,9 +22,9 @@ mod store;
 
 use std::ops::Range;
 
+use bregman_base::Disjoint;
 use pulp::{Arch, Simd, WithSimd};
 
-pub(crate) use buffer::{Buffer, Shared};
 use dense::Dense;
 pub(crate) use matvec::Linear;
 use sparse::Sparse;
@@ -183,7 +182,7 @@ impl Weights {
         x: &[f32],
         place: Place,
         store: &Store,
-        y: Shared<'_>,
+        y: Disjoint<'_>,
     ) {
         assert!(place.width <= BLOCK, "a block of {} positions", place.width);
         assert!(place.x + offsets.reach.max(1) - 1 + BLOCK <= x.len(), "the block needs more of x than there is");
@@ -200,7 +199,7 @@ struct Job<'a> {
     x: &'a [f32],
     place: Place,
     store: &'a Store<'a>,
-    y: Shared<'a>,
+    y: Disjoint<'a>,
 }
 
 impl WithSimd for Job<'_> {

@@ -1,8 +1,7 @@
 //! What happens to a sum on its way to memory.
 
+use bregman_base::Disjoint;
 use pulp::Simd;
-
-use super::Shared;
 
 /// `y = norm(relu(sum + residual))`, all parts optional but the bias, with which a sum starts.
 pub(crate) struct Store<'a> {
@@ -17,13 +16,13 @@ pub(crate) struct Store<'a> {
 }
 
 impl Store<'_> {
-    pub(super) fn check(&self, rows: usize, y: Shared) {
+    pub(super) fn check(&self, rows: usize, y: Disjoint) {
         assert_eq!(self.bias.len(), rows, "one bias per row");
         assert!(
             self.norm.iter().all(|vector| vector.is_empty() || vector.len() == rows),
             "one scale and shift per row"
         );
-        assert!(self.residual.is_none_or(|residual| residual.len() == y.length()), "a residual lies as y does");
+        assert!(self.residual.is_none_or(|residual| residual.len() == y.len()), "a residual lies as y does");
     }
 
     /// Writes V vectors of `row` to `y`, which begins at `at` of its buffer.

@@ -2,12 +2,14 @@
 //! what a pointwise convolution needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy
 //! with the neighbouring frames on both sides.
 
+use bregman_base::{Buffer, Disjoint};
+
 use super::{Conv, Cost, Layers, Run};
 use crate::Result;
 use crate::architecture::{BOTTLENECK, FRAME_CHANNELS, SCALE};
 use crate::file::StoredLayer;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::{BLOCK, Buffer, Linear, Offsets, Place, Shared};
+use crate::kernels::{BLOCK, Linear, Offsets, Place};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
 /// it in the next row's margin.
@@ -95,7 +97,7 @@ pub(crate) struct Workspace {
 impl Workspace {
     fn reserve(&mut self, network: &Ecapa, strips: usize) {
         let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
-        self.halo.reserve(strips * halo_stride(widest));
+        self.halo.grow(strips * halo_stride(widest));
         for (buffer, rows) in [
             (&mut self.outputs, 4 * channels),
             (&mut self.middle, 2 * channels),
@@ -104,7 +106,7 @@ impl Workspace {
             (&mut self.hidden, BOTTLENECK),
             (&mut self.logits, FRAME_CHANNELS),
         ] {
-            buffer.reserve(strips * rows * BLOCK);
+            buffer.grow(strips * rows * BLOCK);
         }
         let vectors = [
             (&mut self.sums, strips * channels),
@@ -192,7 +194,7 @@ impl Ecapa {
 
         // the first layer, from features with neighbours
         let stride = halo_stride(self.features);
-        let (halo, outputs) = (Shared::new(work.halo.get_mut()), Shared::new(work.outputs.get_mut()));
+        let (halo, outputs) = (Disjoint::new(&mut work.halo), Disjoint::new(&mut work.outputs));
         run.layer(self.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of both buffers.
             let input = unsafe { halo.part(strip * stride, stride) };
@@ -212,7 +214,7 @@ impl Ecapa {
     fn block(&self, run: &mut Run, work: &mut Workspace, strips: Strips, number: usize, block: &Block) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
-            (Shared::new(work.outputs.get_mut()), Shared::new(work.middle.get_mut()), Shared::new(work.last.get_mut()));
+            (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
         let input = 4 * channels * BLOCK;
         run.layer(block.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of both buffers.
@@ -223,7 +225,7 @@ impl Ecapa {
         });
 
         // yᵢ = fᵢ(xᵢ + yᵢ₋₁): reads both parts of the neighbouring strips, writes the own one
-        let (halo, stride) = (Shared::new(work.halo.get_mut()), halo_stride(width));
+        let (halo, stride) = (Disjoint::new(&mut work.halo), halo_stride(width));
         for (i, part) in block.res2.iter().enumerate() {
             run.layer(part.conv.layer, strips.count(), |strip| {
                 // SAFETY: each task has its own strip of `halo`.
@@ -257,7 +259,7 @@ impl Ecapa {
             });
         }
 
-        let sums = Shared::new(&mut work.sums);
+        let sums = Disjoint::new(&mut work.sums);
         run.layer(block.last.conv.layer, strips.count(), |strip| {
             let (from, length) = (channels * BLOCK * strip, channels * BLOCK);
             // SAFETY: each task has its own strip of all buffers.
@@ -297,12 +299,9 @@ impl Ecapa {
     /// Attentive statistics of the aggregated blocks.
     fn pool(&self, run: &mut Run, work: &mut Workspace, strips: Strips) {
         let (channels, arch) = (self.channels, run.arch);
-        let (frames, hidden, logits) = (
-            Shared::new(work.frames.get_mut()),
-            Shared::new(work.hidden.get_mut()),
-            Shared::new(work.logits.get_mut()),
-        );
-        let outputs = work.outputs.get();
+        let (frames, hidden, logits) =
+            (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
+        let outputs = &*work.outputs;
         let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
             let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
@@ -317,7 +316,7 @@ impl Ecapa {
         let pieces =
             Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
         if let Some(context) = &self.context {
-            let moments = Shared::new(&mut work.moments);
+            let moments = Disjoint::new(&mut work.moments);
             run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
                 // SAFETY: each task has its own channels.
                 let [means, deviations] = unsafe { own_channels(moments, chunk) };
@@ -346,7 +345,7 @@ impl Ecapa {
 
         // SAFETY: nobody writes the logits from here on.
         let logits = unsafe { logits.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let statistics = Shared::new(&mut work.statistics);
+        let statistics = Disjoint::new(&mut work.statistics);
         run.layer(self.logits.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
             // SAFETY: each task has its own channels.
             let [means, deviations] = unsafe { own_channels(statistics, chunk) };
@@ -362,7 +361,7 @@ const CHUNK: usize = FRAME_CHANNELS / 16;
 ///
 /// # Safety
 /// Nobody else may use that chunk.
-unsafe fn own_channels(vector: Shared<'_>, chunk: usize) -> [&mut [f32]; 2] {
+unsafe fn own_channels(vector: Disjoint<'_>, chunk: usize) -> [&mut [f32]; 2] {
     // SAFETY: as the caller promises; the two halves do not overlap.
     unsafe { [vector.part(chunk * CHUNK, CHUNK), vector.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)] }
 }
@@ -386,7 +385,7 @@ impl Block {
 impl Strip {
     /// # Safety
     /// Nobody else may use the strip of `y` that begins at `at`.
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], relu: bool, width: usize, at: usize, y: Shared) {
+    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], relu: bool, width: usize, at: usize, y: Disjoint) {
         let place = Place { x: 0, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
         unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(relu, None), y) };
@@ -396,7 +395,7 @@ impl Strip {
 impl Halo {
     /// # Safety
     /// As [`Strip::apply`].
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Shared) {
+    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Disjoint) {
         let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
         unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(true, None), y) };

@@ -2,11 +2,13 @@
 //! them, and zeros before and after: one flat signal, on which a 3×3 convolution is nine shifts. For a stride of two
 //! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
+use bregman_base::{Buffer, Disjoint};
+
 use super::{Conv, Cost, Layers, Run};
 use crate::Result;
 use crate::file::StoredLayer;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::{BLOCK, Buffer, Linear, Offsets, Place, Shared};
+use crate::kernels::{BLOCK, Linear, Offsets, Place};
 
 pub(crate) struct ResNet {
     features: usize,
@@ -102,8 +104,8 @@ impl Workspace {
         self.frames = frames;
         self.planes = std::array::from_fn(|stage| Plane::new(network.features >> stage, frames.div_ceil(1 << stage)));
         let zeroed = |buffer: &mut Buffer, length| {
-            buffer.reserve(length);
-            buffer.clear(); // the zeros around the planes lie elsewhere now
+            buffer.grow(length);
+            buffer.fill(0.0); // the zeros around the planes lie elsewhere now
         };
         zeroed(&mut self.input, self.planes[0].buffer(1));
         for (stage, (plane, buffers)) in self.planes.iter().zip(&mut self.stages).enumerate() {
@@ -184,7 +186,7 @@ impl ResNet {
         let Workspace { planes, offsets, input, stages, phases, statistics, .. } = work;
 
         let plane = planes[0];
-        let to = input.get_mut();
+        let to = &mut **input;
         for (frame, values) in features.chunks_exact(self.features).enumerate() {
             values.iter().enumerate().for_each(|(bin, &value)| to[plane.start + bin * plane.pitch + frame] = value);
         }
@@ -220,7 +222,7 @@ impl ResNet {
             }
         }
         let channels = self.channels << 3;
-        pool(run, planes[3], channels, stages[3][current].get(), statistics);
+        pool(run, planes[3], channels, &stages[3][current], statistics);
         run.timed(self.linear.0, |_| self.linear.1.apply(statistics, embedding));
     }
 }
@@ -238,7 +240,7 @@ fn convolve(
     y: &mut Buffer,
 ) {
     let (arch, positions, rows) = (run.arch, plane.positions(), conv.weights.rows());
-    let (x, y, store) = (x.get(), Shared::new(y.get_mut()), conv.store(relu, residual.map(Buffer::get)));
+    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(relu, residual.map(|residual| &**residual)));
     run.layer(conv.layer, positions.div_ceil(BLOCK), |block| {
         let from = block * BLOCK;
         let width = BLOCK.min(positions - from);
@@ -261,7 +263,7 @@ fn convolve(
 
 /// Even and odd rows and columns of every channel, as four planes of half the size.
 fn split(run: &Run, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut Buffer) {
-    let (x, y) = (x.get(), Shared::new(y.get_mut()));
+    let (x, y) = (&**x, Disjoint::new(y));
     run.each(channels, |channel| {
         let x = &x[channel * from.size..][..from.size];
         // SAFETY: each task has its own channel.

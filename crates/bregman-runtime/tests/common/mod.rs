@@ -86,7 +86,7 @@ pub(crate) fn random(architectures: (Trainable, Architecture), sparsity: f32, se
     let model = Engine::new(Cpu::new(), &architectures.0, None, seed).unwrap();
     let mut state = model.state().unwrap();
     let mut rng = Rng::new(seed);
-    let mut uniform = || 0.5 * (1.0 + rng.uniform(1.0));
+    let mut uniform = || 0.5 * (1.0 + rng.symmetric(1.0));
     for (name, array) in &mut state.tensors {
         let Values::F32(values) = &mut array.values else { continue };
         if array.shape.len() > 1 {
@@ -113,7 +113,7 @@ impl Pair {
 /// Features that look like mean-subtracted filterbanks.
 pub(crate) fn features(frames: usize, bins: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed);
-    (0..frames * bins).map(|_| rng.uniform(3.0)).collect()
+    (0..frames * bins).map(|_| rng.symmetric(3.0)).collect()
 }
 
 /// 1 − cosine.

@@ -12,15 +12,14 @@ use std::io::Write;
 use std::path::Path;
 
 use bregman_audio::AugmentConfig;
+use bregman_base::files::{Mmap, map};
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
-use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::cuts::{CutReader, CutSource, Cuts};
-use crate::files::mmap::map;
+use crate::Rng;
 use crate::files::write_whole;
-use crate::rng::Rng;
 use crate::{Error, Progress, Result};
 
 const MAGIC: &[u8; 8] = b"BRGFEAT1";

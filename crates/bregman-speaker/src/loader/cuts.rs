@@ -5,10 +5,10 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use bregman_audio::{Augment, level};
+use bregman_base::hash::Fnv;
 
 use super::features::Extractor;
 use super::plan::{CutConfig, CutPlan};
-use crate::files::hash::Fnv;
 use crate::manifest::{Speakers, Utterance};
 use crate::source::AudioSource;
 use crate::{Error, Result};

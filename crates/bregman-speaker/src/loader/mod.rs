@@ -29,7 +29,7 @@ pub use order::Order;
 pub use plan::CutConfig;
 pub use workers::Batches;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::{Error, Result};
 
 /// How batches are made.

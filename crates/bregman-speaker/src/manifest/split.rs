@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::files::hash::hash;
+use crate::Rng;
 use crate::manifest::Manifest;
-use crate::rng::Rng;
 use crate::{Error, Result};
+use bregman_base::hash::fnv;
 
 /// Splits `manifest` into (training, validation) with `fraction` of the utterances in the second, order kept in both.
 pub fn split(manifest: &Manifest, fraction: f64, seed: u64) -> Result<(Manifest, Manifest)> {
@@ -37,12 +37,12 @@ pub(crate) fn validation_mask(manifest: &Manifest, fraction: f64, seed: u64) -> 
     }
     let mut validation = vec![false; manifest.utterances.len()];
     for (speaker, mut numbers) in by_speaker {
-        let mut rng = Rng::keyed(&[seed, hash(speaker)]);
+        let mut rng = Rng::keyed(&[seed, fnv(speaker)]);
         let share = (fraction * numbers.len() as f64 + rng.unit()).floor() as usize;
         let share = share.min(numbers.len() - 1); // every speaker keeps training data
         numbers.sort_by_key(|&number| {
             let id = &manifest.utterances[number].id;
-            (Rng::keyed(&[seed, hash(id)]).bits(), id)
+            (Rng::keyed(&[seed, fnv(id)]).bits(), id)
         });
         numbers[..share].iter().for_each(|&number| validation[number] = true);
     }

@@ -11,11 +11,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use bregman_audio::Decoder;
+use bregman_base::files::beside;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::corpus::{Corpus, CorpusPart};
-use crate::files::{beside, check_free, create_parent, write_whole};
+use crate::files::{check_free, create_parent, write_whole};
 use crate::manifest::Manifest;
 use crate::manifest::names::NameIndex;
 use crate::manifest::split::split;
@@ -94,7 +95,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             expected: "speakers that are not in the excluded trial lists".to_owned(),
         });
     }
-    let journal_path = beside(&config.out, "partial");
+    let journal_path = beside(&config.out, ".partial");
     let title = format!("{:?} {:?} verify {} {}", config.corpus, config.part, config.verify, config.root.display());
     let (journal, known) = Journal::open(&journal_path, &title)?;
     let known = |id: &str| known.get(id).cloned();

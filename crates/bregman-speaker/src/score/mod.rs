@@ -28,6 +28,7 @@ mod store;
 mod top;
 
 pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
+pub use bregman_base::lanes::cosine;
 pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
 pub use embed::{Embedded, Embedder, embed_utterances, keep_middle};
@@ -104,13 +105,6 @@ pub fn score_trials(
         }
     };
     Ok(TrialScores { cosine, as_norm })
-}
-
-/// The cosine of two vectors of any length.
-pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    let lengths = (product(a, a) * product(b, b)).sqrt();
-    if lengths > 0.0 { product(a, b) / lengths } else { 0.0 }
 }
 
 fn cosines(models: &Embeddings, tests: &Embeddings, trials: &[Trial]) -> Vec<f64> {

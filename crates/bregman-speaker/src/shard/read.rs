@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE};
-use memmap2::Mmap;
+use bregman_base::files::{Mmap, map};
 use rayon::prelude::*;
 
 use super::index::{self, INDEX, IndexEntry};
 use super::tar::members;
-use crate::files::mmap::map;
 use crate::manifest::names::AUDIO_EXTENSIONS;
 use crate::manifest::{Interner, Manifest, Utterance};
 use crate::source::{AudioSource, decode_range, unreadable};

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_audio::{Audio, RATE, wav_bytes};
+use bregman_base::files::map;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::index::{self, INDEX, IndexEntry};
 use super::tar::{header, members};
-use crate::files::mmap::map;
+use crate::Rng;
 use crate::files::{check_free, write_whole};
 use crate::manifest::Utterance;
 use crate::manifest::names::stem;
 use crate::prepare::Unreadable;
-use crate::rng::Rng;
 use crate::source::AudioSource;
 use crate::{Error, Progress, Result};
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE, resample};
 
-use crate::files::hash::content_hash;
 use crate::manifest::Manifest;
 use crate::shard::ShardCorpus;
 use crate::{Error, Result};
+use bregman_base::hash::content_hash;
 
 /// Audio by utterance number: 16 kHz, mono, in [−1, 1].
 pub trait AudioSource: Send + Sync {

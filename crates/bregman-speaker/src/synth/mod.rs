@@ -15,8 +15,8 @@ mod write;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::Rng;
 use crate::manifest::{Interner, Manifest, Utterance};
-use crate::rng::Rng;
 use crate::source::MemoryCorpus;
 use crate::{Error, Result};
 use render::Syllable;

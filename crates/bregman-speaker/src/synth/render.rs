@@ -10,7 +10,7 @@ use super::RATE;
 use super::phones::{FIRST_VOWEL, FORMANTS, Kind, PHONES};
 use super::session::RecordingSession;
 use super::voice::Voice;
-use crate::rng::Rng;
+use crate::Rng;
 
 const BLOCK: usize = 16;
 const BANDWIDTHS: [f64; FORMANTS] = [70.0, 90.0, 130.0, 200.0, 280.0];

@@ -9,7 +9,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, PI, TAU};
 
 use super::RATE;
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What stays the same between the utterances of one session.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::SynthCorpus;
 use crate::Result;
+use crate::Rng;
 use crate::manifest::trials::Trials;
-use crate::rng::Rng;
 
 /// If there are more target trials, this many are drawn.
 const MAX_TARGETS: usize = 20_000;

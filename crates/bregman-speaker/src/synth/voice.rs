@@ -5,7 +5,7 @@
 //! speaker; each session then varies pitch and effort a little, so no single number identifies a speaker.
 
 use super::phones::{FORMANTS, PHONES};
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What stays the same between the sessions of one speaker.
 #[derive(Debug, Clone)]

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{Audio, RATE, wav_bytes};
+use bregman_base::files::write_unsynced;
 use rayon::prelude::*;
 
 use super::SynthCorpus;
-use crate::files::{check_free, write_bytes, write_whole};
+use crate::files::{check_free, write_whole};
 use crate::manifest::Manifest;
 use crate::{Error, Progress, Result};
 
@@ -29,10 +30,10 @@ impl SynthCorpus {
         }
         let per_speaker = self.config.utterances;
         progress.begin(manifest.utterances.len());
-        manifest.utterances.par_iter().enumerate().try_for_each(|(at, utterance)| {
+        manifest.utterances.par_iter().enumerate().try_for_each(|(at, utterance)| -> Result<()> {
             let samples = self.render(at / per_speaker, at % per_speaker);
             let samples = samples.into_iter().map(|sample| f32::from(sample) / 32768.0).collect();
-            write_bytes(&utterance.path, &wav_bytes(&Audio { samples, rate: RATE }))?;
+            write_unsynced(&utterance.path, wav_bytes(&Audio { samples, rate: RATE }))?;
             progress.step();
             Ok(())
         })?;

@@ -6,8 +6,9 @@
 //! gradient step, which is what stands in p here. [`Variant::Steady`] does the first where λ falls, and leaves the
 //! duals of weights that are 0 alone.
 
+use bregman_base::lanes::sum_of_squares;
+
 use super::rule::Variant;
-use crate::lanes::sum_of_squares;
 use crate::penalty::Shrinkage;
 
 /// How the dual of one tensor follows a change of λ, all numbers worked out.

@@ -9,12 +9,12 @@
 
 use std::ops::Range;
 
+use bregman_base::lanes;
 use pulp::{Arch, NullaryFnOnce};
 use rayon::prelude::*;
 
 use super::engine::{Counted, Prox};
 use super::rule::{Advance, Update, UpdateVisitor};
-use crate::lanes;
 use crate::penalty::{Shrinkage, soft};
 
 /// Elements per chunk: enough work for a task, small enough to balance 15 M weights over many threads.
@@ -115,7 +115,11 @@ pub(crate) fn count(theta: &[f32]) -> Counted {
 
 #[inline(always)]
 fn count_block(theta: &[f32]) -> Counted {
-    Counted { zeros: lanes::zeros(theta), sum_squares: f64::from(lanes::sum_of_squares(theta)), non_finite: None }
+    Counted {
+        zeros: lanes::zeros(theta) as u64,
+        sum_squares: f64::from(lanes::sum_of_squares(theta)),
+        non_finite: None,
+    }
 }
 
 /// `len` rounded down to whole groups, one group at least.

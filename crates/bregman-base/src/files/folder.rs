@@ -1,0 +1,103 @@
+//! One folder, replaced as a whole.
+//!
+//! A folder cannot be renamed over another, so the old one steps aside first: `NAME` → `NAME.old`, `NAME.new` → `NAME`.
+//! Whenever the process is killed, `NAME` or else `NAME.old` is whole; [`present_folder`] finds it.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{FileError, beside, sync_parent};
+
+/// Replaces the folder `path` by the files that `fill` writes; on an error the old one stays. After a return it is on
+/// disk.
+///
+/// # Errors
+/// If the system refuses, and those of `fill`.
+pub fn replace_folder<E: From<FileError>>(path: &Path, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
+    let (new, old) = (beside(path, ".new"), beside(path, ".old"));
+    if !path.exists() && old.exists() {
+        fs::rename(&old, path).map_err(FileError::at(&old))?; // killed between the two renames below
+    }
+    remove(&new)?;
+    fs::create_dir_all(&new).map_err(FileError::at(&new))?;
+    let written = fill(&new).and_then(|()| Ok(exchange(path, &new, &old)?));
+    if written.is_err() {
+        let _ = remove(&new); // the first error is the one to report
+    }
+    written
+}
+
+/// The folder that is whole, if there is one.
+pub fn present_folder(path: &Path) -> Option<PathBuf> {
+    [path.to_owned(), beside(path, ".old")].into_iter().find(|path| path.is_dir())
+}
+
+/// Puts `new` in the place of `path`.
+fn exchange(path: &Path, new: &Path, old: &Path) -> Result<(), FileError> {
+    sync(new)?;
+    remove(old)?;
+    match fs::rename(path, old) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(FileError::at(path)(error)),
+        _ => {}
+    }
+    fs::rename(new, path).and_then(|()| sync_parent(path)).map_err(FileError::at(path))?;
+    remove(old)
+}
+
+fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(FileError::at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the files of a folder and their names are on disk.
+fn sync(folder: &Path) -> Result<(), FileError> {
+    for entry in fs::read_dir(folder).map_err(FileError::at(folder))? {
+        let path = entry.map_err(FileError::at(folder))?.path();
+        File::open(&path).and_then(|file| file.sync_all()).map_err(FileError::at(&path))?;
+    }
+    sync_parent(&folder.join("file")).map_err(FileError::at(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> Result<(), FileError> {
+        replace_folder(path, |folder| fs::write(folder.join("a"), text).map_err(FileError::at(folder)))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes files")]
+    fn a_failed_write_leaves_the_old_folder_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("last");
+        write(&path, "one").unwrap();
+        let full = |folder: &Path| {
+            fs::write(folder.join("a"), "half").unwrap();
+            Err(FileError::at(folder)(ErrorKind::StorageFull.into()))
+        };
+        assert_eq!(replace_folder(&path, full).unwrap_err().source.kind(), ErrorKind::StorageFull);
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        write(&path, "two").unwrap();
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "two");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes files")]
+    fn killed_between_the_renames_the_old_folder_is_found_and_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("last");
+        write(&path, "one").unwrap();
+        fs::rename(&path, beside(&path, ".old")).unwrap();
+        fs::create_dir(beside(&path, ".new")).unwrap();
+        let found = present_folder(&path).unwrap();
+        assert_eq!(fs::read_to_string(found.join("a")).unwrap(), "one");
+        write(&path, "two").unwrap();
+        assert_eq!(present_folder(&path).unwrap(), path);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

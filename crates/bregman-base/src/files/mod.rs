@@ -1,0 +1,32 @@
+//! Files and folders that are either whole or absent: written under a temporary name, synced, renamed.
+
+mod error;
+mod file;
+mod folder;
+#[cfg(not(target_family = "wasm"))]
+mod map;
+
+pub use error::FileError;
+pub use file::{write_file, write_file_at, write_file_with, write_unsynced};
+pub use folder::{present_folder, replace_folder};
+#[cfg(not(target_family = "wasm"))]
+pub use map::{Mmap, map};
+
+use std::path::{Path, PathBuf};
+
+/// `dir/nameSUFFIX` for `dir/name`: the name stays complete, so `a.csv` and `a.txt` never share a companion.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Waits until the names in the folder of `path` are on disk.
+fn sync_parent(path: &Path) -> std::io::Result<()> {
+    // elsewhere a folder cannot be opened as a file
+    if cfg!(unix) {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! What every other crate of the workspace shares. It depends on none of them.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`buffer`] | memory that begins at a cache line |
+//! | [`disjoint`] | one slice that several threads write, each its own part |
+//! | [`math`] | eˣ, tanh and the logistic function in loops that the compiler vectorizes: the same in training and serving |
+//! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
+//! | [`random`] | random numbers that never change with a version |
+//! | [`hash`] | FNV-1a |
+//! | `files` | files and folders that are either whole or absent, memory maps (feature `files`) |
+//!
+//! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
+
+pub mod buffer;
+pub mod disjoint;
+#[cfg(feature = "files")]
+pub mod files;
+pub mod hash;
+pub mod lanes;
+pub mod math;
+pub mod random;
+
+pub use buffer::Buffer;
+pub use disjoint::Disjoint;
+pub use random::{RandomStream, Rng};
