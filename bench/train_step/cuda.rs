@@ -7,13 +7,13 @@ use bregman::{AdaBreg, Optimizer, Rule};
 use bregman_bench::{peer, ratio, table};
 use bregman_nn::{Input, Model, Rng};
 use bregman_tensor::cuda::Cuda;
-use bregman_tensor::{Backend, Margin, Precision};
+use bregman_tensor::{DeviceMemory, Margin, Precision};
 
 use super::{CLASSES, FEATURES, NETWORKS, architecture, groups};
 
 const FRAMES: usize = 300;
 /// Steps before the work of either input buffer has been captured and is replayed.
-const WARM_UP: usize = 8;
+pub(super) const WARM_UP: usize = 8;
 
 /// Milliseconds of forward and backward, of the optimizer with its counts, and of the whole step; gigabytes in use.
 struct Measured {

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod features;
 
 use std::process::Command;
 
@@ -30,6 +32,8 @@ fn main() {
             println!("{}", measure(network, precision, sparsity, number(batch), number(frames), number(repeats)));
         }
         ["growth"] => growth(),
+        #[cfg(feature = "cuda")]
+        ["--device", "cuda", "features"] => features::compare(),
         #[cfg(feature = "cuda")]
         ["--device", "cuda", chosen @ ..] => cuda::compare(chosen),
         #[cfg(not(feature = "cuda"))]

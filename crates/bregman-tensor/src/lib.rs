@@ -1,6 +1,6 @@
 //! Arrays on a device and the kernels over them: what a training step of our networks needs, and nothing else.
 //!
-//! [`Backend`] is the whole contract. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time;
+//! [`Backend`] is the whole contract, in small traits. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time;
 //! `cuda::Cuda` (feature `cuda`) with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are generic over
 //! it.
 
@@ -16,10 +16,11 @@ mod shape;
 mod tensor;
 
 pub use backend::{
-    Activation, Backend, Margin, Norm, NormGradients, NormStatistics, Relu, Start, Storage, Weight, constants,
+    Activation, Backend, BatchNorm, Capture, Convolution, DeviceMemory, Filterbanks, Gradients, Loss, Margin,
+    NormGradients, NormParams, NormStatistics, Pointwise, Pooling, Relu, Start, Storage, Weight, constants,
 };
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
-pub use device::{DeviceChoice, FoundDevice};
+pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
 pub use filterbank::FilterbankTables;
 pub use precision::Precision;

@@ -3,16 +3,16 @@
 
 use std::ops::Range;
 
-use crate::{Backend, Result, Shape, Storage};
+use crate::{DeviceMemory, Result, Shape, Storage};
 
 /// An owned activation. Its memory is kept when it shrinks, so steady training does not allocate.
-pub struct Tensor<B: Backend> {
+pub struct Tensor<B: DeviceMemory> {
     data: B::Buffer,
     shape: Shape,
     capacity: usize,
 }
 
-impl<B: Backend> Tensor<B> {
+impl<B: DeviceMemory> Tensor<B> {
     /// Nothing yet; [`Tensor::resize`] gives it a shape.
     pub fn empty(backend: &B) -> Result<Self> {
         Ok(Self { data: backend.alloc(0, Storage::Map)?, shape: Shape::default(), capacity: 0 })
@@ -78,7 +78,7 @@ impl<B: Backend> Tensor<B> {
 }
 
 /// Channels `first .. first + shape.channels` of a tensor with `of` channels.
-pub struct View<'a, B: Backend> {
+pub struct View<'a, B: DeviceMemory> {
     /// The whole tensor's memory.
     pub data: &'a B::Buffer,
     /// First channel seen.
@@ -89,16 +89,16 @@ pub struct View<'a, B: Backend> {
     pub shape: Shape,
 }
 
-impl<B: Backend> Clone for View<'_, B> {
+impl<B: DeviceMemory> Clone for View<'_, B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B: Backend> Copy for View<'_, B> {}
+impl<B: DeviceMemory> Copy for View<'_, B> {}
 
 /// As [`View`], to write.
-pub struct ViewMut<'a, B: Backend> {
+pub struct ViewMut<'a, B: DeviceMemory> {
     /// The whole tensor's memory.
     pub data: &'a mut B::Buffer,
     /// First channel seen.

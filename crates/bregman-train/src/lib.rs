@@ -10,16 +10,14 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
-mod device;
 mod error;
 mod method;
 mod run;
 mod trained;
 mod trainer;
 
-pub use bregman_tensor::{DeviceChoice, FoundDevice, Precision};
+pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Precision, on_device, open_cpu};
 pub use config::Experiment;
-pub use device::{Device, OnDevice, Open, cpu, on_device};
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};
 pub use run::checkpoint::State;

@@ -15,12 +15,12 @@ use bregman::{
 use bregman_nn::{EcapaConfig, Model};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{Cpu, Precision};
-use bregman_train::{Device, Ending, Result, Trained, Trainer};
+use bregman_train::{Device, Ending, Trained, Trainer};
 use common::{StopAfter, corpus, metrics, recipe, train};
 
 /// GPU 0, in f32 where a recipe does not say: these runs are compared with those of a CPU.
-fn gpu(precision: Option<Precision>) -> Result<Cuda> {
-    Ok(Cuda::open(0, precision.unwrap_or(Precision::F32))?)
+fn gpu(precision: Option<Precision>) -> bregman_tensor::Result<Cuda> {
+    Cuda::open(0, precision.unwrap_or(Precision::F32))
 }
 
 fn present() -> bool {

@@ -1,6 +1,6 @@
 //! Batch norm, fused with the ReLU before or after it.
 
-use bregman_tensor::{Backend, Norm, NormGradients, NormStatistics, Relu, View, ViewMut};
+use bregman_tensor::{Backend, NormGradients, NormParams, NormStatistics, Relu, View, ViewMut};
 
 use crate::model::params::{NormId, ParamId};
 use crate::{Builder, Context, Result};
@@ -32,7 +32,7 @@ impl NormLayer {
         y: ViewMut<B>,
     ) -> Result<()> {
         let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
-        let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
+        let norm = NormParams { scale: &scale.value, shift: &shift.value, relu: self.relu };
         if ctx.training {
             let statistics = NormStatistics {
                 mean: &mut state.mean,
@@ -59,7 +59,7 @@ impl NormLayer {
         bias: Option<ParamId>,
     ) -> Result<()> {
         let (scale, shift, bias, state) = ctx.params.norm_after(self.scale, self.shift, bias, self.state);
-        let norm = Norm { scale: &scale.value, shift: &shift.value, relu: self.relu };
+        let norm = NormParams { scale: &scale.value, shift: &shift.value, relu: self.relu };
         let gradients =
             NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias: bias.map(|bias| &mut bias.grad) };
         Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, gradients)?)

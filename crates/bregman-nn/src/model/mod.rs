@@ -59,8 +59,8 @@ pub struct Model<B: Backend> {
     inputs: [Tensor<B>; 2],
     current: usize,
     staged: Option<step::Staged>,
-    /// The step on either input.
-    recordings: [B::Recording; 2],
+    /// The step on either input, captured.
+    graphs: [B::Graph; 2],
     /// Steps that nobody asked for the outcome of.
     unread: u32,
 }
@@ -85,20 +85,8 @@ impl<B: Backend> Model<B> {
         let params = builder.finish()?;
         let inputs = [Tensor::empty(&backend)?, Tensor::empty(&backend)?];
         let (architecture, context) = (architecture.clone(), Context::new(backend, params));
-        let (front_end, current, staged, recordings, unread) = (None, 0, None, Default::default(), 0);
-        Ok(Self {
-            architecture,
-            context,
-            network,
-            head,
-            classes,
-            front_end,
-            inputs,
-            current,
-            staged,
-            recordings,
-            unread,
-        })
+        let (front_end, current, staged, graphs, unread) = (None, 0, None, Default::default(), 0);
+        Ok(Self { architecture, context, network, head, classes, front_end, inputs, current, staged, graphs, unread })
     }
 
     /// The device.

@@ -62,17 +62,17 @@ impl<B: Backend> Model<B> {
         self.set_labels(labels)?;
         self.context.begin(true);
         if self.context.check {
-            return self.pass(margin); // looks at results on the way: cannot be recorded
+            return self.pass(margin); // reads results back on the way: cannot be captured
         }
         let Margin { scale, margin: angle, easy } = margin;
         let key =
             [batch as u64, frames as u64, u64::from(scale.to_bits()), u64::from(angle.to_bits()), u64::from(easy)];
         loop {
-            if self.context.backend.replay(&mut self.recordings[self.current], &key)? {
+            if self.context.backend.replay(&mut self.graphs[self.current], &key)? {
                 return Ok(());
             }
             let result = self.pass(margin);
-            if self.context.backend.recorded(&mut self.recordings[self.current], result.is_ok())? {
+            if self.context.backend.end_run(&mut self.graphs[self.current], result.is_ok())? {
                 return result;
             }
         }

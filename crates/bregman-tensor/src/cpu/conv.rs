@@ -13,7 +13,7 @@ use super::math::{each, simd, sum};
 use super::matmul::{Into, Mat, Target, multiply, product};
 use super::patches::Patches;
 use super::{Buffer, Cpu};
-use crate::{Block, Conv, Shape, Start, View, ViewMut, Weight};
+use crate::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
 
 /// Patch values that stay in the second-level cache of one core (512 KiB).
 const TILE: usize = 128 * 1024;
@@ -39,32 +39,138 @@ fn tiles(positions: usize, rows: usize) -> (usize, usize) {
     (positions.div_ceil(size), size)
 }
 
-/// `y = start + w ∗ x`
-pub(super) fn forward(conv: &Conv, x: View<Cpu>, w: Weight<Cpu>, start: Start<Cpu>, y: ViewMut<Cpu>) {
-    let (input, output, block) = (x.shape, y.shape, w.block);
-    assert_eq!(conv.output(input, block.rows), output, "convolution output");
-    assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
-    let (x, y) = (x.slice(), y.slice());
-    if let Some(route) = w.copies.forward_route(conv, input, output, w.value, block) {
-        return route.forward(conv, input, output, x, start, y);
-    }
-    let into = match start {
-        Start::Bias(bias) => {
-            let plane = output.plane();
-            let target = Target::rows(y, plane);
-            // SAFETY: each task has its own row.
-            each(output.channels, output.len(), |channel| unsafe { target.row(channel, plane) }.fill(bias[channel]));
-            Into::Add
+impl Convolution for Cpu {
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (input, output, block) = (x.shape, y.shape, w.block);
+        assert_eq!(conv.output(input, block.rows), output, "convolution output");
+        assert_eq!(block.columns, input.channels * conv.taps(), "convolution weight");
+        let (x, y) = (x.slice(), y.slice());
+        if let Some(route) = w.copies.forward_route(conv, input, output, w.value, block) {
+            route.forward(conv, input, output, x, start, y);
+            return Ok(());
         }
-        Start::Keep => Into::Add,
-        Start::Zero => Into::Replace,
-    };
-    let weight = Mat::rows(&w.value[block.first..], block.stride);
-    if conv.is_pointwise() {
-        let plane = output.plane();
-        return multiply([block.rows, plane, block.columns], weight, Mat::rows(x, plane), into, y, plane);
+        let into = match start {
+            Start::Bias(bias) => {
+                let plane = output.plane();
+                let target = Target::rows(y, plane);
+                each(output.channels, output.len(), |channel| {
+                    // SAFETY: each task has its own row.
+                    unsafe { target.row(channel, plane) }.fill(bias[channel]);
+                });
+                Into::Add
+            }
+            Start::Keep => Into::Add,
+            Start::Zero => Into::Replace,
+        };
+        let weight = Mat::rows(&w.value[block.first..], block.stride);
+        if conv.is_pointwise() {
+            let plane = output.plane();
+            multiply([block.rows, plane, block.columns], weight, Mat::rows(x, plane), into, y, plane);
+        } else {
+            on_patches(conv, input, output, weight, x, into, y);
+        }
+        Ok(())
     }
-    on_patches(conv, input, output, weight, x, into, y);
+
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let (input, output, block) = (dx.shape, dy.shape, w.block);
+        let (dy, dx) = (dy.slice(), dx.slice());
+        if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
+            route.backward_input(conv, input, output, dy, add, dx);
+            return Ok(());
+        }
+        let weight = Mat::rows(&w.value[block.first..], block.stride);
+        let into = if add { Into::Add } else { Into::Replace };
+        if conv.is_pointwise() {
+            let plane = output.plane();
+            multiply([block.columns, plane, block.rows], weight.t(), Mat::rows(dy, plane), into, dx, plane);
+        } else if let (Some(reversed), Some(conv)) = (w.copies.reversed(), conv.adjoint()) {
+            let weight = Mat::rows(reversed, output.channels * conv.taps());
+            on_patches(&conv, output, input, weight, dy, into, dx);
+        } else {
+            scattered(conv, [input, output], w, dy, add, dx);
+        }
+        Ok(())
+    }
+
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Buffer,
+    ) -> Result<()> {
+        let (input, output) = (x.shape, dy.shape);
+        let (x, dy) = (x.slice(), dy.slice());
+        let plane = output.plane();
+        let mut gradients = self.gradients.lock().unwrap_or_else(PoisonError::into_inner);
+        if gradients.compute(self.precision, conv, [input, output], x, dy, block, dw) {
+            return Ok(());
+        }
+        if conv.is_pointwise() {
+            let [m, n, k] = [block.rows, block.columns, plane];
+            multiply(
+                [m, n, k],
+                Mat::rows(dy, k),
+                Mat::rows(x, k).t(),
+                Into::Replace,
+                &mut dw[block.first..],
+                block.stride,
+            );
+            return Ok(());
+        }
+        let groups = channel_groups(input, 1);
+        let size = input.channels.div_ceil(groups);
+        let target = Target::rows(&mut dw[block.first..], block.stride);
+        each(groups, usize::MAX, |group| {
+            let channels = group * size..input.channels.min((group + 1) * size);
+            let target = target.from(0, channels.start * conv.taps());
+            let rows = channels.len() * conv.taps();
+            let (tiles, size) = tiles(output.positions(), rows);
+            for item in 0..output.batch {
+                for tile in 0..tiles {
+                    let positions = tile * size..output.positions().min((tile + 1) * size);
+                    let (start, n) = (item * output.positions() + positions.start, positions.len());
+                    let patches = Patches { conv, input, output, item, channels: channels.clone(), positions };
+                    let into = if item == 0 && tile == 0 { Into::Replace } else { Into::Add };
+                    with_patches(rows * n, |values| {
+                        patches.gather(x, values);
+                        let dy = Mat::rows(&dy[start..], plane);
+                        // SAFETY: each task has its own columns of the gradient, which is borrowed until all are done.
+                        unsafe { product([block.rows, rows, n], dy, Mat::rows(values, n).t(), into, target) }
+                    });
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn conv_backward_bias(&self, dy: View<Self>, db: &mut Buffer) -> Result<()> {
+        let dy = dy.slice();
+        let (channels, plane) = (db.len(), dy.len() / db.len());
+        let target = Target::rows(db, 1);
+        each(channels, dy.len(), |channel| {
+            let row = &dy[channel * plane..][..plane];
+            // SAFETY: each task has its own element.
+            unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
+        });
+        Ok(())
+    }
 }
 
 /// `y ← w · P(x)`, or adds that: one task per item and tile of positions.
@@ -85,23 +191,9 @@ fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], 
     });
 }
 
-/// `dx = wᵀ ∗ dy`, or adds that.
-pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bool, dx: ViewMut<Cpu>) {
-    let (input, output, block) = (dx.shape, dy.shape, w.block);
-    let (dy, dx) = (dy.slice(), dx.slice());
-    if let Some(route) = w.copies.route(conv, input, output, w.value, block) {
-        return route.backward_input(conv, input, output, dy, add, dx);
-    }
-    let weight = Mat::rows(&w.value[block.first..], block.stride);
-    let into = if add { Into::Add } else { Into::Replace };
-    if conv.is_pointwise() {
-        let plane = output.plane();
-        return multiply([block.columns, plane, block.rows], weight.t(), Mat::rows(dy, plane), into, dx, plane);
-    }
-    if let (Some(reversed), Some(conv)) = (w.copies.reversed(), conv.adjoint()) {
-        let weight = Mat::rows(reversed, output.channels * conv.taps());
-        return on_patches(&conv, output, input, weight, dy, into, dx);
-    }
+/// `dx = Pᵀ(wᵀ · dy)`, or adds that: what has a stride, and so no adjoint convolution.
+fn scattered(conv: &Conv, [input, output]: [Shape; 2], w: Weight<Cpu>, dy: &[f32], add: bool, dx: &mut [f32]) {
+    let block = w.block;
     let groups = channel_groups(input, output.batch);
     let size = input.channels.div_ceil(groups);
     let target = Target::rows(dx, input.positions());
@@ -128,62 +220,6 @@ pub(super) fn backward_input(conv: &Conv, w: Weight<Cpu>, dy: View<Cpu>, add: bo
                 simd!(patches.scatter(values, |offset| map(offset / (input.batch * input.positions()))));
             });
         }
-    });
-}
-
-/// `dw = dy ∗ x`: each task owns the columns of some input channels and sums over the batch in order.
-pub(super) fn backward_weight(cpu: &Cpu, conv: &Conv, x: View<Cpu>, dy: View<Cpu>, block: Block, dw: &mut Buffer) {
-    let (input, output) = (x.shape, dy.shape);
-    let (x, dy) = (x.slice(), dy.slice());
-    let plane = output.plane();
-    let mut gradients = cpu.gradients.lock().unwrap_or_else(PoisonError::into_inner);
-    if gradients.compute(cpu.precision, conv, [input, output], x, dy, block, dw) {
-        return;
-    }
-    if conv.is_pointwise() {
-        let [m, n, k] = [block.rows, block.columns, plane];
-        return multiply(
-            [m, n, k],
-            Mat::rows(dy, k),
-            Mat::rows(x, k).t(),
-            Into::Replace,
-            &mut dw[block.first..],
-            block.stride,
-        );
-    }
-    let groups = channel_groups(input, 1);
-    let size = input.channels.div_ceil(groups);
-    let target = Target::rows(&mut dw[block.first..], block.stride);
-    each(groups, usize::MAX, |group| {
-        let channels = group * size..input.channels.min((group + 1) * size);
-        let target = target.from(0, channels.start * conv.taps());
-        let rows = channels.len() * conv.taps();
-        let (tiles, size) = tiles(output.positions(), rows);
-        for item in 0..output.batch {
-            for tile in 0..tiles {
-                let positions = tile * size..output.positions().min((tile + 1) * size);
-                let (start, n) = (item * output.positions() + positions.start, positions.len());
-                let patches = Patches { conv, input, output, item, channels: channels.clone(), positions };
-                let into = if item == 0 && tile == 0 { Into::Replace } else { Into::Add };
-                with_patches(rows * n, |values| {
-                    patches.gather(x, values);
-                    let dy = Mat::rows(&dy[start..], plane);
-                    // SAFETY: each task has its own columns of the gradient, which is borrowed until all are done.
-                    unsafe { product([block.rows, rows, n], dy, Mat::rows(values, n).t(), into, target) }
-                });
-            }
-        }
-    });
-}
-
-/// `db[c] = Σ dy[c, …]`
-pub(super) fn backward_bias(dy: &[f32], db: &mut [f32]) {
-    let (channels, plane) = (db.len(), dy.len() / db.len());
-    let target = Target::rows(db, 1);
-    each(channels, dy.len(), |channel| {
-        let row = &dy[channel * plane..][..plane];
-        // SAFETY: each task has its own element.
-        unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
     });
 }
 

@@ -3,16 +3,26 @@
 
 use rayon::prelude::*;
 
+use super::Cpu;
 use super::matmul::{Into, Mat, Target, product};
-use crate::FilterbankTables;
+use super::memory::check_length;
+use crate::{DeviceMemory, FilterbankTables, Filterbanks, Result, ViewMut};
 
-/// `[batch, frames, bins]` from `[batch, samples]`.
-pub(super) fn features(tables: &FilterbankTables, samples: &[f32], batch: usize, frames: usize) -> Vec<f32> {
-    let mut features = vec![0.0; batch * frames * tables.bins];
-    let items =
-        features.par_chunks_exact_mut(frames * tables.bins).zip(samples.par_chunks_exact(samples.len() / batch));
-    items.for_each(|(features, samples)| utterance(tables, samples, frames, features));
-    features
+impl Filterbanks for Cpu {
+    type Filterbank = FilterbankTables;
+
+    fn filterbank(&self, tables: FilterbankTables) -> Result<FilterbankTables> {
+        Ok(tables)
+    }
+
+    fn write_samples(&self, tables: &FilterbankTables, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        let (batch, frames) = (to.shape.batch, to.shape.width);
+        check_length("features of samples", batch * tables.frames(from.len() / batch) * tables.bins, to.shape.len())?;
+        let mut features = vec![0.0; batch * frames * tables.bins];
+        let items = features.par_chunks_exact_mut(frames * tables.bins).zip(from.par_chunks_exact(from.len() / batch));
+        items.for_each(|(features, samples)| utterance(tables, samples, frames, features));
+        self.write_frames(&features, to)
+    }
 }
 
 fn utterance(tables: &FilterbankTables, samples: &[f32], frames: usize, features: &mut [f32]) {

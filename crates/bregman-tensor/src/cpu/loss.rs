@@ -3,48 +3,95 @@
 use rayon::prelude::*;
 
 use super::math::{exp, simd, sum};
-use crate::{Block, Margin};
+use super::{Buffer, Cpu};
+use crate::{Block, Loss, Margin, Result, View, ViewMut};
 
 /// Lengths below this are treated as this, as PyTorch's `F.normalize` does.
 const SHORTEST: f32 = 1e-12;
 
-/// `unit[:, b] = x[:, b] / ‖x[:, b]‖`
-pub(super) fn unit(batch: usize, x: &[f32], unit: &mut [f32], lengths: &mut [f32]) {
-    for (item, length) in lengths.iter_mut().enumerate().take(batch) {
-        let squares: f64 = x.iter().skip(item).step_by(batch).map(|&v| f64::from(v) * f64::from(v)).sum();
-        *length = (squares.sqrt() as f32).max(SHORTEST);
+impl Loss for Cpu {
+    fn unit_forward(&self, x: View<Self>, unit: ViewMut<Self>, lengths: &mut Buffer) -> Result<()> {
+        let batch = x.shape.batch;
+        let (x, unit) = (x.slice(), unit.slice());
+        for (item, length) in lengths.iter_mut().enumerate().take(batch) {
+            let squares: f64 = x.iter().skip(item).step_by(batch).map(|&v| f64::from(v) * f64::from(v)).sum();
+            *length = (squares.sqrt() as f32).max(SHORTEST);
+        }
+        for (unit, x) in unit.chunks_exact_mut(batch).zip(x.chunks_exact(batch)) {
+            unit.iter_mut().zip(x).zip(lengths.iter()).for_each(|((unit, x), length)| *unit = x / length);
+        }
+        Ok(())
     }
-    for (unit, x) in unit.chunks_exact_mut(batch).zip(x.chunks_exact(batch)) {
-        unit.iter_mut().zip(x).zip(&*lengths).for_each(|((unit, x), length)| *unit = x / length);
+
+    /// d ← (d − (d·u) u) / ‖x‖
+    fn unit_backward(&self, unit: View<Self>, lengths: &Buffer, d: ViewMut<Self>) -> Result<()> {
+        let (batch, unit, d) = (unit.shape.batch, unit.slice(), d.slice());
+        for (item, &length) in lengths.iter().enumerate().take(batch) {
+            let along: f64 =
+                unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
+            let along = along as f32;
+            d.iter_mut().zip(unit).skip(item).step_by(batch).for_each(|(d, &u)| *d = (*d - along * u) / length);
+        }
+        Ok(())
     }
-}
 
-/// d ← (d − (d·u) u) / ‖x‖
-pub(super) fn unit_backward(batch: usize, unit: &[f32], lengths: &[f32], d: &mut [f32]) {
-    for (item, &length) in lengths.iter().enumerate().take(batch) {
-        let along: f64 =
-            unit.iter().zip(&*d).skip(item).step_by(batch).map(|(&u, &d)| f64::from(u) * f64::from(d)).sum();
-        let along = along as f32;
-        d.iter_mut().zip(unit).skip(item).step_by(batch).for_each(|(d, &u)| *d = (*d - along * u) / length);
+    /// `lengths[r] = ‖w[r, :]‖`, and 1 for a row of zeros: its cosines are 0, and a gradient divided by a tiny
+    /// length would throw it far out at the first step.
+    fn row_lengths(&self, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
+        lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
+            let norm = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt();
+            *length = if norm == 0.0 { 1.0 } else { norm.max(SHORTEST) };
+        });
+        Ok(())
     }
-}
 
-/// `lengths[r] = ‖w[r, :]‖`, and 1 for a row without a live weight: its cosines are 0, and a gradient divided by a tiny
-/// length would throw it far out at the first step.
-pub(super) fn row_lengths(w: &[f32], block: Block, lengths: &mut [f32]) {
-    lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
-        let norm = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt();
-        *length = if norm == 0.0 { 1.0 } else { norm.max(SHORTEST) };
-    });
-}
+    /// AAM-softmax with cross-entropy. `d`: w · unit in, its gradient out. Accuracy is counted without the margin, a
+    /// training device.
+    ///
+    /// With cos = d/‖w‖ and g the gradient to the cosine: the gradient to d is g/‖w‖, and `radial = Σ g·cos / ‖w‖²`.
+    fn margin_loss(
+        &self,
+        margin: Margin,
+        row_lengths: &Buffer,
+        labels: &Buffer,
+        d: ViewMut<Self>,
+        radial: &mut Buffer,
+        outcome: &mut Buffer,
+    ) -> Result<()> {
+        let (labels, d) = (&labels[..d.shape.batch], d.slice());
+        let divide = |d: &mut [f32]| {
+            let rows = d.chunks_exact_mut(labels.len()).zip(row_lengths.iter());
+            rows.for_each(|(row, length)| row.iter_mut().for_each(|value| *value /= length));
+        };
+        divide(d);
+        let result = softmax(
+            margin.scale,
+            labels,
+            d,
+            |cosine| with_margin(margin, cosine),
+            |class, along| radial[class] = along / (row_lengths[class] * row_lengths[class]),
+        );
+        divide(d);
+        outcome[..2].copy_from_slice(&result);
+        Ok(())
+    }
 
-/// `dw[r, :] −= radial[r] · w[r, :]`
-pub(super) fn remove_radial(w: &[f32], radial: &[f32], block: Block, dw: &mut [f32]) {
-    dw.par_chunks_mut(block.stride).zip(w.par_chunks(block.stride)).zip(radial).with_min_len(64).for_each(
-        |((dw, w), &radial)| {
-            simd!(dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
-        },
-    );
+    fn remove_radial(&self, w: &Buffer, radial: &Buffer, block: Block, dw: &mut Buffer) -> Result<()> {
+        dw.par_chunks_mut(block.stride)
+            .zip(w.par_chunks(block.stride))
+            .zip(radial.par_iter())
+            .with_min_len(64)
+            .for_each(|((dw, w), &radial)| {
+                simd!(dw.iter_mut().zip(w).for_each(|(dw, &w)| *dw -= radial * w));
+            });
+        Ok(())
+    }
+
+    fn cross_entropy(&self, labels: &Buffer, d: ViewMut<Self>, outcome: &mut Buffer) -> Result<()> {
+        let (labels, d) = (&labels[..d.shape.batch], d.slice());
+        outcome[..2].copy_from_slice(&softmax(1.0, labels, d, |logit| (logit, 1.0), |_, _| ()));
+        Ok(())
+    }
 }
 
 /// The target's margin: φ(cos θ) = cos(θ + m), continued beyond θ = π − m, and its derivative in cos θ.
@@ -79,7 +126,7 @@ struct Item {
 }
 
 /// Softmax cross-entropy of `scale · scores`, averaged over the batch. `target(score) = (logit / scale, slope)` treats
-/// the target class. `scores` (classes × batch) become the gradient, and `along[class]` is told Σ gradient · score.
+/// the target class. `scores` (classes × batch) become the gradient, and `along(class, …)` receives Σ gradient · score.
 /// Returns the mean loss and how many targets had the best score.
 fn softmax(
     scale: f32,
@@ -120,37 +167,4 @@ fn softmax(
     }
     let loss: f64 = items.iter().map(|item| f64::from(item.largest - item.target) + f64::from(item.total).ln()).sum();
     [(loss / batch as f64) as f32, correct]
-}
-
-/// AAM-softmax with cross-entropy. `d`: w · unit in, its gradient out. Accuracy is counted without the margin, a
-/// training device.
-///
-/// With cos = d/‖w‖ and g the gradient to the cosine: the gradient to d is g/‖w‖, and `radial = Σ g·cos / ‖w‖²`.
-pub(super) fn margin(
-    spec: Margin,
-    row_lengths: &[f32],
-    labels: &[f32],
-    d: &mut [f32],
-    radial: &mut [f32],
-    outcome: &mut [f32],
-) {
-    let divide = |d: &mut [f32]| {
-        let rows = d.chunks_exact_mut(labels.len()).zip(row_lengths);
-        rows.for_each(|(row, length)| row.iter_mut().for_each(|value| *value /= length));
-    };
-    divide(d);
-    let result = softmax(
-        spec.scale,
-        labels,
-        d,
-        |cosine| with_margin(spec, cosine),
-        |class, along| radial[class] = along / (row_lengths[class] * row_lengths[class]),
-    );
-    divide(d);
-    outcome[..2].copy_from_slice(&result);
-}
-
-/// Plain cross-entropy. `d`: logits in, their gradient out.
-pub(super) fn cross_entropy(labels: &[f32], d: &mut [f32], outcome: &mut [f32]) {
-    outcome[..2].copy_from_slice(&softmax(1.0, labels, d, |logit| (logit, 1.0), |_, _| ()));
 }

@@ -8,7 +8,7 @@ use super::math::{each, simd, sum, sum2};
 use super::matmul::Target;
 use super::{Buffer, Cpu};
 use crate::constants::{NORM_EPSILON, NORM_MOMENTUM};
-use crate::{Norm, NormGradients, NormStatistics, Relu, View, ViewMut};
+use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
 /// Values of a channel that are treated at a time.
 const PIECE: usize = 2048;
@@ -19,59 +19,129 @@ fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// With the statistics of this batch.
-pub(super) fn train(
-    x: View<Cpu>,
-    norm: Norm<Cpu>,
-    statistics: NormStatistics<Cpu>,
-    residual: Option<View<Cpu>>,
-    y: ViewMut<Cpu>,
-) {
-    let (shape, n) = (x.shape, x.shape.plane());
-    let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
-    let [mean, inverse_std, running_mean, running_variance] =
-        [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance]
-            .map(|b| Target::rows(b, 1));
-    each(shape.channels, shape.len(), |channel| {
-        let x = &x[channel * n..][..n];
-        let (average, variance) =
-            simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
-        let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
-        // SAFETY: each task has its own channel of every array.
-        let (y, [m, s, rm, rv]) = unsafe {
-            (
-                y.row(channel, n),
-                [mean, inverse_std, running_mean, running_variance].map(|target| &mut target.row(channel, 1)[0]),
-            )
-        };
-        (*m, *s) = (average, inverse);
-        let unbiased = variance * n as f32 / (n.max(2) - 1) as f32;
-        *rm += NORM_MOMENTUM * (average - *rm);
-        *rv += NORM_MOMENTUM * (unbiased - *rv);
-        let scale = norm.scale[channel] * inverse;
-        let shift = (-scale).mul_add(average, norm.shift[channel]);
-        apply(x, scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
-    });
-}
+impl BatchNorm for Cpu {
+    fn norm_train(
+        &self,
+        x: View<Self>,
+        norm: NormParams<Self>,
+        statistics: NormStatistics<Self>,
+        residual: Option<View<Self>>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (shape, n) = (x.shape, x.shape.plane());
+        let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
+        let [mean, inverse_std, running_mean, running_variance] =
+            [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance]
+                .map(|b| Target::rows(b, 1));
+        each(shape.channels, shape.len(), |channel| {
+            let x = &x[channel * n..][..n];
+            let (average, variance) =
+                simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
+            let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
+            // SAFETY: each task has its own channel of every array.
+            let (y, [m, s, rm, rv]) = unsafe {
+                (
+                    y.row(channel, n),
+                    [mean, inverse_std, running_mean, running_variance].map(|target| &mut target.row(channel, 1)[0]),
+                )
+            };
+            (*m, *s) = (average, inverse);
+            let unbiased = variance * n as f32 / (n.max(2) - 1) as f32;
+            *rm += NORM_MOMENTUM * (average - *rm);
+            *rv += NORM_MOMENTUM * (unbiased - *rv);
+            let scale = norm.scale[channel] * inverse;
+            let shift = (-scale).mul_add(average, norm.shift[channel]);
+            apply(x, scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
+        });
+        Ok(())
+    }
 
-/// With the running statistics.
-pub(super) fn eval(
-    x: View<Cpu>,
-    norm: Norm<Cpu>,
-    running_mean: &Buffer,
-    running_variance: &Buffer,
-    residual: Option<View<Cpu>>,
-    y: ViewMut<Cpu>,
-) {
-    let (shape, n) = (x.shape, x.shape.plane());
-    let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
-    each(shape.channels, shape.len(), |channel| {
-        let scale = norm.scale[channel] / (running_variance[channel] + NORM_EPSILON).sqrt();
-        let shift = (-scale).mul_add(running_mean[channel], norm.shift[channel]);
-        // SAFETY: each task has its own channel.
-        let y = unsafe { y.row(channel, n) };
-        apply(&x[channel * n..][..n], scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
-    });
+    fn norm_eval(
+        &self,
+        x: View<Self>,
+        norm: NormParams<Self>,
+        running_mean: &Buffer,
+        running_variance: &Buffer,
+        residual: Option<View<Self>>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (shape, n) = (x.shape, x.shape.plane());
+        let (x, residual, y) = (x.slice(), residual.map(|r| r.slice()), Target::rows(y.slice(), n));
+        each(shape.channels, shape.len(), |channel| {
+            let scale = norm.scale[channel] / (running_variance[channel] + NORM_EPSILON).sqrt();
+            let shift = (-scale).mul_add(running_mean[channel], norm.shift[channel]);
+            // SAFETY: each task has its own channel.
+            let y = unsafe { y.row(channel, n) };
+            apply(&x[channel * n..][..n], scale, shift, norm.relu, residual.map(|r| &r[channel * n..][..n]), y);
+        });
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn norm_backward(
+        &self,
+        x: View<Self>,
+        y: View<Self>,
+        norm: NormParams<Self>,
+        mean: &Buffer,
+        inverse_std: &Buffer,
+        d: ViewMut<Self>,
+        dresidual: Option<ViewMut<Self>>,
+        gradients: NormGradients<Self>,
+    ) -> Result<()> {
+        let (shape, n) = (x.shape, x.shape.plane());
+        let (x, y, d) = (x.slice(), y.slice(), Target::rows(d.slice(), n));
+        let dresidual = dresidual.map(|d| Target::rows(d.slice(), n));
+        let (dscale, dshift) = (Target::rows(gradients.scale, 1), Target::rows(gradients.shift, 1));
+        let dbias = gradients.bias.map(|bias| Target::rows(bias, 1));
+        each(shape.channels, shape.len(), |channel| {
+            let (x, y) = (&x[channel * n..][..n], &y[channel * n..][..n]);
+            // SAFETY: each task has its own channel of every array.
+            let (d, dscale, dshift) = unsafe { (d.row(channel, n), dscale.row(channel, 1), dshift.row(channel, 1)) };
+            // SAFETY: as above.
+            let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
+            let (mean, inverse) = (mean[channel], inverse_std[channel]);
+            simd!({
+                let before = norm.relu == Relu::Before;
+                let mut dresidual = dresidual;
+                let (mut sum_d, mut sum_dx) = (0.0f64, 0.0f64);
+                // in pieces that stay in the first-level cache: a channel of three arrays would not fit the second
+                for from in (0..n).step_by(PIECE) {
+                    let piece = from..n.min(from + PIECE);
+                    let (x, y, d) = (&x[piece.clone()], &y[piece.clone()], &mut d[piece.clone()]);
+                    if norm.relu == Relu::After {
+                        d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
+                    }
+                    if let Some(dresidual) = &mut dresidual {
+                        dresidual[piece].copy_from_slice(d);
+                    }
+                    let (d_part, dx_part) = if before {
+                        sum2(x.len(), |i| (d[i], d[i] * (relu(x[i]) - mean)))
+                    } else {
+                        sum2(x.len(), |i| (d[i], d[i] * (x[i] - mean)))
+                    };
+                    (sum_d, sum_dx) = (sum_d + f64::from(d_part), sum_dx + f64::from(dx_part));
+                }
+                let (sum_d, sum_dx) = (sum_d as f32, sum_dx as f32);
+                dscale[0] = sum_dx * inverse;
+                dshift[0] = sum_d;
+                // dx = a·g + b·u + c
+                let a = norm.scale[channel] * inverse;
+                let b = -a * inverse * inverse * sum_dx / n as f32;
+                let c = -a * sum_d / n as f32 - b * mean;
+                if before {
+                    d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });
+                } else {
+                    d.iter_mut().zip(x).for_each(|(d, &x)| *d = a * *d + b * x + c);
+                }
+            });
+            if let Some(dbias) = dbias {
+                // SAFETY: as above.
+                unsafe { dbias.set(channel, simd!(sum(n, |i| d[i]))) };
+            }
+        });
+        Ok(())
+    }
 }
 
 /// Mean and biased variance. Both of one piece after another, which stays in the cache meanwhile, the variance about
@@ -98,70 +168,5 @@ fn apply(x: &[f32], scale: f32, shift: f32, order: Relu, residual: Option<&[f32]
         (Relu::Before, _) => pairs.for_each(|(y, &x)| *y = relu(x).mul_add(scale, shift)),
         (Relu::After, None) => pairs.for_each(|(y, &x)| *y = relu(x.mul_add(scale, shift))),
         (Relu::After, Some(r)) => pairs.zip(r).for_each(|((y, &x), &r)| *y = relu(x.mul_add(scale, shift) + r)),
-    });
-}
-
-/// `d`: dy in, dx out.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn backward(
-    x: View<Cpu>,
-    y: View<Cpu>,
-    norm: Norm<Cpu>,
-    mean: &Buffer,
-    inverse_std: &Buffer,
-    d: ViewMut<Cpu>,
-    dresidual: Option<ViewMut<Cpu>>,
-    gradients: NormGradients<Cpu>,
-) {
-    let (shape, n) = (x.shape, x.shape.plane());
-    let (x, y, d) = (x.slice(), y.slice(), Target::rows(d.slice(), n));
-    let dresidual = dresidual.map(|d| Target::rows(d.slice(), n));
-    let (dscale, dshift) = (Target::rows(gradients.scale, 1), Target::rows(gradients.shift, 1));
-    let dbias = gradients.bias.map(|bias| Target::rows(bias, 1));
-    each(shape.channels, shape.len(), |channel| {
-        let (x, y) = (&x[channel * n..][..n], &y[channel * n..][..n]);
-        // SAFETY: each task has its own channel of every array.
-        let (d, dscale, dshift) = unsafe { (d.row(channel, n), dscale.row(channel, 1), dshift.row(channel, 1)) };
-        // SAFETY: as above.
-        let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
-        let (mean, inverse) = (mean[channel], inverse_std[channel]);
-        simd!({
-            let before = norm.relu == Relu::Before;
-            let mut dresidual = dresidual;
-            let (mut sum_d, mut sum_dx) = (0.0f64, 0.0f64);
-            // in pieces that stay in the first-level cache: a channel of three arrays would not fit the second
-            for from in (0..n).step_by(PIECE) {
-                let piece = from..n.min(from + PIECE);
-                let (x, y, d) = (&x[piece.clone()], &y[piece.clone()], &mut d[piece.clone()]);
-                if norm.relu == Relu::After {
-                    d.iter_mut().zip(y).for_each(|(d, &y)| *d = if y > 0.0 { *d } else { 0.0 });
-                }
-                if let Some(dresidual) = &mut dresidual {
-                    dresidual[piece].copy_from_slice(d);
-                }
-                let (d_part, dx_part) = if before {
-                    sum2(x.len(), |i| (d[i], d[i] * (relu(x[i]) - mean)))
-                } else {
-                    sum2(x.len(), |i| (d[i], d[i] * (x[i] - mean)))
-                };
-                (sum_d, sum_dx) = (sum_d + f64::from(d_part), sum_dx + f64::from(dx_part));
-            }
-            let (sum_d, sum_dx) = (sum_d as f32, sum_dx as f32);
-            dscale[0] = sum_dx * inverse;
-            dshift[0] = sum_d;
-            // dx = a·g + b·u + c
-            let a = norm.scale[channel] * inverse;
-            let b = -a * inverse * inverse * sum_dx / n as f32;
-            let c = -a * sum_d / n as f32 - b * mean;
-            if before {
-                d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });
-            } else {
-                d.iter_mut().zip(x).for_each(|(d, &x)| *d = a * *d + b * x + c);
-            }
-        });
-        if let Some(dbias) = dbias {
-            // SAFETY: as above.
-            unsafe { dbias.set(channel, simd!(sum(n, |i| d[i]))) };
-        }
     });
 }

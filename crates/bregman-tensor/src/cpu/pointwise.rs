@@ -2,22 +2,22 @@
 
 use rayon::prelude::*;
 
-use super::Buffer;
 use super::math::{SERIAL, sigmoid, simd, sum};
-use crate::{Activation, Shape};
+use super::{Buffer, Cpu};
+use crate::{Activation, Gradients, Pointwise, Result, View, ViewMut};
 
 /// Values per task.
 const CHUNK: usize = SERIAL;
 
 /// `f(a, &mut b)` for all pairs.
-pub(super) fn zip(a: &[f32], b: &mut [f32], f: impl Fn(f32, &mut f32) + Sync + Send) {
+fn zip(a: &[f32], b: &mut [f32], f: impl Fn(f32, &mut f32) + Sync + Send) {
     assert_eq!(a.len(), b.len(), "pointwise operands");
     let work = |(a, b): (&[f32], &mut [f32])| simd!(a.iter().zip(b).for_each(|(&a, b)| f(a, b)));
     if a.len() <= CHUNK { work((a, b)) } else { a.par_chunks(CHUNK).zip(b.par_chunks_mut(CHUNK)).for_each(work) }
 }
 
 /// `f(a, b, &mut c)` for all triples.
-pub(super) fn zip2(a: &[f32], b: &[f32], c: &mut [f32], f: impl Fn(f32, f32, &mut f32) + Sync + Send) {
+fn zip2(a: &[f32], b: &[f32], c: &mut [f32], f: impl Fn(f32, f32, &mut f32) + Sync + Send) {
     assert!(a.len() == b.len() && b.len() == c.len(), "pointwise operands");
     let work = |((a, b), c): ((&[f32], &[f32]), &mut [f32])| {
         simd!(a.iter().zip(b).zip(c).for_each(|((&a, &b), c)| f(a, b, c)))
@@ -34,61 +34,55 @@ fn map(x: &mut [f32], f: impl Fn(f32) -> f32 + Sync + Send) {
     if x.len() <= CHUNK { work(x) } else { x.par_chunks_mut(CHUNK).for_each(work) }
 }
 
-/// `x = f(x)`
-pub(super) fn activate(f: Activation, x: &mut [f32]) {
-    match f {
-        // not `max`: NaN must stay visible
-        Activation::Relu => map(x, |x| if x < 0.0 { 0.0 } else { x }),
-        Activation::Sigmoid => map(x, sigmoid),
+impl Pointwise for Cpu {
+    fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
+        zip(from.slice(), to.slice(), |from, to| *to = from);
+        Ok(())
     }
-}
 
-/// `d = f′ · d`, with f′ from the result y.
-pub(super) fn activate_backward(f: Activation, y: &[f32], d: &mut [f32]) {
-    match f {
-        Activation::Relu => zip(y, d, |y, d| *d = if y > 0.0 { *d } else { 0.0 }),
-        Activation::Sigmoid => zip(y, d, |y, d| *d *= y * (1.0 - y)),
+    fn add(&self, a: View<Self>, b: View<Self>, sum: ViewMut<Self>) -> Result<()> {
+        zip2(a.slice(), b.slice(), sum.slice(), |a, b, sum| *sum = a + b);
+        Ok(())
     }
-}
 
-/// `[first, second, rest…]` → `[second, first, rest…]`
-pub(super) fn swap_leading_axes(from: &[f32], first: usize, second: usize, to: &mut [f32]) {
-    let rest = from.len() / (first * second).max(1);
-    for i in 0..first {
-        for j in 0..second {
-            to[(j * first + i) * rest..][..rest].copy_from_slice(&from[(i * second + j) * rest..][..rest]);
+    fn accumulate(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
+        zip(from.slice(), to.slice(), |from, to| *to += from);
+        Ok(())
+    }
+
+    fn activate(&self, f: Activation, x: ViewMut<Self>) -> Result<()> {
+        match f {
+            // not `max`: NaN must stay visible
+            Activation::Relu => map(x.slice(), |x| if x < 0.0 { 0.0 } else { x }),
+            Activation::Sigmoid => map(x.slice(), sigmoid),
         }
+        Ok(())
+    }
+
+    fn activate_backward(&self, f: Activation, y: View<Self>, d: ViewMut<Self>) -> Result<()> {
+        match f {
+            Activation::Relu => zip(y.slice(), d.slice(), |y, d| *d = if y > 0.0 { *d } else { 0.0 }),
+            Activation::Sigmoid => zip(y.slice(), d.slice(), |y, d| *d *= y * (1.0 - y)),
+        }
+        Ok(())
+    }
+
+    fn all_finite(&self, x: View<Self>) -> Result<bool> {
+        let finite = |chunk: &[f32]| simd!(chunk.iter().fold(true, |fine, x| fine & x.is_finite()));
+        Ok(x.slice().par_chunks(CHUNK).all(finite))
     }
 }
 
-/// `[batch, width, features]` → `[channels, batch, height, width]`, where channels · height are the features, one of
-/// the two being 1.
-pub(super) fn transpose_items(from: &[f32], shape: Shape, to: &mut [f32]) {
-    let Shape { channels, batch, height, width } = shape;
-    assert!(channels == 1 || height == 1, "frames of {shape:?}");
-    let features = channels * height;
-    // a signal's features lie a whole batch apart, a map's only a row
-    let (item_stride, feature_stride) = if height == 1 { (width, batch * width) } else { (height * width, width) };
-    for (index, frame) in from.chunks_exact(features).enumerate() {
-        let start = index / width * item_stride + index % width;
-        frame.iter().enumerate().for_each(|(feature, &value)| to[start + feature * feature_stride] = value);
+impl Gradients for Cpu {
+    fn clip(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
+        // f64 partial sums in a fixed order: the norm is the same on any number of threads
+        let square = |chunk: &[f32]| f64::from(simd!(sum(chunk.len(), |i| chunk[i] * chunk[i])));
+        let total: f64 = gradients.iter().map(|gradient| gradient.chunks(CHUNK).map(square).sum::<f64>()).sum();
+        let norm = total.sqrt() as f32;
+        if norm > limit {
+            let factor = limit / norm;
+            gradients.iter_mut().for_each(|gradient| map(gradient, |g| g * factor));
+        }
+        Ok(norm)
     }
-}
-
-/// Scales all gradients to a joint norm of at most `limit`; returns the norm before.
-pub(super) fn clip(gradients: &mut [&mut Buffer], limit: f32) -> f32 {
-    // f64 partial sums in a fixed order: the norm is the same on any number of threads
-    let square = |chunk: &[f32]| f64::from(simd!(sum(chunk.len(), |i| chunk[i] * chunk[i])));
-    let total: f64 = gradients.iter().map(|gradient| gradient.chunks(CHUNK).map(square).sum::<f64>()).sum();
-    let norm = total.sqrt() as f32;
-    if norm > limit {
-        let factor = limit / norm;
-        gradients.iter_mut().for_each(|gradient| map(gradient, |g| g * factor));
-    }
-    norm
-}
-
-/// Whether no value is NaN or infinite.
-pub(super) fn all_finite(x: &[f32]) -> bool {
-    x.par_chunks(CHUNK).all(|chunk| simd!(chunk.iter().fold(true, |fine, x| fine & x.is_finite())))
 }

@@ -3,18 +3,196 @@
 
 use rayon::prelude::*;
 
+use super::Cpu;
 use super::math::{self, SERIAL, each, exp, simd, sum, sum2};
 use super::matmul::Target;
-use crate::Shape;
 use crate::constants::POOL_EPSILON;
+use crate::{Pooling, Result, Shape, View, ViewMut};
 
-/// `mean[r] = mean of row r`
-pub(super) fn mean(x: &[f32], mean: &mut [f32]) {
-    let n = x.len() / mean.len();
-    let rows = rows_per_task(n);
-    mean.par_chunks_mut(rows).zip(x.par_chunks(rows * n)).for_each(|(means, x)| {
-        means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd!(sum(n, |i| x[i])) / n as f32);
-    });
+impl Pooling for Cpu {
+    fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()> {
+        let (x, mean) = (x.slice(), mean.slice());
+        let n = x.len() / mean.len();
+        let rows = rows_per_task(n);
+        mean.par_chunks_mut(rows).zip(x.par_chunks(rows * n)).for_each(|(means, x)| {
+            means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd!(sum(n, |i| x[i])) / n as f32);
+        });
+        Ok(())
+    }
+
+    fn gate_forward(&self, x: View<Self>, gate: View<Self>, residual: View<Self>, y: ViewMut<Self>) -> Result<()> {
+        let (x, gate, residual, y) = (x.slice(), gate.slice(), residual.slice(), y.slice());
+        let n = x.len() / gate.len();
+        y.par_chunks_mut(n)
+            .zip(x.par_chunks(n))
+            .zip(residual.par_chunks(n))
+            .zip(gate)
+            .with_min_len(rows_per_task(n))
+            .for_each(|(((y, x), r), &gate)| {
+                simd!(y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = r + gate * x))
+            });
+        Ok(())
+    }
+
+    fn gate_backward_gate(&self, x: View<Self>, dy: View<Self>, dgate: ViewMut<Self>) -> Result<()> {
+        let (x, dy, dgate) = (x.slice(), dy.slice(), dgate.slice());
+        let n = x.len() / dgate.len();
+        let rows = dgate.par_iter_mut().zip(x.par_chunks(n)).zip(dy.par_chunks(n));
+        rows.with_min_len(rows_per_task(n)).for_each(|((dgate, x), dy)| *dgate = simd!(sum(n, |i| x[i] * dy[i])));
+        Ok(())
+    }
+
+    fn gate_backward_input(
+        &self,
+        gate: View<Self>,
+        dmean: View<Self>,
+        dy: View<Self>,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let (gate, dmean, dy, dx) = (gate.slice(), dmean.slice(), dy.slice(), dx.slice());
+        let n = dx.len() / gate.len();
+        let rows = dx.par_chunks_mut(n).zip(dy.par_chunks(n)).zip(gate).zip(dmean);
+        rows.with_min_len(rows_per_task(n)).for_each(|(((dx, dy), &gate), &dmean)| {
+            let share = dmean / n as f32;
+            simd!(dx.iter_mut().zip(dy).for_each(|(dx, &dy)| *dx = gate * dy + share));
+        });
+        Ok(())
+    }
+
+    fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()> {
+        let (shape, x, stats) = (x.shape, x.slice(), stats.slice());
+        let (n, rows) = (shape.width, x.len() / shape.width);
+        assert_eq!(stats.len(), 2 * rows, "moments");
+        let stats = Target::rows(stats, 1);
+        each(rows, x.len(), |row| {
+            let x = &x[row * n..][..n];
+            let (mean, deviation) = simd!({
+                let mean = sum(n, |i| x[i]) / n as f32;
+                // one frame has no variance; PyTorch gives NaN there, we give none
+                let variance = sum(n, |i| (x[i] - mean) * (x[i] - mean)) / (n.max(2) - 1) as f32;
+                (mean, (variance + POOL_EPSILON).sqrt())
+            });
+            let slot = slot(shape, row);
+            // SAFETY: each task has its own two slots.
+            unsafe {
+                stats.set(slot, mean);
+                stats.set(rows + slot, deviation);
+            }
+        });
+        Ok(())
+    }
+
+    /// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
+    fn moments_backward(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let shape = x.shape;
+        let (x, stats, dstats, dx) = (x.slice(), stats.slice(), dstats.slice(), dx.slice());
+        let (n, rows) = (shape.width, x.len() / shape.width);
+        let work = |(row, (dx, x)): (usize, (&mut [f32], &[f32]))| {
+            let slot = slot(shape, row);
+            let (mean, deviation) = (stats[slot], stats[rows + slot]);
+            let share = dstats[slot] / n as f32;
+            let slope = dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation);
+            let pairs = dx.iter_mut().zip(x);
+            simd!({
+                if add {
+                    pairs.for_each(|(dx, &x)| *dx += share + slope * (x - mean));
+                } else {
+                    pairs.for_each(|(dx, &x)| *dx = share + slope * (x - mean));
+                }
+            });
+        };
+        dx.par_chunks_mut(n).zip(x.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(work);
+        Ok(())
+    }
+
+    fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()> {
+        let (n, context, h) = (h.shape.positions(), context.map(|context| context.slice()), h.slice());
+        h.par_chunks_mut(n).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, h)| {
+            let context = context.map_or(0.0, |context| context[row]);
+            simd!(h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
+        });
+        Ok(())
+    }
+
+    fn context_tanh_backward(&self, a: View<Self>, d: ViewMut<Self>, dcontext: Option<ViewMut<Self>>) -> Result<()> {
+        let (n, a, d) = (a.shape.positions(), a.slice(), d.slice());
+        let dcontext = dcontext.map(|d| Target::rows(d.slice(), 1));
+        d.par_chunks_mut(n).zip(a.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(
+            |(row, (d, a))| {
+                simd!(d.iter_mut().zip(a).for_each(|(d, &a)| *d *= 1.0 - a * a));
+                if let Some(dcontext) = dcontext {
+                    // SAFETY: each task has its own element.
+                    unsafe { dcontext.set(row, simd!(sum(n, |i| d[i]))) };
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// α = softmax(logits) over each row in place; μ = Σ αx, σ = √max(Σ αx² − μ², ε), into `[means; stds]`.
+    fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()> {
+        let (x, attention, stats) = (x.slice(), attention.slice(), stats.slice());
+        let (means, deviations) = stats.split_at_mut(stats.len() / 2);
+        let n = x.len() / means.len();
+        let rows = attention.par_chunks_mut(n).zip(x.par_chunks(n)).zip(means).zip(deviations);
+        rows.with_min_len(rows_per_task(n)).for_each(|(((attention, x), mean), deviation)| {
+            simd!({
+                let largest = math::max(attention);
+                attention.iter_mut().for_each(|a| *a = exp(*a - largest));
+                let total = sum(n, |i| attention[i]);
+                attention.iter_mut().for_each(|a| *a /= total);
+                let (first, second) = sum2(n, |i| (attention[i] * x[i], attention[i] * x[i] * x[i]));
+                let variance = second - first * first;
+                *mean = first;
+                *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();
+            });
+        });
+        Ok(())
+    }
+
+    /// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σ
+    /// α·dα).
+    fn attentive_backward(
+        &self,
+        x: View<Self>,
+        attention: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        dlogits: ViewMut<Self>,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let (x, attention, stats, dstats, dlogits, dx) =
+            (x.slice(), attention.slice(), stats.slice(), dstats.slice(), dlogits.slice(), dx.slice());
+        let rows = stats.len() / 2;
+        let n = x.len() / rows;
+        let floor = POOL_EPSILON.sqrt();
+        let each_row = dlogits
+            .par_chunks_mut(n)
+            .zip(dx.par_chunks_mut(n))
+            .zip(x.par_chunks(n))
+            .zip(attention.par_chunks(n))
+            .enumerate();
+        each_row.with_min_len(rows_per_task(n)).for_each(|(row, (((dlogits, dx), x), attention))| {
+            let (mean, deviation) = (stats[row], stats[rows + row]);
+            let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };
+            let u = dstats[row] - 2.0 * mean * v;
+            simd!({
+                let centre = sum(n, |i| attention[i] * x[i] * (u + v * x[i]));
+                for (((dlogit, dx), &x), &a) in dlogits.iter_mut().zip(dx).zip(x).zip(attention) {
+                    *dlogit = a * (x * (u + v * x) - centre);
+                    *dx = a * (u + 2.0 * v * x);
+                }
+            });
+        });
+        Ok(())
+    }
 }
 
 /// Rows of length n per task.
@@ -22,151 +200,9 @@ fn rows_per_task(n: usize) -> usize {
     (SERIAL / n).max(1)
 }
 
-/// `y = residual + gate[r] · x`
-pub(super) fn gate(x: &[f32], gate: &[f32], residual: &[f32], y: &mut [f32]) {
-    let n = x.len() / gate.len();
-    y.par_chunks_mut(n)
-        .zip(x.par_chunks(n))
-        .zip(residual.par_chunks(n))
-        .zip(gate)
-        .with_min_len(rows_per_task(n))
-        .for_each(|(((y, x), r), &gate)| simd!(y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = r + gate * x)));
-}
-
-/// `dgate[r] = Σ x · dy`
-pub(super) fn gate_backward_gate(x: &[f32], dy: &[f32], dgate: &mut [f32]) {
-    let n = x.len() / dgate.len();
-    let rows = dgate.par_iter_mut().zip(x.par_chunks(n)).zip(dy.par_chunks(n));
-    rows.with_min_len(rows_per_task(n)).for_each(|((dgate, x), dy)| *dgate = simd!(sum(n, |i| x[i] * dy[i])));
-}
-
-/// `dx = gate[r] · dy + dmean[r] / n`
-pub(super) fn gate_backward_input(gate: &[f32], dmean: &[f32], dy: &[f32], dx: &mut [f32]) {
-    let n = dx.len() / gate.len();
-    let rows = dx.par_chunks_mut(n).zip(dy.par_chunks(n)).zip(gate).zip(dmean);
-    rows.with_min_len(rows_per_task(n)).for_each(|(((dx, dy), &gate), &dmean)| {
-        let share = dmean / n as f32;
-        simd!(dx.iter_mut().zip(dy).for_each(|(dx, &dy)| *dx = gate * dy + share));
-    });
-}
-
 /// Where row (channel, item, height) of an activation puts its mean in a `[channels · height, batch]` vector.
 fn slot(shape: Shape, row: usize) -> usize {
     let (height, item, channel) =
         (row % shape.height, row / shape.height % shape.batch, row / (shape.height * shape.batch));
     (channel * shape.height + height) * shape.batch + item
-}
-
-/// Mean and √(unbiased variance + ε) over the width, into `[means; stds]`.
-pub(super) fn moments(shape: Shape, x: &[f32], stats: &mut [f32]) {
-    let (n, rows) = (shape.width, x.len() / shape.width);
-    assert_eq!(stats.len(), 2 * rows, "moments");
-    let stats = Target::rows(stats, 1);
-    each(rows, x.len(), |row| {
-        let x = &x[row * n..][..n];
-        let (mean, deviation) = simd!({
-            let mean = sum(n, |i| x[i]) / n as f32;
-            // one frame has no variance; PyTorch gives NaN there, we give none
-            let variance = sum(n, |i| (x[i] - mean) * (x[i] - mean)) / (n.max(2) - 1) as f32;
-            (mean, (variance + POOL_EPSILON).sqrt())
-        });
-        let slot = slot(shape, row);
-        // SAFETY: each task has its own two slots.
-        unsafe {
-            stats.set(slot, mean);
-            stats.set(rows + slot, deviation);
-        }
-    });
-}
-
-/// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
-pub(super) fn moments_backward(shape: Shape, x: &[f32], stats: &[f32], dstats: &[f32], add: bool, dx: &mut [f32]) {
-    let (n, rows) = (shape.width, x.len() / shape.width);
-    let work = |(row, (dx, x)): (usize, (&mut [f32], &[f32]))| {
-        let slot = slot(shape, row);
-        let (mean, deviation) = (stats[slot], stats[rows + slot]);
-        let share = dstats[slot] / n as f32;
-        let slope = dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation);
-        let pairs = dx.iter_mut().zip(x);
-        simd!({
-            if add {
-                pairs.for_each(|(dx, &x)| *dx += share + slope * (x - mean));
-            } else {
-                pairs.for_each(|(dx, &x)| *dx = share + slope * (x - mean));
-            }
-        });
-    };
-    dx.par_chunks_mut(n).zip(x.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(work);
-}
-
-/// `h = tanh(h + context[r])`
-pub(super) fn context_tanh(n: usize, context: Option<&[f32]>, h: &mut [f32]) {
-    h.par_chunks_mut(n).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, h)| {
-        let context = context.map_or(0.0, |context| context[row]);
-        simd!(h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
-    });
-}
-
-/// `d = (1 − a²) · d`, `dcontext[r] = Σ d`
-pub(super) fn context_tanh_backward(n: usize, a: &[f32], d: &mut [f32], dcontext: Option<&mut [f32]>) {
-    let dcontext = dcontext.map(|d| Target::rows(d, 1));
-    d.par_chunks_mut(n).zip(a.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, (d, a))| {
-        simd!(d.iter_mut().zip(a).for_each(|(d, &a)| *d *= 1.0 - a * a));
-        if let Some(dcontext) = dcontext {
-            // SAFETY: each task has its own element.
-            unsafe { dcontext.set(row, simd!(sum(n, |i| d[i]))) };
-        }
-    });
-}
-
-/// α = softmax(logits) over each row in place; μ = Σ αx, σ = √max(Σ αx² − μ², ε), into `[means; stds]`.
-pub(super) fn attentive(x: &[f32], attention: &mut [f32], stats: &mut [f32]) {
-    let (means, deviations) = stats.split_at_mut(stats.len() / 2);
-    let n = x.len() / means.len();
-    let rows = attention.par_chunks_mut(n).zip(x.par_chunks(n)).zip(means).zip(deviations);
-    rows.with_min_len(rows_per_task(n)).for_each(|(((attention, x), mean), deviation)| {
-        simd!({
-            let largest = math::max(attention);
-            attention.iter_mut().for_each(|a| *a = exp(*a - largest));
-            let total = sum(n, |i| attention[i]);
-            attention.iter_mut().for_each(|a| *a /= total);
-            let (first, second) = sum2(n, |i| (attention[i] * x[i], attention[i] * x[i] * x[i]));
-            let variance = second - first * first;
-            *mean = first;
-            *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();
-        });
-    });
-}
-
-/// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σ
-/// α·dα).
-pub(super) fn attentive_backward(
-    x: &[f32],
-    attention: &[f32],
-    stats: &[f32],
-    dstats: &[f32],
-    dlogits: &mut [f32],
-    dx: &mut [f32],
-) {
-    let rows = stats.len() / 2;
-    let n = x.len() / rows;
-    let floor = POOL_EPSILON.sqrt();
-    let each_row = dlogits
-        .par_chunks_mut(n)
-        .zip(dx.par_chunks_mut(n))
-        .zip(x.par_chunks(n))
-        .zip(attention.par_chunks(n))
-        .enumerate();
-    each_row.with_min_len(rows_per_task(n)).for_each(|(row, (((dlogits, dx), x), attention))| {
-        let (mean, deviation) = (stats[row], stats[rows + row]);
-        let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };
-        let u = dstats[row] - 2.0 * mean * v;
-        simd!({
-            let centre = sum(n, |i| attention[i] * x[i] * (u + v * x[i]));
-            for (((dlogit, dx), &x), &a) in dlogits.iter_mut().zip(dx).zip(x).zip(attention) {
-                *dlogit = a * (x * (u + v * x) - centre);
-                *dx = a * (u + 2.0 * v * x);
-            }
-        });
-    });
 }

@@ -125,13 +125,13 @@ fn lock(packed: &Mutex<Packed>) -> MutexGuard<'_, Packed> {
 
 /// What weight gradients need in memory; kept, so that steady training does not allocate.
 #[derive(Debug, Default)]
-pub(super) struct Gradients {
+pub(super) struct WeightGradients {
     /// dY in bf16.
     packed: Packed,
     workspace: Workspace,
 }
 
-impl Gradients {
+impl WeightGradients {
     /// `dw = dy ∗ x`, unless that is a dense f32 product as the operands lie: then `false`.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn compute(

@@ -54,8 +54,11 @@ impl Copies {
     pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
-        let nonzeros =
-            (0..rows).into_par_iter().with_min_len(64).map(|row| live(&values[row * stride..][..columns])).sum();
+        let nonzeros = (0..rows)
+            .into_par_iter()
+            .with_min_len(64)
+            .map(|row| count_nonzeros(&values[row * stride..][..columns]))
+            .sum();
         let dense = dense(precision);
         self.precision = precision;
         self.use_sparse = match policy {
@@ -144,6 +147,6 @@ impl Copies {
     }
 }
 
-fn live(row: &[f32]) -> usize {
+fn count_nonzeros(row: &[f32]) -> usize {
     simd!(row.iter().map(|&weight| u32::from(weight != 0.0)).sum::<u32>()) as usize
 }

@@ -9,8 +9,8 @@ use super::device::Variant;
 use super::gemm::{Operand, Product};
 use super::narrow::Narrow;
 use super::stem::Stem;
-use super::{Buffer, Copies, Cuda, Format, JOIN, Rows, grid, pointwise};
-use crate::{Block, Conv, Result, Shape, Start, View, ViewMut, Weight};
+use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};
+use crate::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
 
 /// Patches are made for so many bytes at a time.
 const PATCHES: usize = 1 << 30;
@@ -41,27 +41,6 @@ impl Geometry {
     }
 }
 
-/// Brings the copy of a weight up to date: bf16 maps need one always, f32 maps where taps must be put in order.
-pub(super) fn pack(cuda: &Cuda, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
-    let format = cuda.map_format();
-    if format == Format::F32 && block.taps == 1 {
-        return Ok(());
-    }
-    if copies.packed.is_none() {
-        copies.packed = Some(Buffer::zeros(&cuda.device, block.rows * block.columns * format.bytes())?);
-    }
-    let packed = copies.packed.as_ref().expect("was just made");
-    let launch = cuda
-        .device
-        .variant("pack_weight", Variant { format, wide: false })
-        .arg(value.pointer())
-        .arg(block.stride as u32);
-    let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
-    let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
-    // SAFETY: the copy has as many values as the block.
-    unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
-}
-
 /// The weight for products of this format: the copy, or the columns of the f32 values themselves. Row-major.
 fn weight(w: &Weight<Cuda>, format: Format) -> (u64, usize) {
     match &w.copies.packed {
@@ -75,60 +54,193 @@ fn matrix(rows: Rows, transposed: bool) -> Operand {
     Operand { pointer: rows.pointer, leading: rows.stride as usize, transposed }
 }
 
-/// `y = start + w ∗ x`
-pub(super) fn forward(
-    cuda: &Cuda,
-    conv: &Conv,
-    x: View<Cuda>,
-    w: Weight<Cuda>,
-    start: Start<Cuda>,
-    y: ViewMut<Cuda>,
-) -> Result<()> {
-    let (input, output) = (x.shape, y.shape);
-    let (x, y) = (cuda.rows(x), cuda.rows_mut(&y));
-    let (pointer, leading) = weight(&w, x.format);
-    let add = matches!(start, Start::Keep);
-    let done = if let Some(layer) = Narrow::new(cuda, conv, input, x, y) {
-        layer.forward(x, pointer, add, y).map(|()| true)?
-    } else if let Some(layer) = Stem::new(cuda, conv, input, x, y) {
-        layer.forward(x, pointer, add, y).map(|()| true)?
-    } else {
-        !add && by_cudnn(cuda, Pass::Forward, conv, [input, output], x, pointer, y)?
-    };
-    if done {
-        return match start {
-            Start::Bias(bias) => add_bias(cuda, bias, y),
-            Start::Zero | Start::Keep => Ok(()),
+impl Convolution for Cuda {
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (input, output) = (x.shape, y.shape);
+        let (x, y) = (self.rows(x), self.rows_mut(&y));
+        let (pointer, leading) = weight(&w, x.format);
+        let add = matches!(start, Start::Keep);
+        let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
+            layer.forward(x, pointer, add, y).map(|()| true)?
+        } else if let Some(layer) = Stem::new(self, conv, input, x, y) {
+            layer.forward(x, pointer, add, y).map(|()| true)?
+        } else {
+            !add && by_cudnn(self, Pass::Forward, conv, [input, output], x, pointer, y)?
         };
-    }
-    let bias = match start {
-        Start::Bias(bias) => Some(bias_in(cuda, bias, w.block.rows, y.format)?),
-        Start::Zero | Start::Keep => None,
-    };
-    let product = |x: Rows, columns: usize, y: Rows| Product {
-        size: [w.block.rows, x.rows as usize, columns],
-        a: Operand { pointer, leading, transposed: true },
-        b: matrix(x, false),
-        operands: x.format,
-        d: y.pointer,
-        leading: y.stride as usize,
-        result: y.format,
-        add,
-        bias,
-    };
-    if conv.is_pointwise() {
-        // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
-        return unsafe { cuda.gemm.run(&cuda.device, &product(x, w.block.columns, y)) };
-    }
-    on_patches(cuda, conv, input, output, x, |columns, first_row| {
-        let part = Rows {
-            pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64,
-            rows: columns.rows,
-            ..y
+        if done {
+            return match start {
+                Start::Bias(bias) => add_bias(self, bias, y),
+                Start::Zero | Start::Keep => Ok(()),
+            };
+        }
+        let bias = match start {
+            Start::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
+            Start::Zero | Start::Keep => None,
         };
-        // SAFETY: as above; patches have a column per input channel and tap.
-        unsafe { cuda.gemm.run(&cuda.device, &product(columns, w.block.columns, part)) }
-    })
+        let product = |x: Rows, columns: usize, y: Rows| Product {
+            size: [w.block.rows, x.rows as usize, columns],
+            a: Operand { pointer, leading, transposed: true },
+            b: matrix(x, false),
+            operands: x.format,
+            d: y.pointer,
+            leading: y.stride as usize,
+            result: y.format,
+            add,
+            bias,
+        };
+        if conv.is_pointwise() {
+            // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
+            return unsafe { self.gemm.run(&self.device, &product(x, w.block.columns, y)) };
+        }
+        on_patches(self, conv, input, output, x, |columns, first_row| {
+            let part = Rows {
+                pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64,
+                rows: columns.rows,
+                ..y
+            };
+            // SAFETY: as above; patches have a column per input channel and tap.
+            unsafe { self.gemm.run(&self.device, &product(columns, w.block.columns, part)) }
+        })
+    }
+
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let (input, output) = (dx.shape, dy.shape);
+        let (mut dy, dx) = (self.rows(dy), self.rows_mut(&dx));
+        if dy.format != dx.format {
+            dy = narrowed(self, dy, dx.format)?;
+        }
+        let (pointer, leading) = weight(&w, dy.format);
+        if let Some(layer) = Narrow::new(self, conv, input, dx, dy) {
+            return layer.backward_input(pointer, dy, add, dx);
+        }
+        if by_cudnn(self, Pass::Input, conv, [input, output], whole(self, dx, add)?, pointer, dy)? {
+            return from_whole(self, dx, add);
+        }
+        let product = |dy: Rows, to: Rows, add: bool| Product {
+            size: [w.block.columns, dy.rows as usize, w.block.rows],
+            a: Operand { pointer, leading, transposed: false },
+            b: matrix(dy, false),
+            operands: dy.format,
+            d: to.pointer,
+            leading: to.stride as usize,
+            result: to.format,
+            add,
+            bias: None,
+        };
+        if conv.is_pointwise() {
+            // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
+            return unsafe { self.gemm.run(&self.device, &product(dy, dx, add)) };
+        }
+        let geometry = Geometry::new(conv, input, output);
+        let columns = w.block.columns;
+        let per_item = output.positions() * columns * dy.format.bytes();
+        let items = (PATCHES / per_item).clamp(1, output.batch);
+        let patches = self.scratch().columns.at_least(&self.device, items * per_item)?.pointer();
+        for first in (0..output.batch).step_by(items) {
+            let items = items.min(output.batch - first);
+            let rows = (items * output.positions()) as u64;
+            let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
+            let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
+            let to =
+                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dy.format };
+            // SAFETY: as above; the scratch has room for the patches of these items.
+            unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
+            let variant = dx.variant();
+            let positions = (items * input.positions()) as u64;
+            let launch =
+                self.device.variant("scatter", variant).arg(geometry).arg(patches).arg(dx.pointer).arg(dx.stride);
+            let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
+            // SAFETY: dx has these items.
+            unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
+        }
+        Ok(())
+    }
+
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Buffer,
+    ) -> Result<()> {
+        let (input, output) = (x.shape, dy.shape);
+        let (x, mut dy) = (self.rows(x), self.rows(dy));
+        if dy.format != x.format {
+            dy = narrowed(self, dy, x.format)?;
+        }
+        let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| Product {
+            size: [block.columns, block.rows, x.rows as usize],
+            a: matrix(x, false),
+            b: matrix(dy, true),
+            operands: x.format,
+            d,
+            leading,
+            result: Format::F32,
+            add,
+            bias: None,
+        };
+        if conv.is_pointwise() {
+            let d = dw.pointer() + block.first as u64 * 4;
+            // SAFETY: the views lie in live buffers, and the gradient has an entry for every pair of channels.
+            return unsafe { self.gemm.run(&self.device, &product(x, dy, d, block.stride, false)) };
+        }
+        if let Some(layer) = Narrow::new(self, conv, input, x, dy) {
+            return layer.backward_weight(x, dy, block, dw);
+        }
+        if let Some(layer) = Stem::new(self, conv, input, x, dy) {
+            return layer.backward_weight(x, dy, block, dw);
+        }
+        if self.cudnn.is_some() {
+            let narrow = self.scratch().gradient.at_least(&self.device, block.rows * block.columns * 4)?.pointer();
+            if by_cudnn(self, Pass::Weight, conv, [input, output], x, narrow, dy)? {
+                return unpack(self, narrow, Format::Bf16, block, dw);
+            }
+        }
+        let ordered = self.scratch().gradient.at_least(&self.device, block.rows * block.columns * 4)?.pointer();
+        on_patches(self, conv, input, output, x, |columns, first_row| {
+            let offset = first_row * u64::from(dy.stride) * dy.format.bytes() as u64;
+            let part = Rows { pointer: dy.pointer + offset, rows: columns.rows, ..dy };
+            // SAFETY: as above; the scratch has room for the gradient.
+            unsafe { self.gemm.run(&self.device, &product(columns, part, ordered, block.columns, first_row > 0)) }
+        })?;
+        unpack(self, ordered, Format::F32, block, dw)
+    }
+
+    fn conv_backward_bias(&self, dy: View<Self>, db: &mut Buffer) -> Result<()> {
+        let dy = self.rows(dy);
+        let variant = dy.variant();
+        let ([columns, parts], block, shared) = self.sum_grid(variant, dy.rows, dy.channels);
+        let mut scratch = self.scratch();
+        let sums = scratch.sums.at_least(&self.device, parts as usize * dy.channels as usize * 4)?.pointer();
+        let launch = self
+            .device
+            .variant("column_sums", variant)
+            .arg(dy.pointer)
+            .arg(dy.stride)
+            .arg(dy.rows)
+            .arg(dy.channels)
+            .arg(sums);
+        // SAFETY: a part has a value per channel.
+        unsafe { launch.run([columns, parts], block, shared)? };
+        let launch = self.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
+        // SAFETY: as above, and so has `db`.
+        unsafe { launch.run([dy.channels.div_ceil(32), 1], JOIN, 0) }
+    }
 }
 
 /// Leaves a convolution with taps to cuDNN; `false` if it must be done otherwise.
@@ -206,65 +318,6 @@ fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u
     Ok(pointer)
 }
 
-/// `dx = wᵀ ∗ dy`, or adds that.
-pub(super) fn backward_input(
-    cuda: &Cuda,
-    conv: &Conv,
-    w: Weight<Cuda>,
-    dy: View<Cuda>,
-    add: bool,
-    dx: ViewMut<Cuda>,
-) -> Result<()> {
-    let (input, output) = (dx.shape, dy.shape);
-    let (mut dy, dx) = (cuda.rows(dy), cuda.rows_mut(&dx));
-    if dy.format != dx.format {
-        dy = narrowed(cuda, dy, dx.format)?;
-    }
-    let (pointer, leading) = weight(&w, dy.format);
-    if let Some(layer) = Narrow::new(cuda, conv, input, dx, dy) {
-        return layer.backward_input(pointer, dy, add, dx);
-    }
-    if by_cudnn(cuda, Pass::Input, conv, [input, output], whole(cuda, dx, add)?, pointer, dy)? {
-        return from_whole(cuda, dx, add);
-    }
-    let product = |dy: Rows, to: Rows, add: bool| Product {
-        size: [w.block.columns, dy.rows as usize, w.block.rows],
-        a: Operand { pointer, leading, transposed: false },
-        b: matrix(dy, false),
-        operands: dy.format,
-        d: to.pointer,
-        leading: to.stride as usize,
-        result: to.format,
-        add,
-        bias: None,
-    };
-    if conv.is_pointwise() {
-        // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
-        return unsafe { cuda.gemm.run(&cuda.device, &product(dy, dx, add)) };
-    }
-    let geometry = Geometry::new(conv, input, output);
-    let columns = w.block.columns;
-    let per_item = output.positions() * columns * dy.format.bytes();
-    let items = (PATCHES / per_item).clamp(1, output.batch);
-    let patches = cuda.scratch().columns.at_least(&cuda.device, items * per_item)?.pointer();
-    for first in (0..output.batch).step_by(items) {
-        let items = items.min(output.batch - first);
-        let rows = (items * output.positions()) as u64;
-        let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
-        let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
-        let to = Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dy.format };
-        // SAFETY: as above; the scratch has room for the patches of these items.
-        unsafe { cuda.gemm.run(&cuda.device, &product(part, to, false))? };
-        let variant = dx.variant();
-        let positions = (items * input.positions()) as u64;
-        let launch = cuda.device.variant("scatter", variant).arg(geometry).arg(patches).arg(dx.pointer).arg(dx.stride);
-        let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
-        // SAFETY: dx has these items.
-        unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
-    }
-    Ok(())
-}
-
 /// Where cuDNN puts an input gradient: it replaces whole tensors, so a sum or a range of channels passes through
 /// scratch memory. (Its own way to ranges is a copy at a quarter of the memory's speed.)
 fn whole(cuda: &Cuda, dx: Rows, add: bool) -> Result<Rows> {
@@ -299,58 +352,6 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     Ok(Rows { pointer, stride: x.channels, format, ..x })
 }
 
-/// `dw = dy ∗ x`, in f32.
-pub(super) fn backward_weight(
-    cuda: &Cuda,
-    conv: &Conv,
-    x: View<Cuda>,
-    dy: View<Cuda>,
-    block: Block,
-    dw: &mut Buffer,
-) -> Result<()> {
-    let (input, output) = (x.shape, dy.shape);
-    let (x, mut dy) = (cuda.rows(x), cuda.rows(dy));
-    if dy.format != x.format {
-        dy = narrowed(cuda, dy, x.format)?;
-    }
-    let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| Product {
-        size: [block.columns, block.rows, x.rows as usize],
-        a: matrix(x, false),
-        b: matrix(dy, true),
-        operands: x.format,
-        d,
-        leading,
-        result: Format::F32,
-        add,
-        bias: None,
-    };
-    if conv.is_pointwise() {
-        let d = dw.pointer() + block.first as u64 * 4;
-        // SAFETY: the views lie in live buffers, and the gradient has an entry for every pair of channels.
-        return unsafe { cuda.gemm.run(&cuda.device, &product(x, dy, d, block.stride, false)) };
-    }
-    if let Some(layer) = Narrow::new(cuda, conv, input, x, dy) {
-        return layer.backward_weight(x, dy, block, dw);
-    }
-    if let Some(layer) = Stem::new(cuda, conv, input, x, dy) {
-        return layer.backward_weight(x, dy, block, dw);
-    }
-    if cuda.cudnn.is_some() {
-        let narrow = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
-        if by_cudnn(cuda, Pass::Weight, conv, [input, output], x, narrow, dy)? {
-            return unpack(cuda, narrow, Format::Bf16, block, dw);
-        }
-    }
-    let ordered = cuda.scratch().gradient.at_least(&cuda.device, block.rows * block.columns * 4)?.pointer();
-    on_patches(cuda, conv, input, output, x, |columns, first_row| {
-        let offset = first_row * u64::from(dy.stride) * dy.format.bytes() as u64;
-        let part = Rows { pointer: dy.pointer + offset, rows: columns.rows, ..dy };
-        // SAFETY: as above; the scratch has room for the gradient.
-        unsafe { cuda.gemm.run(&cuda.device, &product(columns, part, ordered, block.columns, first_row > 0)) }
-    })?;
-    unpack(cuda, ordered, Format::F32, block, dw)
-}
-
 /// Puts a gradient `[rows, taps, channels]` back into the order of the weight.
 fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer) -> Result<()> {
     let launch = cuda.device.variant("unpack_weight", Variant { format, wide: false }).arg(from).arg(dw.pointer());
@@ -358,26 +359,4 @@ fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer)
     let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
     // SAFETY: both have the values of the block.
     unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
-}
-
-/// `db[c] = Σ dy[c, …]`
-pub(super) fn backward_bias(cuda: &Cuda, dy: View<Cuda>, db: &mut Buffer) -> Result<()> {
-    let dy = cuda.rows(dy);
-    let variant = dy.variant();
-    let ([columns, parts], block, shared) = cuda.sum_grid(variant, dy.rows, dy.channels);
-    let mut scratch = cuda.scratch();
-    let sums = scratch.sums.at_least(&cuda.device, parts as usize * dy.channels as usize * 4)?.pointer();
-    let launch = cuda
-        .device
-        .variant("column_sums", variant)
-        .arg(dy.pointer)
-        .arg(dy.stride)
-        .arg(dy.rows)
-        .arg(dy.channels)
-        .arg(sums);
-    // SAFETY: a part has a value per channel.
-    unsafe { launch.run([columns, parts], block, shared)? };
-    let launch = cuda.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
-    // SAFETY: as above, and so has `db`.
-    unsafe { launch.run([dy.channels.div_ceil(32), 1], JOIN, 0) }
 }

@@ -35,12 +35,13 @@ const KERNELS: &str = concat!(
 /// Bytes of shared memory that a block has without asking.
 const USUAL_SHARED_MEMORY: u32 = 48 << 10;
 
-/// A GPU that is ready to work. Everything runs in order on one stream, but for what is copied ahead on a second one.
+/// A GPU that is ready to work. Everything runs in order on the compute stream, but for batches that are uploaded ahead
+/// on the copy stream.
 pub(super) struct Device {
     pub(super) context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    second: Arc<CudaStream>,
-    /// Goes up with every allocation and every release: whoever keeps addresses sees whether they are still good.
+    copies: Arc<CudaStream>,
+    /// Counts allocations and frees: a captured graph holds addresses, and is valid as long as this stays the same.
     generation: AtomicU64,
     module: sys::CUmodule,
     functions: Mutex<HashMap<(&'static str, Option<Variant>), CUfunction>>,
@@ -56,6 +57,15 @@ pub(super) struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+
+/// Which of the two streams.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// Kernels, and copies in order with them.
+    Compute,
+    /// Uploads that overlap with earlier kernels; later kernels wait for them.
+    Copy,
+}
 
 /// Which of a kernel's four variants: number format, and channels per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -157,7 +167,7 @@ impl Device {
         probe(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(driver)?;
         let stream = context.new_stream().map_err(driver)?;
-        let second = context.new_stream().map_err(driver)?;
+        let copies = context.new_stream().map_err(driver)?;
         let attribute = |which| context.attribute(which).map_err(driver);
         let processors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
         let shared_memory =
@@ -173,15 +183,15 @@ impl Device {
         // thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
         let (generation, functions) = (AtomicU64::new(0), Mutex::default());
-        Ok(Self { context, stream, second, generation, module, functions, processors, shared_memory, name })
+        Ok(Self { context, stream, copies, generation, module, functions, processors, shared_memory, name })
     }
 
     pub(super) fn stream(&self) -> sys::CUstream {
         self.stream.cu_stream()
     }
 
-    pub(super) fn second_stream(&self) -> sys::CUstream {
-        self.second.cu_stream()
+    pub(super) fn copy_stream(&self) -> sys::CUstream {
+        self.copies.cu_stream()
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -202,9 +212,9 @@ impl Device {
         self.stream.synchronize().map_err(driver)
     }
 
-    /// Lets all later work wait for what the second stream has to do so far.
-    pub(super) fn wait_for_second_stream(&self) -> Result<()> {
-        self.stream.join(&self.second).map_err(driver)
+    /// Lets later work of the compute stream wait for what the copy stream has to do so far.
+    pub(super) fn wait_for_copies(&self) -> Result<()> {
+        self.stream.join(&self.copies).map_err(driver)
     }
 
     /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always

@@ -3,11 +3,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::device::Stream;
 use super::gemm::{Gemm, Operand, Product};
 use super::memory::Scratch;
-use super::transfer::{self, When};
+use super::transfer;
 use super::{Buffer, Cuda, Format, grid};
-use crate::{Error, FilterbankTables, Result, ViewMut};
+use crate::{Error, FilterbankTables, Filterbanks, Result, ViewMut};
 
 /// Frames that are transformed at once: what passes between the products stays near the cache.
 const ROWS: usize = 1 << 15;
@@ -17,8 +18,8 @@ pub struct Filterbank {
     tables: FilterbankTables,
     spectrum: Buffer,
     mel: Buffer,
-    in_turn: Mutex<Working>,
-    beside: Mutex<Working>,
+    compute: Mutex<Working>,
+    copy: Mutex<Working>,
 }
 
 /// What belongs to the work of one stream.
@@ -30,21 +31,31 @@ struct Working {
     features: Scratch,
 }
 
-impl Filterbank {
-    pub(super) fn new(cuda: &Cuda, tables: FilterbankTables) -> Result<Self> {
+impl Filterbanks for Cuda {
+    type Filterbank = Filterbank;
+
+    fn filterbank(&self, tables: FilterbankTables) -> Result<Filterbank> {
         let placed = |values: &[f32]| -> Result<Buffer> {
-            let mut buffer = Buffer::zeros(&cuda.device, size_of_val(values))?;
+            let mut buffer = Buffer::zeros(&self.device, size_of_val(values))?;
             buffer.upload(values)?;
             Ok(buffer)
         };
         let (spectrum, mel) = (placed(&tables.spectrum)?, placed(&tables.mel)?);
-        cuda.device.wait()?; // either stream may use them from now on
+        self.device.wait()?; // either stream may use them from now on
         let working = || -> Result<Mutex<Working>> {
             let empty = Scratch::new;
-            let gemm = Gemm::new(&cuda.device, false)?;
+            let gemm = Gemm::new(&self.device, false)?;
             Ok(Mutex::new(Working { gemm, frames: empty(), spectrum: empty(), power: empty(), features: empty() }))
         };
-        Ok(Self { tables, spectrum, mel, in_turn: working()?, beside: working()? })
+        Ok(Filterbank { tables, spectrum, mel, compute: working()?, copy: working()? })
+    }
+
+    fn write_samples(&self, filterbank: &Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        write_samples(self, filterbank, from, to, Stream::Compute)
+    }
+
+    fn write_samples_ahead(&self, filterbank: &Filterbank, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        write_samples(self, filterbank, from, to, Stream::Copy)
     }
 }
 
@@ -64,13 +75,7 @@ fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> Produc
 }
 
 /// Fills `to` with the features of utterances of equal length.
-pub(super) fn write_samples(
-    cuda: &Cuda,
-    filterbank: &Filterbank,
-    from: &[f32],
-    to: ViewMut<Cuda>,
-    when: When,
-) -> Result<()> {
+fn write_samples(cuda: &Cuda, filterbank: &Filterbank, from: &[f32], to: ViewMut<Cuda>, on: Stream) -> Result<()> {
     let &FilterbankTables { window, hop, origin, relative, frequencies, bins, smallest, factor, top_db, .. } =
         &filterbank.tables;
     let (batch, frames) = (to.shape.batch, to.shape.width);
@@ -80,8 +85,8 @@ pub(super) fn write_samples(
         return Err(Error::Length { what: "features of samples", expected, got: to.shape.len() });
     }
     let mut scratch = cuda.scratch();
-    let (stream, samples) = transfer::stage(cuda, &mut scratch, from, when)?;
-    let working = if when == When::Beside { &filterbank.beside } else { &filterbank.in_turn };
+    let (stream, samples) = transfer::stage(cuda, &mut scratch, from, on)?;
+    let working = if on == Stream::Copy { &filterbank.copy } else { &filterbank.compute };
     let Working { gemm, frames: gathered, spectrum, power, features } =
         &mut *working.lock().unwrap_or_else(PoisonError::into_inner);
     let device = &cuda.device;
@@ -128,5 +133,5 @@ pub(super) fn write_samples(
     // SAFETY: a block per utterance.
     unsafe { launch.arg(top_db.unwrap_or(f32::INFINITY)).run([batch as u32, 1], [256, 1], 0)? };
     transfer::from_frames(cuda, stream, features, to)?;
-    if when == When::Beside { device.wait_for_second_stream() } else { Ok(()) }
+    if on == Stream::Copy { device.wait_for_copies() } else { Ok(()) }
 }

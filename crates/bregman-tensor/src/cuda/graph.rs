@@ -1,7 +1,8 @@
-//! A step as one CUDA graph: its hundreds of launches are told to the GPU once, and repeated at a word.
+//! A step as one CUDA graph: its hundreds of launches are captured once, then replayed by a single call.
 //!
-//! Work is run twice as usual, so that memory has been found and cuDNN has chosen; the third time it is recorded, and
-//! from then on repeated. A recording holds addresses, so it is good as long as nothing is allocated or freed.
+//! The first runs are warm-up: scratch memory grows to its size and cuDNN chooses its algorithms. The next run is
+//! captured, and all later ones are replays. A graph holds addresses, so it is valid as long as nothing is allocated or
+//! freed.
 
 use std::sync::Arc;
 
@@ -9,40 +10,40 @@ use cudarc::driver::{result, sys};
 
 use super::Cuda;
 use super::device::{Device, driver};
-use crate::Result;
+use crate::{Capture, Result};
 
-/// What is known of a piece of work.
+/// What is known of a piece of work that is run again and again.
 #[derive(Default)]
-pub struct Recording(State);
+pub struct CapturedStep(State);
 
 #[derive(Default)]
 enum State {
     #[default]
-    Unknown,
-    /// It ran so often under this key.
-    Ran {
+    New,
+    /// Warm-up runs under this key so far.
+    WarmUp {
         key: Vec<u64>,
-        times: u32,
+        runs: u32,
         generation: u64,
     },
-    /// The stream takes it down.
-    Listening {
+    /// The stream is capturing.
+    Capturing {
         key: Vec<u64>,
         generation: u64,
     },
-    Ready {
+    Captured {
         key: Vec<u64>,
         generation: u64,
         graph: Graph,
     },
-    /// It cannot be recorded.
-    Refused {
+    /// The capture failed: this work is launched every time.
+    NotCapturable {
         key: Vec<u64>,
     },
 }
 
-/// Runs before work is recorded.
-const REHEARSALS: u32 = 2;
+/// Runs before the capture.
+const WARM_UP_RUNS: u32 = 2;
 
 struct Graph {
     executable: sys::CUgraphExec,
@@ -63,55 +64,65 @@ impl Drop for Graph {
     }
 }
 
-/// See [`Backend::replay`](crate::Backend::replay).
-pub(super) fn replay(cuda: &Cuda, recording: &mut Recording, key: &[u64]) -> Result<bool> {
-    let generation = cuda.device.generation();
-    match &mut recording.0 {
-        State::Ready { key: known, generation: then, graph } if known == key && *then == generation => {
-            cuda.device.bind()?;
-            // SAFETY: the graph is alive, and so are the buffers in it: none was freed since.
-            unsafe { result::graph::launch(graph.executable, cuda.device.stream()) }.map_err(driver)?;
-            return Ok(true);
-        }
-        State::Refused { key: known } if known == key => {}
-        State::Ran { key: known, times, generation: then } if known == key => {
-            if *times >= REHEARSALS && *then == generation {
-                begin(&cuda.device)?;
-                recording.0 = State::Listening { key: key.to_vec(), generation };
-            }
-        }
-        _ => recording.0 = State::Ran { key: key.to_vec(), times: 0, generation },
+impl Graph {
+    /// # Safety
+    /// No buffer that was in use at the capture may have been freed since.
+    unsafe fn launch(&mut self) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: the graph is alive; the rest is the caller's promise.
+        unsafe { result::graph::launch(self.executable, self.device.stream()) }.map_err(driver)
     }
-    Ok(false)
 }
 
-/// See [`Backend::recorded`](crate::Backend::recorded).
-pub(super) fn recorded(cuda: &Cuda, recording: &mut Recording, done: bool) -> Result<bool> {
-    let generation = cuda.device.generation();
-    match std::mem::take(&mut recording.0) {
-        State::Listening { key, generation: then } => {
-            let graph = end(&cuda.device);
-            let (true, true, Ok(graph)) = (done, then == generation, graph) else {
-                recording.0 = State::Refused { key };
-                return Ok(false);
-            };
-            cuda.device.bind()?;
-            // SAFETY: the graph was just made from live buffers.
-            unsafe { result::graph::launch(graph.executable, cuda.device.stream()) }.map_err(driver)?;
-            recording.0 = State::Ready { key, generation, graph };
+impl Capture for Cuda {
+    type Graph = CapturedStep;
+
+    fn replay(&self, step: &mut CapturedStep, key: &[u64]) -> Result<bool> {
+        let generation = self.device.generation();
+        match &mut step.0 {
+            State::Captured { key: known, generation: then, graph } if known == key && *then == generation => {
+                // SAFETY: nothing was allocated or freed since the capture.
+                unsafe { graph.launch()? };
+                return Ok(true);
+            }
+            State::NotCapturable { key: known } if known == key => {}
+            State::WarmUp { key: known, runs, generation: then } if known == key => {
+                if *runs >= WARM_UP_RUNS && *then == generation {
+                    begin(&self.device)?;
+                    step.0 = State::Capturing { key: key.to_vec(), generation };
+                }
+            }
+            _ => step.0 = State::WarmUp { key: key.to_vec(), runs: 0, generation },
         }
-        State::Ran { key, times, generation: then } => {
-            let times = if then == generation { times + 1 } else { 1 };
-            recording.0 = State::Ran { key, times, generation };
-        }
-        other => recording.0 = other,
+        Ok(false)
     }
-    Ok(true)
+
+    fn end_run(&self, step: &mut CapturedStep, succeeded: bool) -> Result<bool> {
+        let generation = self.device.generation();
+        match std::mem::take(&mut step.0) {
+            State::Capturing { key, generation: then } => {
+                let graph = end(&self.device);
+                let (true, true, Ok(mut graph)) = (succeeded, then == generation, graph) else {
+                    step.0 = State::NotCapturable { key };
+                    return Ok(false);
+                };
+                // SAFETY: as above.
+                unsafe { graph.launch()? };
+                step.0 = State::Captured { key, generation, graph };
+            }
+            State::WarmUp { key, runs, generation: then } => {
+                let runs = if then == generation { runs + 1 } else { 1 };
+                step.0 = State::WarmUp { key, runs, generation };
+            }
+            other => step.0 = other,
+        }
+        Ok(true)
+    }
 }
 
 fn begin(device: &Device) -> Result<()> {
     device.bind()?;
-    // SAFETY: the stream is alive. Relaxed: an allocation meanwhile spoils the recording (the generation tells) but
+    // SAFETY: the stream is alive. Relaxed: an allocation meanwhile invalidates the graph (the generation tells), and
     // nothing else.
     unsafe { result::stream::begin_capture(device.stream(), sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) }
         .map_err(driver)
@@ -119,7 +130,7 @@ fn begin(device: &Device) -> Result<()> {
 
 fn end(device: &Arc<Device>) -> Result<Graph> {
     device.bind()?;
-    // SAFETY: the stream is recording; a graph is destroyed once its executable form is made.
+    // SAFETY: the stream is capturing; a graph is destroyed once its executable form is made.
     unsafe {
         let graph = result::stream::end_capture(device.stream()).map_err(driver)?;
         let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));

@@ -2,7 +2,7 @@
 //! in f32.
 
 use super::{Buffer, Cuda, Format, grid};
-use crate::{Block, Margin, Result, View, ViewMut};
+use crate::{Block, Loss, Margin, Result, View, ViewMut};
 
 /// Parameters of the margin as the kernels take them.
 #[repr(C)]
@@ -13,48 +13,51 @@ struct MarginArgument {
     easy: i32,
 }
 
-pub(super) fn unit(cuda: &Cuda, x: View<Cuda>, unit: ViewMut<Cuda>, lengths: &mut Buffer) -> Result<()> {
-    let (x, unit) = (cuda.rows(x), cuda.rows_mut(&unit));
-    let launch = cuda.device.kernel("unit").arg(x.pointer).arg(x.stride).arg(unit.pointer).arg(unit.stride);
-    // SAFETY: vectors are f32; `lengths` has a value per item.
-    unsafe { launch.arg(lengths.pointer()).arg(x.channels).run([x.rows as u32, 1], [128, 1], 0) }
-}
+impl Loss for Cuda {
+    fn unit_forward(&self, x: View<Self>, unit: ViewMut<Self>, lengths: &mut Buffer) -> Result<()> {
+        let (x, unit) = (self.rows(x), self.rows_mut(&unit));
+        let launch = self.device.kernel("unit").arg(x.pointer).arg(x.stride).arg(unit.pointer).arg(unit.stride);
+        // SAFETY: vectors are f32; `lengths` has a value per item.
+        unsafe { launch.arg(lengths.pointer()).arg(x.channels).run([x.rows as u32, 1], [128, 1], 0) }
+    }
 
-pub(super) fn unit_backward(cuda: &Cuda, unit: View<Cuda>, lengths: &Buffer, d: ViewMut<Cuda>) -> Result<()> {
-    let (unit, d) = (cuda.rows(unit), cuda.rows_mut(&d));
-    let launch = cuda.device.kernel("unit_backward").arg(unit.pointer).arg(unit.stride).arg(lengths.pointer());
-    // SAFETY: as above.
-    unsafe { launch.arg(d.pointer).arg(d.stride).arg(d.channels).run([d.rows as u32, 1], [128, 1], 0) }
-}
+    fn unit_backward(&self, unit: View<Self>, lengths: &Buffer, d: ViewMut<Self>) -> Result<()> {
+        let (unit, d) = (self.rows(unit), self.rows_mut(&d));
+        let launch = self.device.kernel("unit_backward").arg(unit.pointer).arg(unit.stride).arg(lengths.pointer());
+        // SAFETY: as above.
+        unsafe { launch.arg(d.pointer).arg(d.stride).arg(d.channels).run([d.rows as u32, 1], [128, 1], 0) }
+    }
 
-pub(super) fn row_lengths(cuda: &Cuda, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
-    let launch = cuda.device.kernel("row_lengths").arg(w.pointer()).arg(block.stride as u32).arg(block.rows as u32);
-    // SAFETY: `w` is rows × stride, `lengths` has a value per row; a warp per row.
-    unsafe { launch.arg(lengths.pointer()).run([(block.rows as u32).div_ceil(8), 1], [256, 1], 0) }
-}
+    fn row_lengths(&self, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
+        let launch = self.device.kernel("row_lengths").arg(w.pointer()).arg(block.stride as u32).arg(block.rows as u32);
+        // SAFETY: `w` is rows × stride, `lengths` has a value per row; a warp per row.
+        unsafe { launch.arg(lengths.pointer()).run([(block.rows as u32).div_ceil(8), 1], [256, 1], 0) }
+    }
 
-pub(super) fn margin(
-    cuda: &Cuda,
-    margin: Margin,
-    row_lengths: &Buffer,
-    labels: &Buffer,
-    d: ViewMut<Cuda>,
-    radial: &mut Buffer,
-    outcome: &mut Buffer,
-) -> Result<()> {
-    let argument = MarginArgument { scale: margin.scale, margin: margin.margin, easy: i32::from(margin.easy) };
-    softmax(cuda, argument, row_lengths.pointer(), labels, d, radial.pointer(), outcome)
-}
+    fn margin_loss(
+        &self,
+        margin: Margin,
+        row_lengths: &Buffer,
+        labels: &Buffer,
+        d: ViewMut<Self>,
+        radial: &mut Buffer,
+        outcome: &mut Buffer,
+    ) -> Result<()> {
+        let argument = MarginArgument { scale: margin.scale, margin: margin.margin, easy: i32::from(margin.easy) };
+        softmax(self, argument, row_lengths.pointer(), labels, d, radial.pointer(), outcome)
+    }
 
-pub(super) fn remove_radial(cuda: &Cuda, w: &Buffer, radial: &Buffer, block: Block, dw: &mut Buffer) -> Result<()> {
-    let count = (block.rows * block.stride) as u64;
-    let launch = cuda.device.kernel("remove_radial").arg(w.pointer()).arg(radial.pointer()).arg(block.stride as u32);
-    // SAFETY: `w` and `dw` are rows × stride, `radial` has a value per row.
-    unsafe { launch.arg(dw.pointer()).arg(count).run(grid(count), [256, 1], 0) }
-}
+    fn remove_radial(&self, w: &Buffer, radial: &Buffer, block: Block, dw: &mut Buffer) -> Result<()> {
+        let count = (block.rows * block.stride) as u64;
+        let launch =
+            self.device.kernel("remove_radial").arg(w.pointer()).arg(radial.pointer()).arg(block.stride as u32);
+        // SAFETY: `w` and `dw` are rows × stride, `radial` has a value per row.
+        unsafe { launch.arg(dw.pointer()).arg(count).run(grid(count), [256, 1], 0) }
+    }
 
-pub(super) fn cross_entropy(cuda: &Cuda, labels: &Buffer, d: ViewMut<Cuda>, outcome: &mut Buffer) -> Result<()> {
-    softmax(cuda, MarginArgument { scale: 1.0, margin: 0.0, easy: 0 }, 0, labels, d, 0, outcome)
+    fn cross_entropy(&self, labels: &Buffer, d: ViewMut<Self>, outcome: &mut Buffer) -> Result<()> {
+        softmax(self, MarginArgument { scale: 1.0, margin: 0.0, easy: 0 }, 0, labels, d, 0, outcome)
+    }
 }
 
 /// Softmax over the scores: `lengths` turns them into cosines first.

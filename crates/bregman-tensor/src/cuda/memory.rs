@@ -81,7 +81,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Page-locked memory on the host, from which the GPU reads at the full speed of the bus and without the host waiting.
+/// Pinned (page-locked) memory on the host: the GPU reads it at the full speed of the bus, and the host does not wait.
 pub(super) struct Staging {
     pointer: *mut f32,
     capacity: usize,
@@ -148,7 +148,7 @@ impl Drop for Staging {
 }
 
 impl Scratch {
-    /// The buffer filled from the host through page-locked memory, which is kept in `staging`.
+    /// The buffer filled from the host through pinned memory, which is kept in `staging`.
     pub(super) fn filled(
         &mut self,
         device: &Arc<Device>,

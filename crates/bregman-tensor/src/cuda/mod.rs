@@ -8,7 +8,6 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `backend` | the trait: which file does what |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
 //! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
@@ -16,13 +15,12 @@
 //! | `filterbank` | features from samples |
 //! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `layout` | structs that kernels and Rust share |
-//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and ways in and out |
-//! | `graph` | a whole step recorded and repeated |
+//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and copies to and from it |
+//! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
 //! [`Cuda::open`] says what is missing.
 
-mod backend;
 mod cache;
 mod conv;
 mod cudnn;
@@ -45,7 +43,7 @@ mod transfer;
 
 pub(crate) use device::probe;
 pub use filterbank::Filterbank;
-pub use graph::Recording;
+pub use graph::CapturedStep;
 pub use memory::Buffer;
 pub use step::DeviceArrays;
 
@@ -57,7 +55,9 @@ use gemm::Gemm;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Precision, Result, Shape, View, ViewMut};
+use bregman::HostArrays;
+
+use crate::{Device as _, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,12 +97,12 @@ struct Workspace {
     /// An operand in another format.
     converted: Scratch,
     bias: Scratch,
-    /// Activations between host and device, and the host's side of it.
+    /// Activations between host and device, and pinned memory on the host for them.
     staging: Scratch,
-    locked: Option<Staging>,
-    /// The same for what is written ahead, on the second stream.
-    ahead: Scratch,
-    locked_ahead: Option<Staging>,
+    pinned: Option<Staging>,
+    /// The same for the copy stream.
+    copy_staging: Scratch,
+    copy_pinned: Option<Staging>,
     items: Scratch,
     counts: Scratch,
     stretches: Option<Stretches>,
@@ -110,7 +110,7 @@ struct Workspace {
 
 /// A weight with its taps in the order of our products, in the format of maps.
 #[derive(Default)]
-pub struct Copies {
+pub struct PackedWeight {
     packed: Option<Buffer>,
 }
 
@@ -158,9 +158,9 @@ impl Cuda {
             converted: empty(),
             bias: empty(),
             staging: empty(),
-            locked: None,
-            ahead: empty(),
-            locked_ahead: None,
+            pinned: None,
+            copy_staging: empty(),
+            copy_pinned: None,
             items: empty(),
             counts: empty(),
             stretches: None,
@@ -181,18 +181,6 @@ impl Cuda {
             }
             Err(error) => panic!("the GPU of this machine cannot be opened: {error}"),
         }
-    }
-
-    /// Number and name of the GPU, as `cuda:0 (NVIDIA H200)`.
-    pub fn description(&self) -> String {
-        let slow = self.precision == Precision::Bf16 && self.cudnn.is_none();
-        let without = if slow { ", without cuDNN: convolutions take more memory and time" } else { "" };
-        format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
-    }
-
-    /// The precision it computes in.
-    pub fn precision(&self) -> Precision {
-        self.precision
     }
 
     /// Waits until all work so far is done: for timing.
@@ -284,6 +272,32 @@ impl Cuda {
         // SAFETY: the caller's promise.
         unsafe { launch.run([columns, items as u32], [32, 8], 32 * 8 * variant.lanes() * 4 * floats_per_lane) }
     }
+}
+
+impl crate::Device for Cuda {
+    type Arrays = DeviceArrays;
+
+    const PRECISION: Precision = Precision::Bf16;
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Number and name of the GPU: `cuda:0 (NVIDIA H200)`.
+    fn description(&self) -> String {
+        let slow = self.precision == Precision::Bf16 && self.cudnn.is_none();
+        let without = if slow { ", without cuDNN: convolutions take more memory and time" } else { "" };
+        format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
+    }
+
+    fn place(&self, arrays: HostArrays) -> Result<DeviceArrays> {
+        self.place_arrays(&arrays)
+    }
+}
+
+/// How GPU number `ordinal` is opened.
+pub(crate) fn opener(ordinal: usize) -> impl Open<Cuda> {
+    move |precision: Option<Precision>| Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))
 }
 
 /// Threads that join the parts of 32 columns: see `STRIPS` in kernels/norm.cu.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::device::Device;
 use super::{Buffer, Cuda};
-use crate::Result;
+use crate::{Gradients, Result};
 
 /// Values per block.
 const STRETCH: usize = 1 << 14;
@@ -48,25 +48,28 @@ impl Stretches {
     }
 }
 
-/// Scales all gradients to a joint norm of at most `limit`; returns the norm before.
-pub(super) fn clip(cuda: &Cuda, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
-    let tensors: Vec<(u64, usize)> =
-        gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
-    let mut scratch = cuda.scratch();
-    if scratch.stretches.as_ref().is_none_or(|known| known.tensors != tensors) {
-        scratch.stretches = Some(Stretches::new(&cuda.device, tensors)?);
+impl Gradients for Cuda {
+    fn clip(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
+        let tensors: Vec<(u64, usize)> =
+            gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
+        let mut scratch = self.scratch();
+        if scratch.stretches.as_ref().is_none_or(|known| known.tensors != tensors) {
+            scratch.stretches = Some(Stretches::new(&self.device, tensors)?);
+        }
+        let Stretches { count, table, sums, .. } = scratch.stretches.as_ref().expect("was just made");
+        let outcome = sums.pointer() + u64::from(*count) * 8;
+        let launch = self.device.kernel("square_sums").arg(table.pointer()).arg(sums.pointer());
+        // SAFETY: a block per stretch, each inside of a gradient; a sum per stretch.
+        unsafe { launch.run([*count, 1], [256, 1], 0)? };
+        let launch = self.device.kernel("clip_factor").arg(sums.pointer()).arg(*count).arg(limit).arg(outcome);
+        // SAFETY: behind the sums there is room for the outcome.
+        unsafe { launch.run([1, 1], [256, 1], 0)? };
+        // SAFETY: as above.
+        unsafe {
+            self.device.kernel("scale_stretches").arg(table.pointer()).arg(outcome).run([*count, 1], [256, 1], 0)?
+        };
+        let mut both = vec![0f32; *count as usize * 2 + 2];
+        sums.download(&mut both)?;
+        Ok(both[*count as usize * 2])
     }
-    let Stretches { count, table, sums, .. } = scratch.stretches.as_ref().expect("was just made");
-    let outcome = sums.pointer() + u64::from(*count) * 8;
-    let launch = cuda.device.kernel("square_sums").arg(table.pointer()).arg(sums.pointer());
-    // SAFETY: a block per stretch, each inside of a gradient; a sum per stretch.
-    unsafe { launch.run([*count, 1], [256, 1], 0)? };
-    let launch = cuda.device.kernel("clip_factor").arg(sums.pointer()).arg(*count).arg(limit).arg(outcome);
-    // SAFETY: behind the sums there is room for the outcome.
-    unsafe { launch.run([1, 1], [256, 1], 0)? };
-    // SAFETY: as above.
-    unsafe { cuda.device.kernel("scale_stretches").arg(table.pointer()).arg(outcome).run([*count, 1], [256, 1], 0)? };
-    let mut both = vec![0f32; *count as usize * 2 + 2];
-    sums.download(&mut both)?;
-    Ok(both[*count as usize * 2])
 }

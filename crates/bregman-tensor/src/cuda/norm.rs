@@ -3,7 +3,7 @@
 
 use super::device::Variant;
 use super::{Buffer, Cuda, JOIN, Rows};
-use crate::{Norm, NormGradients, NormStatistics, Relu, Result, View, ViewMut};
+use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
 /// The kernels' names of [`Relu`].
 fn order(relu: Relu) -> i32 {
@@ -14,135 +14,155 @@ fn order(relu: Relu) -> i32 {
     }
 }
 
-pub(super) fn train(
-    cuda: &Cuda,
-    x: View<Cuda>,
-    norm: Norm<Cuda>,
-    statistics: NormStatistics<Cuda>,
-    residual: Option<View<Cuda>>,
-    y: ViewMut<Cuda>,
-) -> Result<()> {
-    let (x, residual, y) = (cuda.rows(x), residual.map(|r| cuda.rows(r)), cuda.rows_mut(&y));
-    let variant = x.variant();
-    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
-    let mut scratch = cuda.scratch();
-    let sums = scratch.sums.at_least(&cuda.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
-    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
-    let launch = cuda.device.variant("norm_sums", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
-    // SAFETY: a part has two values per channel.
-    unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
-    let launch =
-        cuda.device.variant("norm_statistics", Variant { wide: false, ..variant }).arg(sums).arg(parts).arg(x.pointer);
-    let launch =
-        launch.arg(x.rows).arg(x.channels).arg(order(norm.relu)).arg(norm.scale.pointer()).arg(norm.shift.pointer());
-    let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
-    let launch =
-        launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
-    // SAFETY: every array has a value per channel, coefficients three.
-    unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-    apply(cuda, x, norm.relu, residual, y, coefficients)
-}
+impl BatchNorm for Cuda {
+    fn norm_train(
+        &self,
+        x: View<Self>,
+        norm: NormParams<Self>,
+        statistics: NormStatistics<Self>,
+        residual: Option<View<Self>>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (x, residual, y) = (self.rows(x), residual.map(|r| self.rows(r)), self.rows_mut(&y));
+        let variant = x.variant();
+        let ([columns, parts], block, shared) = self.sum_grid(variant, x.rows, x.channels);
+        let mut scratch = self.scratch();
+        let sums = scratch.sums.at_least(&self.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
+        let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
+        let launch = self.device.variant("norm_sums", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+        // SAFETY: a part has two values per channel.
+        unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
+        let launch = self
+            .device
+            .variant("norm_statistics", Variant { wide: false, ..variant })
+            .arg(sums)
+            .arg(parts)
+            .arg(x.pointer);
+        let launch = launch
+            .arg(x.rows)
+            .arg(x.channels)
+            .arg(order(norm.relu))
+            .arg(norm.scale.pointer())
+            .arg(norm.shift.pointer());
+        let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
+        let launch =
+            launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
+        // SAFETY: every array has a value per channel, coefficients three.
+        unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
+        apply(self, x, norm.relu, residual, y, coefficients)
+    }
 
-pub(super) fn eval(
-    cuda: &Cuda,
-    x: View<Cuda>,
-    norm: Norm<Cuda>,
-    running_mean: &Buffer,
-    running_variance: &Buffer,
-    residual: Option<View<Cuda>>,
-    y: ViewMut<Cuda>,
-) -> Result<()> {
-    let (x, residual, y) = (cuda.rows(x), residual.map(|r| cuda.rows(r)), cuda.rows_mut(&y));
-    let mut scratch = cuda.scratch();
-    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
-    let launch = cuda.device.kernel("norm_running").arg(x.channels).arg(norm.scale.pointer()).arg(norm.shift.pointer());
-    let launch = launch.arg(running_mean.pointer()).arg(running_variance.pointer()).arg(coefficients);
-    // SAFETY: every array has a value per channel, coefficients three.
-    unsafe { launch.run([x.channels.div_ceil(256), 1], [256, 1], 0)? };
-    apply(cuda, x, norm.relu, residual, y, coefficients)
-}
+    fn norm_eval(
+        &self,
+        x: View<Self>,
+        norm: NormParams<Self>,
+        running_mean: &Buffer,
+        running_variance: &Buffer,
+        residual: Option<View<Self>>,
+        y: ViewMut<Self>,
+    ) -> Result<()> {
+        let (x, residual, y) = (self.rows(x), residual.map(|r| self.rows(r)), self.rows_mut(&y));
+        let mut scratch = self.scratch();
+        let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
+        let launch =
+            self.device.kernel("norm_running").arg(x.channels).arg(norm.scale.pointer()).arg(norm.shift.pointer());
+        let launch = launch.arg(running_mean.pointer()).arg(running_variance.pointer()).arg(coefficients);
+        // SAFETY: every array has a value per channel, coefficients three.
+        unsafe { launch.run([x.channels.div_ceil(256), 1], [256, 1], 0)? };
+        apply(self, x, norm.relu, residual, y, coefficients)
+    }
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn backward(
-    cuda: &Cuda,
-    x: View<Cuda>,
-    y: View<Cuda>,
-    norm: Norm<Cuda>,
-    mean: &Buffer,
-    inverse_std: &Buffer,
-    d: ViewMut<Cuda>,
-    dresidual: Option<ViewMut<Cuda>>,
-    gradients: NormGradients<Cuda>,
-) -> Result<()> {
-    let (x, y, d, dresidual) = (cuda.rows(x), cuda.rows(y), cuda.rows_mut(&d), dresidual.map(|r| cuda.rows_mut(&r)));
-    let variant = x.variant_with(&[y, d, dresidual.unwrap_or(d)]);
-    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
-    let mut scratch = cuda.scratch();
-    let sums = scratch.sums.at_least(&cuda.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
-    let coefficients = scratch.coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
-    let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-    // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
-    // ReLU in x
-    let (behind, last) = match dresidual {
-        Some(r) => {
-            let launch = cuda
-                .device
-                .variant("norm_backward_residual", variant)
-                .arg(x.pointer)
-                .arg(x.stride)
-                .arg(y.pointer)
-                .arg(y.stride);
-            let launch = launch
-                .arg(d.pointer)
-                .arg(d.stride)
-                .arg(r.pointer)
-                .arg(r.stride)
-                .arg(affine)
-                .arg(x.rows)
-                .arg(x.channels);
-            // SAFETY: all views are alike; a part has four values per channel.
-            unsafe { launch.arg(sums).run([columns, parts], block, shared)? };
-            (r, Relu::Absent)
-        }
-        None => {
-            let launch = cuda
-                .device
-                .variant("norm_backward_sums", variant)
-                .arg(x.pointer)
-                .arg(x.stride)
-                .arg(d.pointer)
-                .arg(d.stride);
-            let launch = launch.arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
-            // SAFETY: as above.
-            unsafe { launch.run([columns, parts], block, shared)? };
-            (d, norm.relu)
-        }
-    };
-    let launch = cuda
-        .device
-        .kernel("norm_backward_join")
-        .arg(sums)
-        .arg(parts)
-        .arg(x.rows)
-        .arg(x.channels)
-        .arg(norm.scale.pointer());
-    let launch =
-        launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
-    let launch =
-        launch.arg(gradients.shift.pointer()).arg(gradients.bias.map_or(0, |bias| bias.pointer())).arg(coefficients);
-    // SAFETY: every array has a value per channel, coefficients three.
-    unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-    let launch = cuda
-        .device
-        .variant("norm_backward_apply", variant)
-        .arg(x.pointer)
-        .arg(x.stride)
-        .arg(behind.pointer)
-        .arg(behind.stride);
-    let launch =
-        launch.arg(d.pointer).arg(d.stride).arg(affine).arg(coefficients).arg(order(last)).arg(x.rows).arg(x.channels);
-    // SAFETY: as above.
-    unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
+    #[allow(clippy::too_many_arguments)]
+    fn norm_backward(
+        &self,
+        x: View<Self>,
+        y: View<Self>,
+        norm: NormParams<Self>,
+        mean: &Buffer,
+        inverse_std: &Buffer,
+        d: ViewMut<Self>,
+        dresidual: Option<ViewMut<Self>>,
+        gradients: NormGradients<Self>,
+    ) -> Result<()> {
+        let (x, y, d, dresidual) =
+            (self.rows(x), self.rows(y), self.rows_mut(&d), dresidual.map(|r| self.rows_mut(&r)));
+        let variant = x.variant_with(&[y, d, dresidual.unwrap_or(d)]);
+        let ([columns, parts], block, shared) = self.sum_grid(variant, x.rows, x.channels);
+        let mut scratch = self.scratch();
+        let sums = scratch.sums.at_least(&self.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
+        let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
+        let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
+        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
+        // ReLU in x
+        let (behind, last) = match dresidual {
+            Some(r) => {
+                let launch = self
+                    .device
+                    .variant("norm_backward_residual", variant)
+                    .arg(x.pointer)
+                    .arg(x.stride)
+                    .arg(y.pointer)
+                    .arg(y.stride);
+                let launch = launch
+                    .arg(d.pointer)
+                    .arg(d.stride)
+                    .arg(r.pointer)
+                    .arg(r.stride)
+                    .arg(affine)
+                    .arg(x.rows)
+                    .arg(x.channels);
+                // SAFETY: all views are alike; a part has four values per channel.
+                unsafe { launch.arg(sums).run([columns, parts], block, shared)? };
+                (r, Relu::Absent)
+            }
+            None => {
+                let launch = self
+                    .device
+                    .variant("norm_backward_sums", variant)
+                    .arg(x.pointer)
+                    .arg(x.stride)
+                    .arg(d.pointer)
+                    .arg(d.stride);
+                let launch = launch.arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
+                // SAFETY: as above.
+                unsafe { launch.run([columns, parts], block, shared)? };
+                (d, norm.relu)
+            }
+        };
+        let launch = self
+            .device
+            .kernel("norm_backward_join")
+            .arg(sums)
+            .arg(parts)
+            .arg(x.rows)
+            .arg(x.channels)
+            .arg(norm.scale.pointer());
+        let launch =
+            launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
+        let launch = launch
+            .arg(gradients.shift.pointer())
+            .arg(gradients.bias.map_or(0, |bias| bias.pointer()))
+            .arg(coefficients);
+        // SAFETY: every array has a value per channel, coefficients three.
+        unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
+        let launch = self
+            .device
+            .variant("norm_backward_apply", variant)
+            .arg(x.pointer)
+            .arg(x.stride)
+            .arg(behind.pointer)
+            .arg(behind.stride);
+        let launch = launch
+            .arg(d.pointer)
+            .arg(d.stride)
+            .arg(affine)
+            .arg(coefficients)
+            .arg(order(last))
+            .arg(x.rows)
+            .arg(x.channels);
+        // SAFETY: as above.
+        unsafe { self.over_rows(launch, variant, x.rows, x.channels) }
+    }
 }
 
 fn apply(cuda: &Cuda, x: Rows, relu: Relu, residual: Option<Rows>, y: Rows, coefficients: u64) -> Result<()> {

@@ -1,52 +1,54 @@
 //! Kernels over values one by one.
 
 use super::{Cuda, Rows};
-use crate::{Activation, Result, View, ViewMut};
+use crate::{Activation, Pointwise, Result, View, ViewMut};
 
-pub(super) fn copy(cuda: &Cuda, from: View<Cuda>, to: ViewMut<Cuda>) -> Result<()> {
-    unary(cuda, "copy", cuda.rows(from), cuda.rows_mut(&to))
-}
+impl Pointwise for Cuda {
+    fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
+        unary(self, "copy", self.rows(from), self.rows_mut(&to))
+    }
 
-pub(super) fn add(cuda: &Cuda, a: View<Cuda>, b: View<Cuda>, sum: ViewMut<Cuda>) -> Result<()> {
-    binary(cuda, "add", cuda.rows(a), cuda.rows(b), cuda.rows_mut(&sum))
-}
+    fn add(&self, a: View<Self>, b: View<Self>, sum: ViewMut<Self>) -> Result<()> {
+        binary(self, "add", self.rows(a), self.rows(b), self.rows_mut(&sum))
+    }
 
-pub(super) fn accumulate(cuda: &Cuda, from: View<Cuda>, to: ViewMut<Cuda>) -> Result<()> {
-    let to = cuda.rows_mut(&to);
-    binary(cuda, "add", to, cuda.rows(from), to)
-}
+    fn accumulate(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
+        let to = self.rows_mut(&to);
+        binary(self, "add", to, self.rows(from), to)
+    }
 
-pub(super) fn activate(cuda: &Cuda, f: Activation, x: ViewMut<Cuda>) -> Result<()> {
-    let x = cuda.rows_mut(&x);
-    let name = match f {
-        Activation::Relu => "relu",
-        Activation::Sigmoid => "sigmoid",
-    };
-    unary(cuda, name, x, x)
-}
+    fn activate(&self, f: Activation, x: ViewMut<Self>) -> Result<()> {
+        let x = self.rows_mut(&x);
+        let name = match f {
+            Activation::Relu => "relu",
+            Activation::Sigmoid => "sigmoid",
+        };
+        unary(self, name, x, x)
+    }
 
-pub(super) fn activate_backward(cuda: &Cuda, f: Activation, y: View<Cuda>, d: ViewMut<Cuda>) -> Result<()> {
-    let d = cuda.rows_mut(&d);
-    let name = match f {
-        Activation::Relu => "relu_backward",
-        Activation::Sigmoid => "sigmoid_backward",
-    };
-    binary(cuda, name, cuda.rows(y), d, d)
-}
+    fn activate_backward(&self, f: Activation, y: View<Self>, d: ViewMut<Self>) -> Result<()> {
+        let d = self.rows_mut(&d);
+        let name = match f {
+            Activation::Relu => "relu_backward",
+            Activation::Sigmoid => "sigmoid_backward",
+        };
+        binary(self, name, self.rows(y), d, d)
+    }
 
-pub(super) fn all_finite(cuda: &Cuda, x: View<Cuda>) -> Result<bool> {
-    let x = cuda.rows(x);
-    let variant = x.variant();
-    let mut scratch = cuda.scratch();
-    let counts = scratch.counts.at_least(&cuda.device, 4)?;
-    counts.upload(&[0u32])?;
-    let launch =
-        cuda.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
-    // SAFETY: the count is one word.
-    unsafe { cuda.over_rows(launch.arg(counts.pointer()), variant, x.rows, x.channels)? };
-    let mut count = [0u32];
-    counts.download(&mut count)?;
-    Ok(count == [0])
+    fn all_finite(&self, x: View<Self>) -> Result<bool> {
+        let x = self.rows(x);
+        let variant = x.variant();
+        let mut scratch = self.scratch();
+        let counts = scratch.counts.at_least(&self.device, 4)?;
+        counts.upload(&[0u32])?;
+        let launch =
+            self.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+        // SAFETY: the count is one word.
+        unsafe { self.over_rows(launch.arg(counts.pointer()), variant, x.rows, x.channels)? };
+        let mut count = [0u32];
+        counts.download(&mut count)?;
+        Ok(count == [0])
+    }
 }
 
 pub(super) fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Result<()> {

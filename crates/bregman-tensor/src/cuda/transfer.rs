@@ -1,53 +1,120 @@
-//! Activations between host and device, and from the host's order into ours.
+//! Values between host and device, from the host's order into ours, and from a weight into its copy.
 
 use cudarc::driver::sys;
 
-use super::device::Variant;
-use super::{Cuda, Rows, Workspace, grid};
-use crate::{Error, Result, View, ViewMut};
+use super::device::{Stream, Variant};
+use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
+use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
-pub(super) fn write(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>) -> Result<()> {
-    let shape = to.shape;
-    if from.len() != shape.len() {
-        return Err(Error::Length { what: "write", expected: shape.len(), got: from.len() });
+impl DeviceMemory for Cuda {
+    type Buffer = Buffer;
+    type Copies = PackedWeight;
+
+    fn alloc(&self, len: usize, storage: Storage) -> Result<Buffer> {
+        Buffer::zeros(&self.device, len * self.bytes_per_value(storage))
     }
-    let to = cuda.rows_mut(&to);
-    let mut scratch = cuda.scratch();
-    let Workspace { staging, locked, .. } = &mut *scratch;
-    let staging = staging.filled(&cuda.device, cuda.device.stream(), locked, from)?;
-    let variant = Variant { format: to.format, wide: false };
-    let launch = cuda.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(to.stride);
-    let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
-    // SAFETY: both sides have as many values as the shape.
-    unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
+
+    fn bytes_per_value(&self, storage: Storage) -> usize {
+        match storage {
+            Storage::Exact | Storage::Vector => 4,
+            Storage::Map => self.map_format().bytes(),
+        }
+    }
+
+    fn upload(&self, from: &[f32], to: &mut Buffer) -> Result<()> {
+        to.upload(from)
+    }
+
+    fn download(&self, from: &Buffer, to: &mut [f32]) -> Result<()> {
+        from.download(to)
+    }
+
+    fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        let shape = to.shape;
+        if from.len() != shape.len() {
+            return Err(Error::Length { what: "write", expected: shape.len(), got: from.len() });
+        }
+        let to = self.rows_mut(&to);
+        let mut scratch = self.scratch();
+        let Workspace { staging, pinned, .. } = &mut *scratch;
+        let staging = staging.filled(&self.device, self.device.stream(), pinned, from)?;
+        let variant = Variant { format: to.format, wide: false };
+        let launch =
+            self.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(to.stride);
+        let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
+        // SAFETY: both sides have as many values as the shape.
+        unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
+    }
+
+    fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        write_frames(self, from, to, Stream::Compute)
+    }
+
+    fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
+        write_frames(self, from, to, Stream::Copy)
+    }
+
+    fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {
+        let shape = from.shape;
+        if to.len() != shape.len() {
+            return Err(Error::Length { what: "read", expected: shape.len(), got: to.len() });
+        }
+        let from = self.rows(from);
+        let mut scratch = self.scratch();
+        let staging = scratch.staging.at_least(&self.device, to.len() * 4)?;
+        let variant = Variant { format: from.format, wide: false };
+        let launch = self
+            .device
+            .variant("from_channels_last", variant)
+            .arg(from.pointer)
+            .arg(from.stride)
+            .arg(staging.pointer());
+        let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
+        // SAFETY: both sides have as many values as the shape.
+        unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0)? };
+        staging.download(to)
+    }
+
+    /// bf16 maps need a copy of every weight, f32 maps where taps must be put in order.
+    fn refresh(&self, value: &Buffer, block: Block, copies: &mut PackedWeight) -> Result<()> {
+        let format = self.map_format();
+        if format == Format::F32 && block.taps == 1 {
+            return Ok(());
+        }
+        if copies.packed.is_none() {
+            copies.packed = Some(Buffer::zeros(&self.device, block.rows * block.columns * format.bytes())?);
+        }
+        let packed = copies.packed.as_ref().expect("was just made");
+        let launch = self
+            .device
+            .variant("pack_weight", Variant { format, wide: false })
+            .arg(value.pointer())
+            .arg(block.stride as u32);
+        let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
+        let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
+        // SAFETY: the copy has as many values as the block.
+        unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
+    }
 }
 
-/// Whether a copy waits for the work before it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
-    InTurn,
-    /// It runs beside that work; later work waits for it.
-    Beside,
-}
-
-pub(super) fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>, when: When) -> Result<()> {
+fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>, on: Stream) -> Result<()> {
     if from.len() != to.shape.len() {
         return Err(Error::Length { what: "write", expected: to.shape.len(), got: from.len() });
     }
     let mut scratch = cuda.scratch();
-    let (stream, staged) = stage(cuda, &mut scratch, from, when)?;
+    let (stream, staged) = stage(cuda, &mut scratch, from, on)?;
     from_frames(cuda, stream, staged, to)?;
-    if when == When::Beside { cuda.device.wait_for_second_stream() } else { Ok(()) }
+    if on == Stream::Copy { cuda.device.wait_for_copies() } else { Ok(()) }
 }
 
-/// Copies values to where the stream of this moment finds them; both come back.
-pub(super) fn stage(cuda: &Cuda, scratch: &mut Workspace, from: &[f32], when: When) -> Result<(sys::CUstream, u64)> {
-    let Workspace { staging, locked, ahead, locked_ahead, .. } = scratch;
-    let (stream, staging, locked) = match when {
-        When::InTurn => (cuda.device.stream(), staging, locked),
-        When::Beside => (cuda.device.second_stream(), ahead, locked_ahead),
+/// Copies values to staging memory on the device, in the order of a stream: that stream, and where they are.
+pub(super) fn stage(cuda: &Cuda, scratch: &mut Workspace, from: &[f32], on: Stream) -> Result<(sys::CUstream, u64)> {
+    let Workspace { staging, pinned, copy_staging, copy_pinned, .. } = scratch;
+    let (stream, staging, pinned) = match on {
+        Stream::Compute => (cuda.device.stream(), staging, pinned),
+        Stream::Copy => (cuda.device.copy_stream(), copy_staging, copy_pinned),
     };
-    Ok((stream, staging.filled(&cuda.device, stream, locked, from)?.pointer()))
+    Ok((stream, staging.filled(&cuda.device, stream, pinned, from)?.pointer()))
 }
 
 /// As many f32 values on the GPU, in `[batch, frames, features]` order, into ours.
@@ -78,21 +145,4 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
     // SAFETY: as above.
     unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
-}
-
-pub(super) fn read(cuda: &Cuda, from: View<Cuda>, to: &mut [f32]) -> Result<()> {
-    let shape = from.shape;
-    if to.len() != shape.len() {
-        return Err(Error::Length { what: "read", expected: shape.len(), got: to.len() });
-    }
-    let from = cuda.rows(from);
-    let mut scratch = cuda.scratch();
-    let staging = scratch.staging.at_least(&cuda.device, to.len() * 4)?;
-    let variant = Variant { format: from.format, wide: false };
-    let launch =
-        cuda.device.variant("from_channels_last", variant).arg(from.pointer).arg(from.stride).arg(staging.pointer());
-    let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
-    // SAFETY: both sides have as many values as the shape.
-    unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0)? };
-    staging.download(to)
 }

@@ -13,7 +13,7 @@ use bregman_tensor::{Backend, Cpu, Precision};
 
 use crate::run::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
 use crate::run::folder;
-use crate::{Error, Experiment, Open, Result, device};
+use crate::{Error, Experiment, Open, Result, open_cpu};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
 ///
@@ -61,7 +61,7 @@ impl Trained {
     /// # Errors
     /// A path that is neither, or a checkpoint of another architecture.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_on(&device::cpu, path)
+        Self::load_on(&open_cpu, path)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::trainer::data::Data;
 use crate::trainer::observer::Observer;
 use crate::trainer::schedule::{LearningRate, margin_at};
 use crate::trainer::selection::Selection;
-use crate::{Device, Error, Experiment, Open, Result, device};
+use crate::{Device, Error, Experiment, Open, Result, open_cpu};
 
 /// An experiment in progress.
 pub struct Trainer<'a, B: Device = Cpu> {
@@ -71,7 +71,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// A run that is there already, a corpus or settings that do not fit.
     pub fn new(experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::new_on(device::cpu, experiment, run, observer)
+        Self::new_on(open_cpu, experiment, run, observer)
     }
 
     /// Continues the run in the folder `run` on the CPU, see [`Trainer::resume_on`].
@@ -79,7 +79,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// As [`Trainer::resume_on`].
     pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::resume_on(device::cpu, run, observer)
+        Self::resume_on(open_cpu, run, observer)
     }
 
     /// As [`Trainer::new`], on corpora that are open already instead of the recipe's.
@@ -95,7 +95,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         refuse_existing(run)?;
         let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(device::cpu, experiment, run, data, observer)
+        Self::start(open_cpu, experiment, run, data, observer)
     }
 }
 

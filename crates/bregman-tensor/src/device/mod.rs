@@ -1,12 +1,12 @@
-//! Where a run computes, and where its optimizer's arrays are meanwhile.
+//! Where a run computes: chosen at run time, opened once its precision is known.
+
+mod choice;
 
 use bregman::HostArrays;
 use bregman::optimizer::Engine;
-#[cfg(feature = "cuda")]
-use bregman_tensor::cuda::{Cuda, DeviceArrays};
-use bregman_tensor::{Backend, Cpu, FoundDevice, Precision};
 
-use crate::Result;
+use crate::{Backend, Cpu, Precision, Result};
+pub use choice::{DeviceChoice, FoundDevice};
 
 /// A backend that can also run the steps of an optimizer.
 pub trait Device: Backend {
@@ -19,7 +19,7 @@ pub trait Device: Backend {
     /// The precision it computes in.
     fn precision(&self) -> Precision;
 
-    /// What it is, for the line that begins a run.
+    /// What it is, for the line that begins a run: `cuda:0 (NVIDIA H200)`.
     fn description(&self) -> String;
 
     /// Takes an optimizer's arrays to the device.
@@ -27,43 +27,6 @@ pub trait Device: Backend {
     /// # Errors
     /// Too little memory.
     fn place(&self, arrays: HostArrays) -> Result<Self::Arrays>;
-}
-
-impl Device for Cpu {
-    type Arrays = HostArrays;
-
-    const PRECISION: Precision = Precision::F32;
-
-    fn precision(&self) -> Precision {
-        Cpu::precision(self)
-    }
-
-    fn description(&self) -> String {
-        Cpu::description()
-    }
-
-    fn place(&self, arrays: HostArrays) -> Result<HostArrays> {
-        Ok(arrays)
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Device for Cuda {
-    type Arrays = DeviceArrays;
-
-    const PRECISION: Precision = Precision::Bf16;
-
-    fn precision(&self) -> Precision {
-        Cuda::precision(self)
-    }
-
-    fn description(&self) -> String {
-        Cuda::description(self)
-    }
-
-    fn place(&self, arrays: HostArrays) -> Result<Self::Arrays> {
-        Ok(self.place_arrays(&arrays)?)
-    }
 }
 
 /// How a device is opened once the precision of a run is known; `None` for [`Device::PRECISION`].
@@ -75,14 +38,8 @@ impl<B, F: Fn(Option<Precision>) -> Result<B> + Send + Sync + 'static> Open<B> f
 ///
 /// # Errors
 /// None; the result is that of [`Open`].
-pub fn cpu(precision: Option<Precision>) -> Result<Cpu> {
+pub fn open_cpu(precision: Option<Precision>) -> Result<Cpu> {
     Ok(Cpu::with_precision(precision.unwrap_or(Cpu::PRECISION)))
-}
-
-/// GPU number `ordinal`.
-#[cfg(feature = "cuda")]
-fn gpu(ordinal: usize) -> impl Open<Cuda> {
-    move |precision: Option<Precision>| Ok(Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))?)
 }
 
 /// Work that is written once for all devices.
@@ -98,7 +55,7 @@ pub trait OnDevice {
 pub fn on_device<J: OnDevice>(found: &FoundDevice, job: J) -> J::Output {
     match found.gpu() {
         #[cfg(feature = "cuda")]
-        Some(ordinal) => job.run(gpu(ordinal)),
-        _ => job.run(cpu),
+        Some(ordinal) => job.run(crate::cuda::opener(ordinal)),
+        _ => job.run(open_cpu),
     }
 }

@@ -1,72 +1,44 @@
-//! Every kernel of the CUDA backend against the CPU's, on sizes that fill no vector, no block and no tile.
-//!
-//! On a machine without a GPU these tests say so and pass: `cargo test -p bregman-tensor --features cuda --test cuda`.
-#![cfg(feature = "cuda")]
+//! The operations: each case runs some of them on random numbers and keeps the results.
 
-use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, Cpu, Margin, Norm, NormGradients, NormStatistics, Precision, Relu, Shape, Start,
-    Storage, Tensor, Weight,
+    Activation, Backend, Block, Conv, FilterbankTables, Margin, NormGradients, NormParams, NormStatistics, Relu, Shape,
+    Start, Storage, Tensor, Weight,
 };
 
-struct Random(u64);
-
-impl Random {
-    fn values(&mut self, count: usize) -> Vec<f32> {
-        let next = |state: &mut u64| {
-            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-        };
-        (0..count).map(|_| next(&mut self.0)).collect()
-    }
-}
+use crate::harness::{Random, exact, mostly_zero, poisoned, read_exact, tensor, values};
 
 /// A backend, the random numbers of a case, and the results so far, each with its name.
-struct Bench<'a, B: Backend> {
-    backend: &'a B,
-    random: Random,
-    results: Vec<(String, Vec<f32>)>,
+pub(super) struct Cases<'a, B: Backend> {
+    pub(super) backend: &'a B,
+    pub(super) random: Random,
+    pub(super) results: Vec<(String, Vec<f32>)>,
+    /// Whether the last weight was mostly zeros.
+    pub(super) sparse: bool,
 }
 
-impl<B: Backend> Bench<'_, B> {
+impl<B: Backend> Cases<'_, B> {
     fn tensor(&mut self, shape: Shape) -> Tensor<B> {
-        let values = self.random.values(shape.len());
-        self.filled(shape, &values)
+        tensor(self.backend, shape, &self.random.values(shape.len()))
     }
 
-    fn filled(&self, shape: Shape, values: &[f32]) -> Tensor<B> {
-        let mut tensor = Tensor::empty(self.backend).unwrap();
-        tensor.resize(self.backend, shape).unwrap();
-        self.backend.write(values, tensor.view_mut()).unwrap();
-        tensor
-    }
-
-    /// Memory nobody has written must never leak into a result.
     fn poisoned(&self, shape: Shape) -> Tensor<B> {
-        self.filled(shape, &vec![f32::NAN; shape.len()])
+        poisoned(self.backend, shape)
     }
 
     fn exact(&mut self, count: usize) -> B::Buffer {
-        let values = self.random.values(count);
-        let mut buffer = self.backend.alloc(count, Storage::Exact).unwrap();
-        self.backend.upload(&values, &mut buffer).unwrap();
-        buffer
+        exact(self.backend, &self.random.values(count))
     }
 
     fn keep(&mut self, name: &str, tensor: &Tensor<B>) {
-        let mut values = vec![0.0; tensor.shape().len()];
-        self.backend.read(tensor.view(), &mut values).unwrap();
-        self.results.push((name.to_owned(), values));
+        self.results.push((name.to_owned(), values(self.backend, tensor)));
     }
 
     fn keep_exact(&mut self, name: &str, buffer: &B::Buffer, count: usize) {
-        let mut values = vec![0.0; count];
-        self.backend.download(buffer, &mut values).unwrap();
-        self.results.push((name.to_owned(), values));
+        self.results.push((name.to_owned(), read_exact(self.backend, buffer, count)));
     }
 
     /// The input is a channel range of a tensor with `extra` channels more behind it.
-    fn conv(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
+    pub(super) fn conv(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
         let name = |what: &str| format!("{what} {:?} stride {:?}, {input:?} → {outputs}", conv.kernel, conv.stride);
         let backend = self.backend;
         let output = conv.output(input, outputs);
@@ -76,7 +48,12 @@ impl<B: Backend> Bench<'_, B> {
         // a column block of a wider matrix
         let (columns, taps) = (input.channels * conv.taps(), conv.taps());
         let block = Block { rows: outputs, stride: columns + taps, first: taps, columns, taps };
-        let value = self.exact(outputs * block.stride);
+        let mut weight = self.random.values(outputs * block.stride);
+        self.sparse = !self.sparse; // every other case
+        if self.sparse {
+            mostly_zero(&mut weight);
+        }
+        let value = exact(backend, &weight);
         let mut copies = B::Copies::default();
         backend.refresh(&value, block, &mut copies).unwrap();
         let w = Weight { value: &value, block, copies: &copies };
@@ -100,7 +77,7 @@ impl<B: Backend> Bench<'_, B> {
         self.keep_exact(&name("bias gradient"), &db, outputs);
     }
 
-    fn norm(&mut self, shape: Shape, relu: Relu, with_residual: bool) {
+    pub(super) fn norm(&mut self, shape: Shape, relu: Relu, with_residual: bool) {
         let name = |what: &str| format!("{what}, relu {relu:?}, residual {with_residual}, {shape:?}");
         let (backend, c) = (self.backend, shape.channels);
         let x = self.tensor(shape);
@@ -108,7 +85,7 @@ impl<B: Backend> Bench<'_, B> {
         let residual = with_residual.then(|| {
             let values: Vec<f32> =
                 self.random.values(shape.len()).into_iter().map(|value| value + 6.0 * value.signum()).collect();
-            self.filled(shape, &values)
+            tensor(backend, shape, &values)
         });
         let (scale, mut shift) = (self.exact(c), self.exact(c));
         if relu == Relu::After && !with_residual {
@@ -119,7 +96,7 @@ impl<B: Backend> Bench<'_, B> {
         let mut running_variance = backend.alloc(c, Storage::Exact).unwrap();
         backend.upload(&vec![0.7; c], &mut running_variance).unwrap();
         let mut y = self.poisoned(shape);
-        let norm = || Norm { scale: &scale, shift: &shift, relu };
+        let norm = || NormParams { scale: &scale, shift: &shift, relu };
         let view = || residual.as_ref().map(Tensor::view);
         backend.norm_eval(x.view(), norm(), &running_mean, &running_variance, view(), y.view_mut()).unwrap();
         self.keep(&name("norm of evaluation"), &y);
@@ -156,7 +133,7 @@ impl<B: Backend> Bench<'_, B> {
         }
     }
 
-    fn pointwise(&mut self, shape: Shape) {
+    pub(super) fn pointwise(&mut self, shape: Shape) {
         let backend = self.backend;
         let (a, b) = (self.tensor(shape.with_channels(shape.channels + 5)), self.tensor(shape));
         let mut y = self.poisoned(shape);
@@ -179,7 +156,7 @@ impl<B: Backend> Bench<'_, B> {
             .push(("not finite".to_owned(), vec![f32::from(u8::from(backend.all_finite(poison.view()).unwrap()))]));
     }
 
-    fn pooling(&mut self, shape: Shape) {
+    pub(super) fn pooling(&mut self, shape: Shape) {
         let backend = self.backend;
         let (x, dy) = (self.tensor(shape), self.tensor(shape));
         let moments = Shape::vector(2 * shape.channels * shape.height, shape.batch);
@@ -241,7 +218,7 @@ impl<B: Backend> Bench<'_, B> {
         self.keep("attentive input's gradient", &dx);
     }
 
-    fn losses(&mut self, classes: usize, dim: usize, batch: usize) {
+    pub(super) fn losses(&mut self, classes: usize, dim: usize, batch: usize) {
         let backend = self.backend;
         let x = self.tensor(Shape::vector(dim, batch));
         let mut unit = self.poisoned(x.shape());
@@ -283,92 +260,43 @@ impl<B: Backend> Bench<'_, B> {
         }
     }
 
-    fn inputs(&mut self) {
+    pub(super) fn samples(&mut self) {
+        let (window, frequencies, bins) = (12, 7, 5);
+        for (centred, origin, relative, top_db) in [(false, 0, true, None), (true, -6, false, Some(2.0))] {
+            let tables = FilterbankTables {
+                window,
+                hop: 5,
+                origin,
+                centred,
+                relative,
+                frequencies,
+                spectrum: self.random.values(window * 2 * frequencies),
+                bins,
+                mel: self.random.values(frequencies * bins).iter().map(|x| x.abs()).collect(),
+                smallest: 1e-5,
+                factor: 1.3,
+                top_db,
+            };
+            let (batch, length) = (3, 91);
+            let samples = self.random.values(batch * length);
+            let mut x = self.poisoned(Shape::signal(bins, batch, tables.frames(length)));
+            let filterbank = self.backend.filterbank(tables).unwrap();
+            self.backend.write_samples(&filterbank, &samples, x.view_mut()).unwrap();
+            self.keep("features of samples", &x);
+            self.backend.write_samples_ahead(&filterbank, &samples, x.view_mut()).unwrap();
+            self.keep("features of samples, ahead", &x);
+        }
+    }
+
+    pub(super) fn inputs(&mut self) {
         let frames = self.random.values(3 * 7 * 10);
         for shape in [Shape::signal(10, 3, 7), Shape { channels: 1, batch: 3, height: 10, width: 7 }] {
             let mut x = self.poisoned(shape);
             self.backend.write_frames(&frames, x.view_mut()).unwrap();
             self.keep("frames", &x);
+            let mut ahead = self.poisoned(shape);
+            self.backend.write_frames_ahead(&frames, ahead.view_mut()).unwrap();
+            self.keep("frames, ahead", &ahead);
         }
-    }
-}
-
-fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
-    let mut bench = Bench { backend, random: Random(3), results: Vec::new() };
-    bench.inputs();
-    for input in [Shape::signal(16, 2, 301), Shape::signal(6, 1, 7), Shape::signal(5, 3, 1), Shape::vector(40, 9)] {
-        bench.conv(Conv::POINTWISE, input, 24, 3);
-        if input.width > 1 {
-            bench.conv(Conv::same_1d(3, 2), input, 24, 3);
-            bench.conv(Conv::same_1d(5, 1), input, 7, 3);
-        }
-    }
-    for (height, width) in [(8, 31), (10, 7)] {
-        let map = Shape { channels: 8, batch: 2, height, width };
-        bench.conv(Conv::square(3, 1), map, 16, 3);
-        bench.conv(Conv::square(3, 2), map, 16, 3);
-        bench.conv(Conv::square(1, 2), map, 9, 3);
-        bench.conv(Conv::square(3, 1), map.with_channels(1), 32, 3);
-    }
-    for (batch, height, width, outputs) in [(3, 17, 35, 32), (1, 3, 1, 24), (1, 1, 5, 64)] {
-        bench.conv(Conv::square(3, 1), Shape { channels: 1, batch, height, width }, outputs, 0);
-    }
-    // tiles of our own tensor-core kernels: partly filled, several, one column, one row
-    for channels in [32, 64] {
-        for (batch, height, width) in [(3, 17, 35), (1, 3, 5), (1, 40, 1), (2, 1, 70), (1, 8, 32)] {
-            for extra in [0, 8] {
-                bench.conv(Conv::square(3, 1), Shape { channels, batch, height, width }, channels, extra);
-            }
-        }
-    }
-    for shape in [
-        Shape::signal(64, 3, 301),
-        Shape::signal(6, 1, 7),
-        Shape::vector(72, 5),
-        Shape { channels: 16, batch: 2, height: 9, width: 31 },
-    ] {
-        for (relu, residual) in
-            [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)]
-        {
-            bench.norm(shape, relu, residual);
-        }
-        bench.pointwise(shape);
-        bench.pooling(shape);
-    }
-    bench.losses(37, 24, 5);
-    bench.losses(130, 192, 33);
-    bench.results
-}
-
-/// Relative ℓ2 errors of every result: a ReLU that flips at a rounding error must not decide.
-fn compare(cuda: &Cuda, tolerance: f64) {
-    let (ours, theirs) = (everything(&Cpu::new()), everything(cuda));
-    assert_eq!(ours.len(), theirs.len());
-    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
-    let mut errors: Vec<(f64, &str)> = ours
-        .iter()
-        .zip(&theirs)
-        .map(|((name, expected), (_, got))| {
-            let apart = length(&mut expected.iter().zip(got).map(|(a, b)| f64::from(a - b)));
-            (apart / length(&mut expected.iter().map(|&a| f64::from(a))).max(1e-6), &**name)
-        })
-        .collect();
-    errors.sort_by(|a, b| b.0.total_cmp(&a.0));
-    println!("{} results, the worst: {:?}", errors.len(), &errors[..3]);
-    let failed: Vec<_> = errors.iter().filter(|(error, _)| error.is_nan() || *error > tolerance).collect();
-    assert!(failed.is_empty(), "over {tolerance:e}: {failed:#?}");
-}
-
-#[test]
-fn every_kernel_equals_the_cpu_in_f32() {
-    if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
-        compare(&cuda, 2e-5);
-    }
-}
-
-#[test]
-fn every_kernel_equals_the_cpu_to_the_rounding_of_bf16() {
-    if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
-        compare(&cuda, 8e-2);
     }
 }

@@ -1,0 +1,65 @@
+//! Convolutions and linear layers, forward and backward.
+
+use super::DeviceMemory;
+use crate::{Block, Conv, Result, View, ViewMut};
+
+/// A weight as a kernel reads it: the f32 values and whatever the backend derived from them in [`DeviceMemory::refresh`].
+pub struct Weight<'a, B: DeviceMemory> {
+    /// Row-major values of the whole matrix.
+    pub value: &'a B::Buffer,
+    /// The columns meant.
+    pub block: Block,
+    /// Compressed or converted copies of this block.
+    pub copies: &'a B::Copies,
+}
+
+impl<B: DeviceMemory> Clone for Weight<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for Weight<'_, B> {}
+
+/// What the output of a convolution holds before the products are added.
+pub enum Start<'a, B: DeviceMemory> {
+    /// Nothing: the output is overwritten.
+    Zero,
+    /// One value per output channel.
+    Bias(&'a B::Buffer),
+    /// What is there already.
+    Keep,
+}
+
+/// Convolutions with weights in f32, or in what [`DeviceMemory::refresh`] made of them.
+pub trait Convolution: DeviceMemory {
+    /// `y = start + w ∗ x`
+    fn conv_forward(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        w: Weight<Self>,
+        start: Start<Self>,
+        y: ViewMut<Self>,
+    ) -> Result<()>;
+    /// `dx = wᵀ ∗ dy`, or adds that.
+    fn conv_backward_input(
+        &self,
+        conv: &Conv,
+        w: Weight<Self>,
+        dy: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()>;
+    /// `dw = dy ∗ x` in the columns of `block`; dense, because the optimizer's dual variable needs it everywhere.
+    fn conv_backward_weight(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        block: Block,
+        dw: &mut Self::Buffer,
+    ) -> Result<()>;
+    /// `db[c] = Σ dy[c, …]`
+    fn conv_backward_bias(&self, dy: View<Self>, db: &mut Self::Buffer) -> Result<()>;
+}

@@ -1,0 +1,60 @@
+//! What a device must be able to do to train our networks, in small traits; kernels as coarse as the fusion we want.
+//!
+//! Layers hold opaque buffers and call these methods; none of them sees a host slice, a memory layout or a thread.
+//! Every gradient method *overwrites* its output unless it says "adds". A backend may run asynchronously: only
+//! [`DeviceMemory::download`], [`DeviceMemory::read`], [`Gradients::clip`] and [`Pointwise::all_finite`] wait.
+//!
+//! | trait | what | in `cpu/` | in `cuda/` |
+//! | --- | --- | --- | --- |
+//! | [`DeviceMemory`] | arrays, copies between host and device, copies of weights | `memory` | `transfer` |
+//! | [`Capture`] | a step captured and replayed | `memory` | `graph` |
+//! | [`Filterbanks`] | features from samples | `filterbank` | `filterbank` |
+//! | [`Convolution`] | convolutions and linear layers | `conv` | `conv` |
+//! | [`BatchNorm`] | batch norm with ReLU and residual | `norm` | `norm` |
+//! | [`Pointwise`] | sums, copies, activations | `pointwise` | `pointwise` |
+//! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
+//! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
+//! | [`Gradients`] | all gradients at once: clipping | `pointwise` | `multi` |
+//!
+//! To add a backend, implement them all and name it in `tests/conformance/main.rs`.
+
+mod capture;
+mod conv;
+mod filterbank;
+mod gradients;
+mod loss;
+mod memory;
+mod norm;
+mod pointwise;
+mod pooling;
+
+pub use capture::Capture;
+pub use conv::{Convolution, Start, Weight};
+pub use filterbank::Filterbanks;
+pub use gradients::Gradients;
+pub use loss::{Loss, Margin};
+pub use memory::{DeviceMemory, Storage};
+pub use norm::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu};
+pub use pointwise::{Activation, Pointwise};
+pub use pooling::Pooling;
+
+/// Constants shared by every backend.
+pub mod constants {
+    /// ε inside the square root of a batch norm.
+    pub const NORM_EPSILON: f32 = 1e-5;
+    /// Weight of the newest batch in the running statistics.
+    pub const NORM_MOMENTUM: f32 = 0.1;
+    /// Added to (moments) or the floor of (attentive) the variance before the square root in statistics pooling.
+    pub const POOL_EPSILON: f32 = 1e-7;
+}
+
+/// A device with every kernel of a training step.
+pub trait Backend:
+    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + Pointwise + Pooling + Loss + Gradients
+{
+}
+
+impl<B> Backend for B where
+    B: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + Pointwise + Pooling + Loss + Gradients
+{
+}

@@ -1,0 +1,49 @@
+//! Statistics over the positions of an item: gates, moments, attention.
+
+use super::DeviceMemory;
+use crate::{Result, View, ViewMut};
+
+/// Kernels that reduce over positions, or spread one value per channel and item over them.
+pub trait Pooling: DeviceMemory {
+    /// `mean[c, b] = mean of x[c, b, …]`
+    fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()>;
+    /// `y = residual + gate[c, b] · x`
+    fn gate_forward(&self, x: View<Self>, gate: View<Self>, residual: View<Self>, y: ViewMut<Self>) -> Result<()>;
+    /// `dgate[c, b] = Σ x · dy`
+    fn gate_backward_gate(&self, x: View<Self>, dy: View<Self>, dgate: ViewMut<Self>) -> Result<()>;
+    /// `dx = gate · dy + dmean[c, b] / positions`: through the gate, and through the mean that the gate was computed
+    /// from.
+    fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>)
+    -> Result<()>;
+
+    /// Mean and standard deviation `√(unbiased variance + ε)` over the width: `stats` has `2 · channels · height`
+    /// channels and one position, all means first, channel-major.
+    fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()>;
+    /// Gradient of [`Pooling::moments_forward`], overwriting `dx` or adding to it.
+    fn moments_backward(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        add: bool,
+        dx: ViewMut<Self>,
+    ) -> Result<()>;
+
+    /// `h = tanh(h + context[c, b])`
+    fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()>;
+    /// Gradient of [`Pooling::context_tanh`] from its result `a`: `d` holds da and becomes dh; `dcontext = Σ dh`.
+    fn context_tanh_backward(&self, a: View<Self>, d: ViewMut<Self>, dcontext: Option<ViewMut<Self>>) -> Result<()>;
+    /// Softmax of `attention` over the width, in place, and the statistics of `x` under it: `stats` is `[mean; std]`, 2
+    /// · channels.
+    fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()>;
+    /// Gradient of [`Pooling::attentive_forward`] to the logits and to `x`.
+    fn attentive_backward(
+        &self,
+        x: View<Self>,
+        attention: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        dlogits: ViewMut<Self>,
+        dx: ViewMut<Self>,
+    ) -> Result<()>;
+}

@@ -1,0 +1,111 @@
+//! Gates, moments and attention.
+
+use bregman_tensor::{Activation, Backend, Shape, Tensor};
+
+use super::check;
+use crate::harness::{Random, poisoned, tensor, values};
+
+pub(super) fn squeeze_excitation<B: Backend>(backend: &B) {
+    for shape in [Shape::signal(3, 1, 1), Shape::signal(5, 2, 7), Shape::signal(17, 3, 301)] {
+        let vector = Shape::vector(shape.channels, shape.batch);
+        let mut random = Random(9);
+        let inputs = [random.values(shape.len()), random.values(vector.len()), random.values(shape.len())];
+        // y = residual + sigmoid(gate + relu(mean(x) + 3)) · x, the gate an input of its own
+        let run = |inputs: &[Vec<f32>]| {
+            let [x, residual] = [0, 2].map(|i| tensor(backend, shape, &inputs[i]));
+            let (mut mean, mut gate) = (poisoned(backend, vector), poisoned(backend, vector));
+            backend.mean_forward(x.view(), mean.view_mut()).unwrap();
+            backend.accumulate(tensor(backend, vector, &vec![3.0; vector.len()]).view(), mean.view_mut()).unwrap();
+            backend.activate(Activation::Relu, mean.view_mut()).unwrap();
+            backend.add(mean.view(), tensor(backend, vector, &inputs[1]).view(), gate.view_mut()).unwrap();
+            backend.activate(Activation::Sigmoid, gate.view_mut()).unwrap();
+            let mut y = poisoned(backend, shape);
+            backend.gate_forward(x.view(), gate.view(), residual.view(), y.view_mut()).unwrap();
+            (x, mean, gate, y)
+        };
+        check(
+            &format!("gate of {shape:?}"),
+            1e-2,
+            &inputs,
+            |inputs| values(backend, &run(inputs).3),
+            |inputs, c| {
+                let (x, mean, gate, _) = run(inputs);
+                let dy = tensor(backend, shape, c);
+                let mut dgate = poisoned(backend, vector);
+                backend.gate_backward_gate(x.view(), dy.view(), dgate.view_mut()).unwrap();
+                backend.activate_backward(Activation::Sigmoid, gate.view(), dgate.view_mut()).unwrap();
+                let mut dmean = tensor(backend, vector, &values(backend, &dgate));
+                backend.activate_backward(Activation::Relu, mean.view(), dmean.view_mut()).unwrap();
+                let mut dx = poisoned(backend, shape);
+                backend.gate_backward_input(gate.view(), dmean.view(), dy.view(), dx.view_mut()).unwrap();
+                vec![values(backend, &dx), values(backend, &dgate), c.to_vec()]
+            },
+        );
+    }
+}
+
+pub(super) fn statistics<B: Backend>(backend: &B) {
+    for shape in
+        [Shape::signal(3, 1, 7), Shape::signal(5, 2, 301), Shape { channels: 3, batch: 2, height: 4, width: 9 }]
+    {
+        let stats = Shape::vector(2 * shape.channels * shape.height, shape.batch);
+        let forward = |x: &Tensor<B>| {
+            let mut y = poisoned(backend, stats);
+            backend.moments_forward(x.view(), y.view_mut()).unwrap();
+            y
+        };
+        check(
+            &format!("moments of {shape:?}"),
+            1e-2,
+            &[Random(2).values(shape.len())],
+            |inputs| values(backend, &forward(&tensor(backend, shape, &inputs[0]))),
+            |inputs, c| {
+                let x = tensor(backend, shape, &inputs[0]);
+                let (y, dy) = (forward(&x), tensor(backend, stats, c));
+                let mut dx = poisoned(backend, shape);
+                backend.moments_backward(x.view(), y.view(), dy.view(), false, dx.view_mut()).unwrap();
+                let mut sum = tensor(backend, shape, &inputs[0]);
+                backend.moments_backward(x.view(), y.view(), dy.view(), true, sum.view_mut()).unwrap();
+                let (dx, sum) = (values(backend, &dx), values(backend, &sum));
+                assert!(
+                    sum.iter().zip(&dx).zip(&inputs[0]).all(|((sum, dx), x)| (sum - dx - x).abs() < 1e-5),
+                    "adding"
+                );
+                vec![dx]
+            },
+        );
+    }
+    for shape in [Shape::signal(3, 1, 1), Shape::signal(3, 1, 7), Shape::signal(17, 2, 301)] {
+        let (vector, stats) =
+            (Shape::vector(shape.channels, shape.batch), Shape::vector(2 * shape.channels, shape.batch));
+        let mut random = Random(4);
+        let inputs = [random.values(shape.len()), random.values(shape.len()), random.values(vector.len())];
+        // attention = tanh(h + context), statistics of x under it
+        let run = |inputs: &[Vec<f32>]| {
+            let [x, mut h] = [0, 1].map(|i| tensor(backend, shape, &inputs[i]));
+            let context = tensor(backend, vector, &inputs[2]);
+            backend.context_tanh(Some(context.view()), h.view_mut()).unwrap();
+            let mut attention = tensor(backend, shape, &values(backend, &h));
+            let mut y = poisoned(backend, stats);
+            backend.attentive_forward(x.view(), attention.view_mut(), y.view_mut()).unwrap();
+            (x, h, attention, y)
+        };
+        check(
+            &format!("attentive statistics of {shape:?}"),
+            1e-2,
+            &inputs,
+            |inputs| values(backend, &run(inputs).3),
+            |inputs, c| {
+                let (x, h, attention, y) = run(inputs);
+                let dy = tensor(backend, stats, c);
+                let (mut d, mut dx, mut dcontext) =
+                    (poisoned(backend, shape), poisoned(backend, shape), poisoned(backend, vector));
+                backend
+                    .attentive_backward(x.view(), attention.view(), y.view(), dy.view(), d.view_mut(), dx.view_mut())
+                    .unwrap();
+                backend.context_tanh_backward(h.view(), d.view_mut(), Some(dcontext.view_mut())).unwrap();
+                vec![values(backend, &dx), values(backend, &d), values(backend, &dcontext)]
+            },
+        );
+    }
+}

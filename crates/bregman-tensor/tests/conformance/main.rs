@@ -1,0 +1,88 @@
+//! One suite for every backend and precision. To test a new one, name it here.
+//!
+//! `suite` runs each operation on a backend and on `reference` (plain f64 loops) and compares; `differences` holds each
+//! gradient against finite differences of its forward pass; `properties` has what must hold besides. Shapes are chosen
+//! to fill no vector, no block and no tile. What needs a GPU prints `skipped: …` on a machine without one:
+//! `cargo test -p bregman-tensor --features cuda --test conformance -- --nocapture`.
+
+mod differences;
+mod harness;
+mod properties;
+mod reference;
+mod suite;
+
+use bregman_tensor::{Cpu, Precision, WeightPolicy};
+use reference::Reference;
+
+/// Relative errors: a result's distance from the reference by its length.
+const F32: f64 = 2e-5;
+/// Operands with 10 bits of mantissa.
+#[cfg(feature = "cuda")]
+const TF32: f64 = 5e-3;
+/// Operands with 8 bits, f32 between operations.
+const BF16_PRODUCTS: f64 = 1e-2;
+/// Everything with many positions in 8 bits.
+#[cfg(feature = "cuda")]
+const BF16_MAPS: f64 = 8e-2;
+
+#[test]
+fn the_reference_has_the_gradients_of_its_finite_differences() {
+    differences::all(&Reference);
+    properties::all(&Reference);
+}
+
+#[test]
+fn the_cpu_in_f32() {
+    let cpu = Cpu::new();
+    suite::conforms(&cpu, F32);
+    differences::all(&cpu);
+    properties::all(&cpu);
+}
+
+#[test]
+fn the_cpu_in_f32_with_dense_or_with_sparse_weights() {
+    for policy in [WeightPolicy::Dense, WeightPolicy::Sparse] {
+        let cpu = Cpu::new().with_weights(policy);
+        suite::conforms(&cpu, F32);
+        differences::convolutions(&cpu);
+        properties::all(&cpu);
+    }
+}
+
+#[test]
+fn the_cpu_in_bf16() {
+    suite::conforms(&Cpu::with_precision(Precision::Bf16), BF16_PRODUCTS);
+    suite::conforms(&Cpu::with_precision(Precision::Bf16).with_weights(WeightPolicy::Sparse), BF16_PRODUCTS);
+}
+
+#[cfg(feature = "cuda")]
+mod on_a_gpu {
+    use bregman_tensor::Precision;
+    use bregman_tensor::cuda::Cuda;
+
+    use super::{BF16_MAPS, F32, TF32, differences, properties, suite};
+
+    #[test]
+    fn cuda_in_f32() {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
+            suite::conforms(&cuda, F32);
+            differences::all(&cuda);
+            differences::convolutions(&cuda);
+            properties::all(&cuda);
+        }
+    }
+
+    #[test]
+    fn cuda_in_tf32() {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::Tf32) {
+            suite::conforms(&cuda, TF32);
+        }
+    }
+
+    #[test]
+    fn cuda_in_bf16() {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
+            suite::conforms(&cuda, BF16_MAPS);
+        }
+    }
+}
