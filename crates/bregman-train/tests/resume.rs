@@ -8,7 +8,7 @@ use bregman_train::{Ending, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
 /// The network is so small that 99 % initial zeros would cut it in two.
-const METHODS: [(&str, &str); 9] = [
+const METHODS: [(&str, &str); 10] = [
     ("adaptive LinBreg", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9"),
     (
         "adaptive AdaBreg",
@@ -30,6 +30,10 @@ const METHODS: [(&str, &str); 9] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }"),
     ("gradual", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3"),
     ("one-shot channels", "kind = \"one_shot\"\ntarget = 0.5\nstructure = \"channels\"\nat = 1"),
+    (
+        "static, ERK",
+        "kind = \"static\"\ntarget = 0.8\nlayers = { sharing = \"erk\" }\noptimizer = { kind = \"adamw\" }",
+    ),
 ];
 
 #[test]

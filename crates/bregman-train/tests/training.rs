@@ -9,6 +9,7 @@ use bregman_speaker::score::Embedder;
 use bregman_tensor::Cpu;
 use bregman_train::{Error, Experiment, Inspection, Observer, Share, Shared, Trained, Trainer};
 use common::{corpus, metrics, recipe, train};
+use serde_json::Value;
 
 struct Place {
     dir: tempfile::TempDir,
@@ -42,11 +43,26 @@ fn pruning_ends_at_its_target_and_dense_training_has_no_zeros() {
         ("dense", "kind = \"dense\"", 0.0, 1e-3),
         ("gradual", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", 0.9, 1e-3),
         ("one-shot", "kind = \"one_shot\"\ntarget = 0.75", 0.75, 1e-3),
+        ("static", "kind = \"static\"\ntarget = 0.6", 0.6, 1e-3),
         ("channels", "kind = \"gradual\"\ntarget = 0.5\nepochs = 2\nstructure = \"channels\"", 0.5, 0.05),
     ] {
         let inspection = Inspection::of(&place.train(name, method, &[]).join("last")).unwrap();
         assert!((inspection.sparsity - expected).abs() < tolerance, "{name}: {}", inspection.sparsity);
     }
+}
+
+#[test]
+fn a_static_mask_gives_every_layer_its_share_to_the_weight_and_stays() {
+    let place = Place::new();
+    let run = place.train("run", "kind = \"static\"\ntarget = 0.6", &[]);
+    let layers = |line: &Value| line["layers"].as_array().unwrap().clone();
+    let epochs: Vec<Vec<Value>> = metrics(&run).iter().filter(|line| line["kind"] == "epoch").map(layers).collect();
+    for layer in epochs.iter().flatten() {
+        let weights = layer["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product::<u64>() as f64;
+        let expected = weights - (0.6 * weights).round_ties_even();
+        assert_eq!(layer["live"].as_f64().unwrap(), expected, "{}", layer["name"]);
+    }
+    assert_eq!(epochs.len(), 4);
 }
 
 #[test]

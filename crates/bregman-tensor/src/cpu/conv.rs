@@ -25,9 +25,7 @@ thread_local! {
 
 fn with_patches<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     PATCHES.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            *buffer = Buffer::zeros(len);
-        }
+        buffer.grow(len);
         work(&mut buffer[..len])
     })
 }
@@ -151,7 +149,7 @@ impl Convolution for Cpu {
                     with_patches(rows * n, |values| {
                         patches.gather(x, values);
                         let dy = Mat::rows(&dy[start..], plane);
-                        // SAFETY: each task has its own columns of the gradient, which is borrowed until all are done.
+                        // SAFETY: each task has its own columns of the gradient.
                         unsafe { product([block.rows, rows, n], dy, Mat::rows(values, n).t(), into, target) }
                     });
                 }
@@ -185,7 +183,7 @@ fn on_patches(conv: &Conv, input: Shape, output: Shape, weight: Mat, x: &[f32], 
         let patches = Patches { conv, input, output, item, channels: 0..input.channels, positions };
         with_patches(rows * n, |values| {
             patches.gather(x, values);
-            // SAFETY: each task has its own columns of the output, which is borrowed until all are done.
+            // SAFETY: each task has its own columns of the output.
             unsafe { product([output.channels, n, rows], weight, Mat::rows(values, n), into, target.from(0, start)) }
         });
     });

@@ -1,8 +1,9 @@
 //! Losses over a `classes × batch` matrix, fused with their gradients, and the unit vectors of the cosine classifier.
 
+use bregman_base::math::exp;
 use rayon::prelude::*;
 
-use super::math::{exp, simd, sum};
+use super::math::{simd, sum};
 use super::{Buffer, Cpu};
 use crate::{Block, Loss, Margin, Result, View, ViewMut};
 

@@ -1,5 +1,7 @@
 //! Strided f32 matrix products: a safe face on `gemm`, and its split over threads.
 
+use bregman_base::Disjoint;
+
 use super::math::each;
 
 /// A matrix inside a slice: element (i, j) is at `i · row + j · column`.
@@ -34,29 +36,20 @@ impl<'a> Mat<'a> {
 
 /// A row-major matrix that several tasks fill, each its own part.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
-    data: *mut f32,
-    len: usize,
+pub(super) struct Target<'a> {
+    values: Disjoint<'a>,
     stride: usize,
 }
 
-// SAFETY: a `Target` only hands out its memory through unsafe functions whose callers promise disjoint parts.
-unsafe impl Send for Target {}
-// SAFETY: as above.
-unsafe impl Sync for Target {}
-
-impl Target {
-    /// Rows `stride` apart in `data`, which stays borrowed by the caller for as long as the tasks run.
-    pub(super) fn rows(data: &mut [f32], stride: usize) -> Self {
-        Self { data: data.as_mut_ptr(), len: data.len(), stride }
+impl<'a> Target<'a> {
+    /// Rows `stride` apart.
+    pub(super) fn rows(data: &'a mut [f32], stride: usize) -> Self {
+        Self { values: Disjoint::new(data), stride }
     }
 
     /// The target that starts at this element.
     pub(super) fn from(self, row: usize, column: usize) -> Self {
-        let skip = row * self.stride + column;
-        assert!(skip <= self.len, "matrix part outside of its slice");
-        // SAFETY: inside the allocation, or one past its end, as just checked.
-        Self { data: unsafe { self.data.add(skip) }, len: self.len - skip, stride: self.stride }
+        Self { values: self.values.tail(row * self.stride + column), ..self }
     }
 
     /// Replaces one element.
@@ -71,11 +64,13 @@ impl Target {
     /// Part of a row, to read or write directly.
     ///
     /// # Safety
-    /// The borrowed slice is alive, and no other task touches these elements while the result lives.
-    pub(super) unsafe fn row<'a>(self, row: usize, len: usize) -> &'a mut [f32] {
-        assert!(row * self.stride + len <= self.len, "matrix row outside of its slice");
-        // SAFETY: in bounds as just checked; exclusive by this function's contract.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.stride), len) }
+    /// While the result is in use, no other task uses these elements.
+    ///
+    /// # Panics
+    /// If it ends outside of the slice.
+    pub(super) unsafe fn row(self, row: usize, len: usize) -> &'a mut [f32] {
+        // SAFETY: by this function's contract.
+        unsafe { self.values.part(row * self.stride, len) }
     }
 }
 
@@ -89,13 +84,13 @@ pub(super) enum Into {
 /// `target (m × n) ← a (m × k) · b (k × n)` on this thread.
 ///
 /// # Safety
-/// The slice behind `target` is alive, and no other task touches its first m rows and n columns meanwhile.
+/// No other task uses the first m rows and n columns of `target` meanwhile.
 pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target: Target) {
     if m == 0 || n == 0 {
         return;
     }
     assert!(a.extent(m, k) <= a.data.len() && b.extent(k, n) <= b.data.len(), "matrix operand outside of its slice");
-    assert!((m - 1) * target.stride + n <= target.len, "matrix target outside of its slice");
+    assert!((m - 1) * target.stride + n <= target.values.len(), "matrix target outside of its slice");
     let add = into == Into::Add;
     // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's
     // contract.
@@ -104,7 +99,7 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
             m,
             n,
             k,
-            target.data,
+            target.values.as_mut_ptr(),
             1,
             target.stride as isize,
             add,
@@ -178,7 +173,7 @@ pub(super) fn multiply([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target
     each(cut.parts(), m * n * k, |i| {
         let [row, rows, column, columns] = cut.part(i);
         let target = target.from(row, column);
-        // SAFETY: the parts do not overlap, and the slice behind `target` is borrowed until all are done.
+        // SAFETY: the parts do not overlap.
         unsafe { product([rows, columns, k], a.from(row, 0), b.from(0, column), into, target) }
     });
 }

@@ -4,7 +4,6 @@
 //! matrix product, the values a batch norm averages lie side by side, and splitting or joining channels is only a
 //! matter of offsets.
 
-mod buffer;
 mod conv;
 mod filterbank;
 pub mod kernels;
@@ -19,7 +18,7 @@ mod pooling;
 mod routes;
 mod weights;
 
-pub use buffer::Buffer;
+pub use bregman_base::Buffer;
 pub use matmul::dot_products;
 pub use weights::{Copies, WeightPolicy};
 

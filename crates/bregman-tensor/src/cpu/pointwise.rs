@@ -1,8 +1,10 @@
 //! Kernels over values one by one: copies, sums, activations, clipping.
 
+use bregman_base::lanes;
+use bregman_base::math::sigmoid;
 use rayon::prelude::*;
 
-use super::math::{SERIAL, sigmoid, simd, sum};
+use super::math::{SERIAL, simd, sum};
 use super::{Buffer, Cpu};
 use crate::{Activation, Gradients, Pointwise, Result, View, ViewMut};
 
@@ -68,7 +70,7 @@ impl Pointwise for Cpu {
     }
 
     fn all_finite(&self, x: View<Self>) -> Result<bool> {
-        let finite = |chunk: &[f32]| simd!(chunk.iter().fold(true, |fine, x| fine & x.is_finite()));
+        let finite = |chunk: &[f32]| simd!(lanes::all_finite(chunk));
         Ok(x.slice().par_chunks(CHUNK).all(finite))
     }
 }

@@ -1,10 +1,12 @@
 //! Kernels that reduce over time, or spread one value per channel and item over it: one (channel, item) row per task
 //! group.
 
+use bregman_base::lanes::largest;
+use bregman_base::math::{exp, tanh};
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::math::{self, SERIAL, each, exp, simd, sum, sum2};
+use super::math::{SERIAL, each, simd, sum, sum2};
 use super::matmul::Target;
 use crate::constants::POOL_EPSILON;
 use crate::{Pooling, Result, Shape, View, ViewMut};
@@ -116,7 +118,7 @@ impl Pooling for Cpu {
         let (n, context, h) = (h.shape.positions(), context.map(|context| context.slice()), h.slice());
         h.par_chunks_mut(n).enumerate().with_min_len(rows_per_task(n)).for_each(|(row, h)| {
             let context = context.map_or(0.0, |context| context[row]);
-            simd!(h.iter_mut().for_each(|h| *h = math::tanh(*h + context)));
+            simd!(h.iter_mut().for_each(|h| *h = tanh(*h + context)));
         });
         Ok(())
     }
@@ -144,7 +146,7 @@ impl Pooling for Cpu {
         let rows = attention.par_chunks_mut(n).zip(x.par_chunks(n)).zip(means).zip(deviations);
         rows.with_min_len(rows_per_task(n)).for_each(|(((attention, x), mean), deviation)| {
             simd!({
-                let largest = math::max(attention);
+                let largest = largest(attention);
                 attention.iter_mut().for_each(|a| *a = exp(*a - largest));
                 let total = sum(n, |i| attention[i]);
                 attention.iter_mut().for_each(|a| *a /= total);

@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use bregman_base::lanes::nonzeros;
 use rayon::prelude::*;
 
 use super::Buffer;
@@ -148,5 +149,5 @@ impl Copies {
 }
 
 fn count_nonzeros(row: &[f32]) -> usize {
-    simd!(row.iter().map(|&weight| u32::from(weight != 0.0)).sum::<u32>()) as usize
+    simd!(nonzeros(row))
 }

@@ -1,12 +1,13 @@
 //! Compiled kernels on disk: compiling takes seconds at every start, reading a file does not.
 //!
-//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`, written beside
-//! its name and renamed. Nothing depends on it: a folder that cannot be written or a file that was damaged means
-//! compiling, as without it.
+//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`. Nothing depends on
+//! it: a folder that cannot be written or a file that was damaged means compiling, as without it.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
+
+use bregman_base::files::write_unsynced;
 
 use crate::Result;
 
@@ -39,12 +40,9 @@ impl Cache {
             return Ok(program);
         }
         let program = compile()?;
-        let temporary = file.with_extension(format!("{}.new", std::process::id()));
         let bytes = [&hash(&program).to_le_bytes()[..], &program].concat();
-        let write = || std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&temporary, bytes));
-        if write().and_then(|()| std::fs::rename(&temporary, &file)).is_err() {
-            let _ = std::fs::remove_file(&temporary); // a cache that cannot be written is none
-        }
+        let _ = std::fs::create_dir_all(folder); // a cache that cannot be written is none
+        let _ = write_unsynced(&file, bytes);
         Ok(program)
     }
 }

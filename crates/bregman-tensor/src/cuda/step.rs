@@ -131,16 +131,22 @@ impl Placed {
     }
 
     fn fetch(&self) -> Result<TensorState> {
-        let float = |buffer: &Buffer| -> Result<Vec<f32>> {
-            let mut values = vec![0.0; buffer.bytes() / 4];
-            buffer.download(&mut values)?;
-            Ok(values)
-        };
+        let [p, m, v] = [&self.p, &self.m, &self.v].map(floats);
+        Ok(TensorState { p: p?, m: m?, v: v?, mask: self.fetch_mask()? })
+    }
+
+    fn fetch_mask(&self) -> Result<Vec<bool>> {
         let mut mask = vec![0u8; self.mask.bytes()];
         self.mask.download(&mut mask)?;
-        let mask = mask.into_iter().map(|kept| kept != 0).collect();
-        Ok(TensorState { p: float(&self.p)?, m: float(&self.m)?, v: float(&self.v)?, mask })
+        Ok(mask.into_iter().map(|kept| kept != 0).collect())
     }
+}
+
+/// A copy of the buffer's contents.
+fn floats(buffer: &Buffer) -> Result<Vec<f32>> {
+    let mut values = vec![0.0; buffer.bytes() / 4];
+    buffer.download(&mut values)?;
+    Ok(values)
 }
 
 impl Arrays for DeviceArrays {
@@ -152,6 +158,10 @@ impl Arrays for DeviceArrays {
         self.table = None;
         self.tensors = arrays.iter().map(|arrays| Placed::new(&self.device, arrays)).collect::<Result<_>>()?;
         Ok(())
+    }
+
+    fn mask(&self, tensor: usize) -> bregman::Result<Cow<'_, [bool]>> {
+        Ok(Cow::Owned(self.tensors[tensor].fetch_mask()?))
     }
 
     fn duals(&mut self, keys: Vec<DualKey>) -> bregman::Result<impl Duals + '_> {
@@ -222,6 +232,10 @@ impl Engine<Buffer> for DeviceArrays {
 
     fn len(values: &Buffer) -> usize {
         values.bytes() / 4
+    }
+
+    fn read(values: &Buffer) -> bregman::Result<Cow<'_, [f32]>> {
+        Ok(Cow::Owned(floats(values)?))
     }
 }
 

@@ -1,8 +1,9 @@
 //! How the network becomes sparse, or stays dense: one table, `[method]`, whose `kind` says which settings it has.
 
+use bregman::topology::{GradualPruning, OneShotPruning, StaticMask};
 use bregman::{
-    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Ramp, Role, Rule, Sgd,
-    Structure, Survivors,
+    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Pruning, Ramp, Role,
+    Rule, Sgd, Shape, Structure, Survivors, Topology,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub enum MethodConfig {
     Gradual(GradualConfig),
     /// Magnitude pruning once.
     OneShot(OneShotConfig),
+    /// A random mask from the start, which stays.
+    Static(StaticConfig),
 }
 
 /// | setting | default | purpose |
@@ -147,7 +150,7 @@ pub struct GradualConfig {
     /// Epochs until the target.
     #[serde(default = "ten")]
     pub epochs: u64,
-    /// What dies together.
+    /// What is masked together.
     #[serde(default)]
     pub structure: Structure,
     /// Shares of the layers.
@@ -171,12 +174,34 @@ pub struct OneShotConfig {
     /// The epoch before which it happens, from 0.
     #[serde(default)]
     pub at: u64,
-    /// What dies together.
+    /// What is masked together.
     #[serde(default)]
     pub structure: Structure,
     /// Shares of the layers.
     #[serde(default)]
     pub layers: Option<Budget>,
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | sparsity |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+/// | `structure` | weights | or `channels`: whole output channels |
+/// | `layers` | `{ sharing = "uniform" }` | shares of the layers; `erk` spares small ones |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaticConfig {
+    /// Sparsity.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "sgd")]
+    pub optimizer: Rule,
+    /// What is masked together.
+    #[serde(default)]
+    pub structure: Structure,
+    /// Shares of the layers.
+    #[serde(default)]
+    pub layers: Budget,
 }
 
 fn linbreg() -> Rule {
@@ -239,6 +264,7 @@ impl MethodConfig {
             Self::Dense(config) => config.optimizer,
             Self::Gradual(config) => config.optimizer,
             Self::OneShot(config) => config.optimizer,
+            Self::Static(config) => config.optimizer,
         }
     }
 
@@ -250,14 +276,36 @@ impl MethodConfig {
             Self::Dense(_) => None,
             Self::Gradual(config) => Some(config.target),
             Self::OneShot(config) => Some(config.target),
+            Self::Static(config) => Some(config.target),
         }
+    }
+
+    /// Which weights are masked and when, where the method has masks.
+    pub(crate) fn topology(&self, seed: u64) -> Result<Option<Topology>> {
+        let topology = match self {
+            Self::Adaptive(_) | Self::Fixed(_) | Self::Dense(_) => return Ok(None),
+            Self::Gradual(GradualConfig { target, epochs, structure, layers, .. }) => {
+                let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: *epochs };
+                let pruning = Pruning { structure: *structure, layers: layers.clone() };
+                Topology::new(GradualPruning { target: *target, ramp }, pruning, seed)
+            }
+            Self::OneShot(OneShotConfig { target, at, structure, layers, .. }) => {
+                let pruning = Pruning { structure: *structure, layers: layers.clone() };
+                Topology::new(OneShotPruning { target: *target, epoch: *at }, pruning, seed)
+            }
+            Self::Static(StaticConfig { target, structure, layers, .. }) => {
+                let pruning = Pruning { structure: *structure, layers: Some(layers.clone()) };
+                Topology::new(StaticMask { target: *target }, pruning, seed)
+            }
+        };
+        Ok(Some(topology?))
     }
 
     /// How the learning rate moves unless the recipe says otherwise.
     pub fn default_schedule(&self) -> LrSchedule {
         match self {
             Self::Adaptive(_) | Self::Fixed(_) => LrSchedule::plateau(),
-            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) => LrSchedule::exponential(),
+            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) | Self::Static(_) => LrSchedule::exponential(),
         }
     }
 
@@ -274,6 +322,7 @@ impl MethodConfig {
             Self::Dense(_) => format!("dense {rule}"),
             Self::Gradual(config) => format!("gradual pruning → {}", percent(config.target)),
             Self::OneShot(config) => format!("one-shot pruning → {}", percent(config.target)),
+            Self::Static(config) => format!("static mask, {}", percent(config.target)),
         }
     }
 
@@ -282,7 +331,7 @@ impl MethodConfig {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
         }
         let dense = self.rule().is_dense();
-        let wants_dense = matches!(self, Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_));
+        let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));
         let expected = if wants_dense {
             "sgd or adamw with this kind of method"
         } else {

@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::SparseStart;
-pub use method::{AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period};
+pub use method::{
+    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, StaticConfig,
+};
 pub use model::{EcapaSize, ModelConfig, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 

@@ -5,18 +5,21 @@
 //! | `adaptive` | LinBreg, AdaBreg, ProxSGD | a controller moves it towards a target | none |
 //! | `fixed` | the same | stays | none |
 //! | `dense` | SGD, AdamW | none | none |
-//! | `gradual`, `one_shot` | SGD, AdamW | none | by magnitude, see `pruned` |
-
-mod pruned;
+//! | `gradual`, `one_shot` | SGD, AdamW | none | the smallest weights |
+//! | `static` | SGD, AdamW | none | drawn at random |
+//!
+//! What masks do and when is a policy, see [`bregman::topology`].
 
 use std::borrow::Cow;
 
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
-use bregman::{AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity};
+use bregman::topology::RunClock;
+use bregman::{
+    AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity, Topology,
+};
 use bregman_nn::{Model, Params};
 use bregman_tensor::Backend;
-use pruned::Pruned;
 
 use crate::config::{self, MethodConfig};
 use crate::{Device, Result};
@@ -43,7 +46,7 @@ pub struct Method<B: Device> {
     steering: Steering<B::Arrays>,
     /// The sparsity asked for, where neither a controller nor masks have one.
     target: Option<f64>,
-    masks: Option<Pruned>,
+    topology: Option<Topology>,
 }
 
 /// An optimizer, and what moves its λ.
@@ -72,32 +75,30 @@ impl<B: Device> Method<B> {
                 let optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
-            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) => {
+            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
                 let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
         };
         model.refresh()?;
-        Ok(Self { steering, target: config.target(), masks: Pruned::new(config) })
+        Ok(Self { steering, target: config.target(), topology: config.topology(seed)? })
     }
 
-    /// Before the first step of an epoch, counted from 0; tells whether it changed weights.
+    /// Before the forward pass of the step at `clock`; tells whether weights changed.
     ///
     /// # Errors
     /// Weights that are not finite, a budget that cannot be met, a lost device.
-    pub fn begin_epoch(&mut self, epoch: u64, model: &mut Model<B>) -> Result<bool> {
-        match (&self.masks, &mut self.steering) {
-            (Some(masks), Steering::Fixed(optimizer, _)) => masks.begin_epoch(epoch, optimizer, model),
-            _ => Ok(false),
-        }
+    pub fn before_step(&mut self, clock: &RunClock, model: &mut Model<B>) -> Result<bool> {
+        self.move_masks(clock, model, false)
     }
 
-    /// One step of an epoch, counted from 0, with learning rate `lr`, from the gradients in `model`.
+    /// The step at `clock` with learning rate `lr`, from the gradients in `model`.
     ///
     /// # Errors
     /// A gradient that is not finite, a lost device.
-    pub fn step(&mut self, epoch: u64, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+    pub fn step(&mut self, clock: &RunClock, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+        self.move_masks(clock, model, true)?;
         let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
         match &mut self.steering {
             Steering::Adaptive(optimizer) => {
@@ -107,9 +108,20 @@ impl<B: Device> Method<B> {
             Steering::Fixed(optimizer, lambda) => {
                 optimizer.step_on(&mut theta, &grads, lr)?;
                 let lambda = *lambda;
-                let target = self.masks.as_ref().map(|masks| masks.share(epoch)).or(self.target);
+                let target = self.topology.as_ref().map(|topology| topology.policy().sparsity(clock)).or(self.target);
                 Ok(MethodStep { lambda, sparsity: self.sparsity(), target })
             }
+        }
+    }
+
+    /// Changes masks where the policy wants that, and now is the time: with gradients or without.
+    fn move_masks(&mut self, clock: &RunClock, model: &mut Model<B>, gradients: bool) -> Result<bool> {
+        match (&self.topology, &mut self.steering) {
+            (Some(topology), Steering::Fixed(optimizer, _)) if topology.policy().needs_gradients() == gradients => {
+                let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+                Ok(optimizer.move_masks_on(topology, clock, &mut theta, &grads)?)
+            }
+            _ => Ok(false),
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use bregman::topology::RunClock;
 use bregman_nn::{Input, Model};
 use bregman_speaker::{AudioSource, Batch, BatchPosition, Skipped};
 use bregman_tensor::{Cpu, Margin};
@@ -196,8 +197,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {
-            let epoch = self.state.position.epoch;
-            if self.state.position.batch == 0 && self.method.begin_epoch(epoch, &mut self.model)? {
+            if self.method.before_step(&self.clock(), &mut self.model)? {
                 self.model.refresh()?;
             }
             let batch =
@@ -246,6 +246,12 @@ impl<'a, B: Device> Trainer<'a, B> {
         &self.experiment
     }
 
+    /// Where the run stands.
+    fn clock(&self) -> RunClock {
+        let position = self.state.position;
+        RunClock { step: self.state.step, total: self.total_steps(), epoch: position.epoch, batch: position.batch }
+    }
+
     /// The loss of the present step.
     fn margin(&self) -> Margin {
         let margin = margin_at(&self.experiment.loss, self.state.step as f64 / self.total_steps() as f64);
@@ -267,8 +273,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         }
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(batch.position.epoch, &mut self.model, lr)
-        {
+        let MethodStep { lambda, sparsity, target } = match self.method.step(&self.clock(), &mut self.model, lr) {
             Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => {
                 return Err(self.not_finite(error.to_string()));
             }

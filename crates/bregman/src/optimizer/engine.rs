@@ -30,6 +30,12 @@ pub trait Arrays: Sized {
     /// A lost device, too little memory.
     fn replace(&mut self, arrays: HostArrays) -> Result<()>;
 
+    /// The mask of a tensor as it is now; empty where nothing is masked.
+    ///
+    /// # Errors
+    /// A lost device.
+    fn mask(&self, tensor: usize) -> Result<Cow<'_, [bool]>>;
+
     /// Counting access to the duals, each tensor's with its key.
     ///
     /// # Errors
@@ -61,6 +67,12 @@ pub trait Engine<W: ?Sized>: Arrays {
 
     /// How many weights or gradients these are.
     fn len(values: &W) -> usize;
+
+    /// Weights or gradients to be looked at on the host.
+    ///
+    /// # Errors
+    /// A lost device.
+    fn read(values: &W) -> Result<Cow<'_, [f32]>>;
 }
 
 /// What a pass does to one tensor, all numbers worked out: the update in the variable x (the dual p, or θ itself), then

@@ -20,6 +20,10 @@ impl Arrays for HostArrays {
         Ok(())
     }
 
+    fn mask(&self, tensor: usize) -> Result<Cow<'_, [bool]>> {
+        Ok(Cow::Borrowed(&self[tensor].mask))
+    }
+
     fn duals(&mut self, keys: Vec<DualKey>) -> Result<impl Duals + '_> {
         Ok(HostDuals::new(self, keys))
     }
@@ -55,5 +59,9 @@ impl<W: AsRef<[f32]> + AsMut<[f32]> + ?Sized> Engine<W> for HostArrays {
 
     fn len(values: &W) -> usize {
         values.as_ref().len()
+    }
+
+    fn read(values: &W) -> Result<Cow<'_, [f32]>> {
+        Ok(Cow::Borrowed(values.as_ref()))
     }
 }

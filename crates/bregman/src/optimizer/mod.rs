@@ -11,12 +11,14 @@
 //! | `host`, `pass` | arrays in memory, and the fused pass over slices |
 //! | `duals` | what a controller may ask of the duals |
 //! | `correction` | how the duals follow λ |
+//! | `masks` | which weights may be non-zero |
 //! | `state` | what is saved |
 
 mod correction;
 mod duals;
 mod engine;
 mod host;
+mod masks;
 mod pass;
 pub(crate) mod rule;
 mod state;
@@ -124,16 +126,6 @@ impl Optimizer {
         self.set_lambda_on(lambda, &slices(theta))
     }
 
-    /// Restricts a tensor to the weights marked `true` from the next step on: pruning. An empty mask lifts it.
-    ///
-    /// # Errors
-    /// A mask of the wrong length, and an optimizer that thresholds by itself.
-    pub fn set_mask(&mut self, tensor: usize, mask: Vec<bool>) -> Result<()> {
-        self.check_mask(tensor, &mask)?;
-        self.state.tensors[tensor].set_mask(mask);
-        Ok(())
-    }
-
     /// Counting access to the duals, for the optimizers that keep them.
     pub fn duals(&self) -> Option<HostDuals<'_>> {
         self.rule.mirror().map(|_| HostDuals::new(&self.state.tensors, self.dual_keys()))
@@ -232,19 +224,6 @@ impl<A> Optimizer<A> {
         Ok(())
     }
 
-    /// [`Optimizer::set_mask`] where the arrays are; weights that are dropped become 0 now. Only the mask travels.
-    ///
-    /// # Errors
-    /// As [`Optimizer::set_mask`]; a lost device.
-    pub fn set_mask_on<W: ?Sized>(&mut self, tensor: usize, mask: &[bool], theta: &mut W) -> Result<()>
-    where
-        A: Engine<W>,
-    {
-        self.check_mask(tensor, mask)?;
-        self.groups.params()[tensor].check_len("weight", A::len(theta))?;
-        self.state.tensors.set_mask(tensor, mask, theta)
-    }
-
     /// The optimizer and its settings.
     pub fn rule(&self) -> &Rule {
         &self.rule
@@ -334,14 +313,6 @@ impl<A> Optimizer<A> {
     fn dual_key(&self, tensor: usize) -> DualKey {
         let shrinkage = self.shrinkage[tensor];
         DualKey { shrinkage, weight: self.groups.rule(tensor).lambda_scale * shrinkage.weight() }
-    }
-
-    fn check_mask(&self, tensor: usize, mask: &[bool]) -> Result<()> {
-        if !self.rule.is_dense() {
-            let (what, needs, optimizer) = ("a pruning mask", "SGD or AdamW", self.rule.name());
-            return Err(Error::Unsupported { what, needs, optimizer });
-        }
-        if mask.is_empty() { Ok(()) } else { self.groups.params()[tensor].check_len("mask", mask.len()) }
     }
 
     fn record(&mut self, counted: &[Counted]) {

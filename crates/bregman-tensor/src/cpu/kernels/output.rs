@@ -1,6 +1,6 @@
 //! Where a product goes: Y[rows × len] per batch item, with leading dimensions, and what it starts from.
 
-use std::marker::PhantomData;
+use bregman_base::Disjoint;
 
 /// What the sum starts from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,32 +33,23 @@ pub(crate) trait Results: Sync {
     /// `Y[item][row, from ..] = start + sums`
     ///
     /// # Safety
-    /// The piece is inside, and no other thread writes to it at the same time.
+    /// `item`, `row` and `from + sums.len()` are within the shape, and no other thread uses that piece meanwhile.
     #[allow(unsafe_code)]
     unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, sums: &[f32]);
 }
 
 /// A mutable batch of `rows × len` matrices: element `(i, r, t)` at `i·item_stride + r·stride + t`.
 ///
-/// Kernels on several threads write disjoint pieces of it, so it hands out raw rows to the kernels of this crate.
+/// Kernels on several threads write disjoint pieces of it.
 #[derive(Debug)]
 pub struct Output<'a> {
-    data: *mut f32,
+    values: Disjoint<'a>,
     items: usize,
     rows: usize,
     len: usize,
     stride: usize,
     item_stride: usize,
-    borrow: PhantomData<&'a mut [f32]>,
 }
-
-// SAFETY: `Output` borrows its slice mutably for 'a; sharing it between threads only shares the address, and every
-// write goes through the unsafe `row`, whose callers promise disjoint pieces.
-#[allow(unsafe_code)]
-unsafe impl Sync for Output<'_> {}
-// SAFETY: as for `Sync`; an exclusively borrowed slice of f32 may move to another thread.
-#[allow(unsafe_code)]
-unsafe impl Send for Output<'_> {}
 
 impl<'a> Output<'a> {
     /// Contiguous `[items, rows, len]`.
@@ -87,7 +78,7 @@ impl<'a> Output<'a> {
                 "rows of the output overlap"
             );
         }
-        Self { data: data.as_mut_ptr(), items, rows, len, stride, item_stride, borrow: PhantomData }
+        Self { values: Disjoint::new(data), items, rows, len, stride, item_stride }
     }
 
     /// `[items, rows, len]`.
@@ -98,15 +89,18 @@ impl<'a> Output<'a> {
     /// Part of one row, for a kernel to write.
     ///
     /// # Safety
-    /// No two live slices of the same output overlap.
+    /// `item`, `row` and `from + len` are within the shape, else the slice is part of another row. While it is in use,
+    /// no slice of this output that overlaps it may be in use.
+    ///
+    /// # Panics
+    /// If the slice ends outside of the memory of this output.
     #[inline(always)]
     #[allow(unsafe_code, clippy::mut_from_ref)]
     pub(crate) unsafe fn row(&self, item: usize, row: usize, from: usize, len: usize) -> &mut [f32] {
         debug_assert!(item < self.items && row < self.rows && from + len <= self.len);
-        // SAFETY: inside the slice by the check in `strided`; exclusive by the caller's promise.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.data.add(item * self.item_stride + row * self.stride + from), len)
-        }
+        // SAFETY: rows do not overlap (checked in `strided`), and nobody else uses this piece of one by the caller's
+        // promise.
+        unsafe { self.values.part(item * self.item_stride + row * self.stride + from, len) }
     }
 }
 

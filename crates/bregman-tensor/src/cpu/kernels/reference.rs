@@ -1,21 +1,20 @@
 //! What the kernels must compute, said in the plainest way, and random operands. For tests only.
 
+use bregman_base::Rng;
+
 use super::columns::Columns;
 
-/// A small generator (xorshift64*): the same numbers on every machine.
-pub(crate) struct Random(u64);
+/// Random operands.
+pub(crate) struct Random(Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(Rng::new(seed))
     }
 
     /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 40) as f32 / (1u64 << 24) as f32
+        0.5 * (1.0 + self.0.symmetric(1.0))
     }
 
     /// `len` values in [-1, 1), none zero but for the given share of exact zeros.

@@ -69,7 +69,9 @@ impl Results for Interleaved<'_> {
         while !sums.is_empty() {
             let (run, rest) = sums.split_at(sums.len().min(self.size[1] - x));
             let begin = (self.first[0] + y * self.step[0]) * self.width + self.first[1] + x * self.step[1];
-            // SAFETY: from the first to the last position of this piece; the next piece of this phase begins after it.
+            // SAFETY: item and row are inside by this function's contract, and the positions of a phase are positions
+            // of the map. The slice goes from the first to the last position of this piece, and the next piece of this
+            // phase begins after it; phases are computed one after another.
             let out = unsafe { self.output.row(item, row, begin, (run.len() - 1) * self.step[1] + 1) };
             for (out, &sum) in out.iter_mut().step_by(self.step[1]).zip(run) {
                 *out = match start {

@@ -165,7 +165,8 @@ impl<Y: Results> WithSimd for Finish<'_, Y> {
         let rows = self.row..rows.min(self.row + SIDE * self.left.count());
         let width = (SIDE * self.right.count()).min(columns - self.column);
         for (row, sums) in rows.zip(&self.block.0) {
-            // SAFETY: tasks differ in item, tile rows or tile columns, so nobody else writes this piece.
+            // SAFETY: rows and width end with the shape of Y, and the item is one of B's, which are as many (checked in
+            // `product`). Tasks differ in item, tile rows or tile columns, so nobody else uses this piece.
             unsafe { self.y.finish(self.item, row, self.column, self.start, &sums[..width]) };
         }
     }

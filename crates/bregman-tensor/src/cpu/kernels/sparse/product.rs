@@ -223,8 +223,9 @@ impl<X: Columns> Job<'_, X> {
         let Tile { start, column, value, .. } = self.tile;
         assert!(self.strip.len() >= self.columns.len() * V * lanes && column.len() == value.len());
         for row in 0..self.tile.rows() {
-            // SAFETY: units of work differ in item, strip or row block, so no other thread writes this piece of this
-            // row.
+            // SAFETY: `multiply` has checked that Y has the items of X, the rows of all tiles and the columns of X; a
+            // strip ends within these. Units of work differ in item, strip or row block, so no other thread uses this
+            // piece of this row.
             let out = unsafe { self.y.row(self.item, self.first_row + row, self.from, self.width) };
             let mut sums = [[simd.splat_f32s(0.0); P]; V];
             match self.start {

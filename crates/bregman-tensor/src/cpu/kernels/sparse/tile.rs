@@ -41,8 +41,6 @@ impl Tile {
         self.start.push(0);
         for row in rows {
             debug_assert!(row.len() <= MAX_COLUMNS);
-            self.column.reserve(row.len() + SLACK);
-            self.value.reserve(row.len() + SLACK);
             append_nonzeros(row, &mut self.column, &mut self.value);
             self.start.push(self.value.len() as u32);
         }
@@ -89,15 +87,14 @@ impl Tile {
     }
 }
 
-/// Room past the end that [`append_nonzeros`] may scribble on.
-const SLACK: usize = 16;
-
-/// Appends index and value of the non-zeros of `row`; both vectors have room for `row.len() + SLACK` more.
+/// Appends index and value of the non-zeros of `row` to two vectors of the same length.
 fn append_nonzeros(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+    assert_eq!(columns.len(), values.len(), "one column per value");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the CPU has both features; the capacity is the documented precondition, which `compress` has just
-        // reserved.
+        columns.reserve(row.len() + SLACK);
+        values.reserve(row.len() + SLACK);
+        // SAFETY: the CPU has both features, the vectors are of one length, and there is room.
         #[allow(unsafe_code)]
         unsafe {
             append_nonzeros_avx512(row, columns, values)
@@ -121,8 +118,12 @@ fn append_nonzeros_portable(row: &[f32], columns: &mut Vec<u16>, values: &mut Ve
     }
 }
 
+/// Room past the last non-zero, where whole vectors are stored.
+#[cfg(target_arch = "x86_64")]
+const SLACK: usize = 16;
+
 /// # Safety
-/// AVX-512F and POPCNT, and room for `row.len() + SLACK` more elements in both vectors.
+/// The CPU has AVX-512F and POPCNT; both vectors have the same length and room for `row.len() + SLACK` more elements.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 #[allow(unsafe_code)]
@@ -165,7 +166,7 @@ mod tests {
         for len in [0, 1, 7, 15, 16, 17, 301] {
             for zeros in [0.0, 0.5, 0.95, 1.0] {
                 let row = random.values(len, zeros);
-                let (mut columns, mut values) = (Vec::with_capacity(len + SLACK), Vec::with_capacity(len + SLACK));
+                let (mut columns, mut values) = (Vec::new(), Vec::new());
                 append_nonzeros(&row, &mut columns, &mut values);
                 let (mut plain_columns, mut plain_values) = (Vec::new(), Vec::new());
                 append_nonzeros_portable(&row, &mut plain_columns, &mut plain_values);

@@ -75,7 +75,7 @@ pub fn gradient(
     });
     let sums = &*sums;
     (0..rows).into_par_iter().for_each(|row| {
-        // SAFETY: each task has its own row.
+        // SAFETY: dW is `[1, rows, 9 · channels]`, as checked above, and each task has its own row.
         #[allow(unsafe_code)]
         let out = unsafe { dw.row(0, row, 0, 9 * channels) };
         pulp::Arch::new().dispatch(

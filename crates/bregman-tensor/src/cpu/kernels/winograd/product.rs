@@ -222,7 +222,9 @@ impl Work for Finish<'_> {
                     let count = (2 * LANES).min(2 * (run.len - at)).min(width - column);
                     for down in 0..(height - run.output[0]).min(2) {
                         let position = (run.output[0] + down) * width + column;
-                        // SAFETY: strips differ in tiles, so nobody else writes these positions of this row.
+                        // SAFETY: `multiply` has checked the shape of Y; runs are of its items, rows of its filters,
+                        // and `count` and `down` end with the width and height of a map. Strips differ in tiles, so
+                        // nobody else uses these positions of this row.
                         let out = unsafe { y.row(run.item, row, position, count) };
                         finish(lanes, start, row, values[down], out);
                     }
