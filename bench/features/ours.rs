@@ -45,7 +45,7 @@ fn main() {
     ratios.iter().for_each(|(name, ours, theirs)| ratio(name, *ours, *theirs));
 }
 
-/// Something like a voice: harmonics of a gliding pitch with a slow envelope, and noise.
+/// A voice-like signal: harmonics of a gliding pitch with a slow envelope, and noise.
 fn sample(i: usize) -> i16 {
     let t = i as f64 / f64::from(RATE);
     let pitch = 120.0 + 30.0 * (0.7 * t).sin();

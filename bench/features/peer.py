@@ -50,7 +50,9 @@ def speechbrain_batched(utterances):
 def torchaudio_kaldi(utterances):
     with torch.inference_mode():
         return [
-            torchaudio.compliance.kaldi.fbank(utterance, num_mel_bins=BINS, sample_frequency=RATE, dither=0.0, window_type="povey")
+            torchaudio.compliance.kaldi.fbank(
+                utterance, num_mel_bins=BINS, sample_frequency=RATE, dither=0.0, window_type="povey"
+            )
             for utterance in utterances
         ]
 

@@ -1,16 +1,16 @@
 //! One 3 s utterance through ECAPA-TDNN C1024 and ResNet34 at 0 to 99 % zeros (random masks), against ONNX Runtime and
 //! PyTorch, which are dense.
 //!
-//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread. Every measurement is
-//! a process of its own, so that its peak memory is its own; peers and we get the same weights and features, and the
-//! embeddings are compared.
+//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread. Every measurement
+//! runs in its own process, so that its peak memory can be measured; both sides get the same weights and features, and
+//! the embeddings are compared.
 
 use std::path::Path;
 use std::process::Command;
 
 use bregman_audio::{FbankConfig, RATE};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Architecture as Trainable, Checkpoint, EcapaConfig, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_nn::{Checkpoint, EcapaConfig, Model as Engine, ResNetConfig, Rng, Values};
 use bregman_runtime::{Architecture, FrontEnd, Instructions, Model, ModelFile, Options, ValueFormat, cosine};
 use bregman_tensor::Cpu;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const REPEATS: usize = 21;
 const NETWORKS: [&str; 2] = ["ecapa", "resnet34"];
 const THREADS: [&str; 2] = ["1", "2"];
 const SPARSITIES: [u32; 5] = [0, 75, 90, 95, 99];
-/// The peers get the weights of this sparsity; their time does not depend on it.
+/// The sparsity of the peers' weights; their time does not depend on it.
 const COMPARED: u32 = 95;
 
 fn main() {
@@ -73,23 +73,15 @@ fn prepare(network: &str, folder: &Path) -> Vec<[usize; 2]> {
     sizes.to_vec()
 }
 
-/// Random weights, a random share of them zero, as a checkpoint.
+/// Random weights, a random subset of them zero, as a checkpoint.
 fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
-    let (trainable, architecture) = match network {
-        "ecapa" => {
-            let config = EcapaConfig::default();
-            let EcapaConfig { channels, features, embedding, global_context } = config;
-            (Trainable::Ecapa(config), Architecture::Ecapa { channels, features, embedding, global_context })
-        }
-        _ => {
-            let config = ResNetConfig::default();
-            let ResNetConfig { blocks, channels, features, embedding } = config;
-            (Trainable::ResNet(config), Architecture::ResNet { blocks, channels, features, embedding })
-        }
+    let architecture = match network {
+        "ecapa" => Architecture::new(80, EcapaConfig::default()),
+        _ => Architecture::new(80, ResNetConfig::default()),
     };
-    let mut state = Engine::new(Cpu::new(), &trainable, None, 1).expect("a network").state().expect("its state");
+    let mut state = Engine::new(Cpu::new(), &architecture, None, 1).expect("a network").state().expect("its state");
     let mut rng = Rng::new(2);
-    // kept weights are larger, so that activations neither vanish nor explode
+    // non-zero weights are scaled up, so that activations neither vanish nor explode
     let scale = (1.0 - sparsity).max(1e-3).sqrt().recip();
     for array in state.tensors.values_mut().filter(|array| array.shape.len() > 1) {
         let Values::F32(values) = &mut array.values else { continue };
@@ -108,7 +100,7 @@ fn model_file(architecture: Architecture, state: &Checkpoint) -> ModelFile {
     ModelFile::from_state(architecture, FrontEnd::from(&FbankConfig::speechbrain()), tensor).expect("a model")
 }
 
-/// All sides on so many threads.
+/// All sides on this many threads.
 fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
     let repeats = REPEATS.to_string();
     let theirs = |kind: &str| peer("inference", &["time", kind, &folder.display().to_string(), threads, &repeats]);
@@ -136,7 +128,7 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
             rows.push((name, ms(&ours), row));
         }
     }
-    // before and after ours, so that a machine that grew slower does not flatter either side
+    // before and after ours, so that a change of the machine's speed favours neither side
     let after = theirs("ort");
     let reference = (ms(&before) + ms(&after)) / 2.0;
     let peers = [
@@ -157,7 +149,8 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
         vec![name, ms, format!("{:.3}", time / reference), samples, open, peak, sizes]
     });
     println!(
-        "\n{network}, {FRAMES} frames, {threads} thread(s), medians of {REPEATS}; ONNX Runtime twice: {:.1} and {:.1} ms",
+        "\n{network}, {FRAMES} frames, {threads} thread(s), medians of {REPEATS}; \
+         ONNX Runtime twice: {:.1} and {:.1} ms",
         ms(&before),
         ms(&peers[0].1)
     );
@@ -176,7 +169,7 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
     }
 }
 
-/// Runs `measure …` in a process of its own.
+/// Runs `measure …` in its own process.
 fn alone(file: &Path, threads: &str, instructions: &str, input: &Path) -> Value {
     let program = std::env::current_exe().expect("this program has a path");
     let output = Command::new(program)

@@ -1,9 +1,11 @@
-"""The dense peers: ONNX Runtime (f32, int8) and PyTorch (f32, bf16), one utterance at a time, from the weights of a checkpoint.
+"""The dense peers: ONNX Runtime (f32, int8) and PyTorch (f32, bf16), one utterance at a time, with given weights.
 
-usage: peer.py export FOLDER                        state.safetensors and input.f32 there become f32.onnx, int8.onnx and PyTorch's embedding.f32
-       peer.py time KIND FOLDER THREADS REPEATS     KIND one of ort, ort-int8, torch, torch-bf16
+usage: peer.py export FOLDER                     makes f32.onnx, int8.onnx of state.safetensors and input.f32 in FOLDER,
+                                                 and PyTorch's embedding.f32
+       peer.py time KIND FOLDER THREADS REPEATS  KIND is one of ort, ort-int8, torch, torch-bf16
 Both end with a JSON line; `time` prints {"ms": median, "peak_mb": peak resident memory}.
 """
+
 import json
 import sys
 import time
@@ -15,7 +17,9 @@ FRAMES, BINS = 300, 80
 
 
 def networks():
-    """The two networks under the names of WeSpeaker's state_dict; PyTorch is loaded here, so that ONNX Runtime's memory is its own."""
+    """The two networks with the parameter names of WeSpeaker's state_dict.
+
+    PyTorch is imported here, so that it does not count towards ONNX Runtime's memory."""
     import torch
     import torch.nn.functional as F
     from torch import nn
@@ -33,7 +37,9 @@ def networks():
         def __init__(self, channels, dilation):
             super().__init__()
             self.width = channels // 8
-            self.convs = nn.ModuleList(nn.Conv1d(self.width, self.width, 3, dilation=dilation, padding=dilation) for _ in range(7))
+            self.convs = nn.ModuleList(
+                nn.Conv1d(self.width, self.width, 3, dilation=dilation, padding=dilation) for _ in range(7)
+            )
             self.bns = nn.ModuleList(nn.BatchNorm1d(self.width) for _ in range(7))
 
         def forward(self, x):
@@ -54,7 +60,12 @@ def networks():
     class SeRes2Block(nn.Module):
         def __init__(self, channels, dilation):
             super().__init__()
-            parts = ConvReluNorm(channels, channels, 1), Res2(channels, dilation), ConvReluNorm(channels, channels, 1), Gate(channels)
+            parts = (
+                ConvReluNorm(channels, channels, 1),
+                Res2(channels, dilation),
+                ConvReluNorm(channels, channels, 1),
+                Gate(channels),
+            )
             self.se_res2block = nn.Sequential(*parts)
 
         def forward(self, x):
@@ -98,7 +109,9 @@ def networks():
             self.bn2 = nn.BatchNorm2d(outputs)
             self.shortcut = nn.Sequential()
             if stride != 1 or inputs != outputs:
-                self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+                self.shortcut = nn.Sequential(
+                    nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+                )
 
         def forward(self, x):
             return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
@@ -110,7 +123,9 @@ def networks():
             inputs = channels
             for stage, count in enumerate((3, 4, 6, 3)):
                 outputs = channels << stage
-                blocks = [Block(inputs if not i else outputs, outputs, 2 if stage and not i else 1) for i in range(count)]
+                blocks = [
+                    Block(inputs if not i else outputs, outputs, 2 if stage and not i else 1) for i in range(count)
+                ]
                 setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
                 inputs = outputs
             self.seg_1 = nn.Linear(2 * inputs * BINS // 8, 256)
@@ -144,7 +159,16 @@ def export(folder):
     with torch.no_grad():
         model(x).numpy().tofile(folder / "embedding.f32")
     path = str(folder / "f32.onnx")
-    torch.onnx.export(model, (x,), path, input_names=["x"], output_names=["embedding"], dynamo=True, external_data=False, verbose=False)
+    torch.onnx.export(
+        model,
+        (x,),
+        path,
+        input_names=["x"],
+        output_names=["embedding"],
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -159,8 +183,19 @@ def export(folder):
     prepared = str(folder / "prepared.onnx")
     quant_pre_process(path, prepared)
     kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-    quantize_static(prepared, str(folder / "int8.onnx"), Noise(), quant_format=QuantFormat.QDQ, op_types_to_quantize=["Conv", "MatMul", "Gemm"], **kinds)
-    print(json.dumps({"onnx_bytes": (folder / "f32.onnx").stat().st_size, "int8_bytes": (folder / "int8.onnx").stat().st_size}))
+    quantize_static(
+        prepared,
+        str(folder / "int8.onnx"),
+        Noise(),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=["Conv", "MatMul", "Gemm"],
+        **kinds,
+    )
+    print(
+        json.dumps(
+            {"onnx_bytes": (folder / "f32.onnx").stat().st_size, "int8_bytes": (folder / "int8.onnx").stat().st_size}
+        )
+    )
 
 
 def timed(kind, folder, threads, repeats):
@@ -171,7 +206,9 @@ def timed(kind, folder, threads, repeats):
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        session = ort.InferenceSession(str(folder / ("int8.onnx" if "int8" in kind else "f32.onnx")), options, ["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            str(folder / ("int8.onnx" if "int8" in kind else "f32.onnx")), options, ["CPUExecutionProvider"]
+        )
         run = lambda: session.run(None, {"x": x})
     else:
         torch, model = load(folder)

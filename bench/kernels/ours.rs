@@ -16,7 +16,7 @@ const ITEMS: usize = 8;
 const REPEATS: usize = 7;
 const ZEROS: [f32; 5] = [0.5, 0.75, 0.9, 0.95, 0.99];
 
-/// A layer: weights `[out, channels, kernel]` over maps of this size, padded so that the size stays.
+/// A layer: weights `[out, channels, kernel]` over maps of this size, padded to keep the size.
 struct Layer {
     name: &'static str,
     out: usize,
@@ -123,7 +123,7 @@ impl Layer {
         self.map[0] * self.map[1]
     }
 
-    /// Weights with the given share of zeros, X and dY.
+    /// Weights with the given fraction of zeros, X and dY.
     fn data(&self, zeros: f32) -> [Vec<f32>; 3] {
         let mut state = 0x2545_F491_4F6C_DD1Du64;
         let mut unit = move || {
@@ -137,7 +137,7 @@ impl Layer {
         [weights, values(self.channels), values(self.out)]
     }
 
-    /// What the cost model sees.
+    /// The input of the cost model.
     fn product(&self, zeros: f32) -> Product {
         let nonzeros = ((1.0 - zeros) * (self.out * self.columns()) as f32) as usize;
         Product { rows: self.out, columns: self.columns(), taps: self.taps(), nonzeros }
@@ -148,7 +148,7 @@ impl Layer {
         Geometry { input: self.map, kernel: self.kernel, stride: [1, 1], padding, dilation: [self.dilation; 2] }
     }
 
-    /// Activations as our engine keeps them, channels first: for pointwise layers one long item.
+    /// Activations in our engine's layout, channels first; for pointwise layers one long item.
     fn layout(&self, rows: usize) -> ([usize; 3], usize, usize) {
         let (plane, positions) = (ITEMS * self.positions(), self.positions());
         if self.taps() == 1 { ([1, rows, plane], plane, 0) } else { ([ITEMS, rows, positions], plane, positions) }

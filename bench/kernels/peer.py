@@ -1,6 +1,6 @@
 """PyTorch's side: the three products of a layer in f32 and bf16, medians in milliseconds as one JSON line.
 
-Pointwise layers are plain matrix products over the whole batch, the layout that suits PyTorch best; the others are convolutions.
+Pointwise layers are plain matrix products over the whole batch, PyTorch's fastest layout; the others are convolutions.
 bf16 operands are converted beforehand, which is in PyTorch's favour: our times include the conversion.
 usage: peer.py THREADS REPEATS OUTxINxHIGHxWIDExDILATIONxHEIGHTxWIDTH…
 """

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bregman_bench::{peer, ratio, table};
 use bregman_speaker::*;
 
-/// Utterances per second that one ECAPA training step on an H200 takes in.
+/// Utterances per second that ECAPA training on an H200 consumes.
 const NEEDED: f64 = 4000.0;
-/// Both sides report the best of three windows this long: whatever else runs on the machine can only slow them down.
+/// Both sides report the best of three windows of this length: other work on the machine can only slow them down.
 const SECONDS: u64 = 2;
 
 fn main() {
@@ -72,7 +72,7 @@ fn cuts(source: impl AudioSource + 'static) -> Cuts {
     Cuts::new(Arc::new(source), &speakers, CutConfig::default()).expect("defaults are valid")
 }
 
-/// Utterances per second of a loader with one worker; its trainer only gives the memory back.
+/// Utterances per second of a loader with one worker whose batches are recycled at once.
 fn rate(source: impl CutSource + 'static) -> f64 {
     let config = LoaderConfig { workers: 1, ..LoaderConfig::default() };
     let loader = Loader::new(Arc::new(source), config).expect("the corpus fills a batch");
@@ -84,7 +84,7 @@ fn rate(source: impl CutSource + 'static) -> f64 {
         size
     };
     for _ in 0..4 {
-        take(); // what was prepared ahead does not count
+        take(); // batches computed ahead do not count
     }
     let mut window = || {
         let (start, mut utterances) = (Instant::now(), 0);
@@ -96,7 +96,7 @@ fn rate(source: impl CutSource + 'static) -> f64 {
     (0..3).map(|_| window()).fold(0.0, f64::max)
 }
 
-/// A folder that goes away with its owner.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {

@@ -1,12 +1,12 @@
 """The peer of bench/loader: a PyTorch DataLoader that does the same work on one thread.
 
-peer.py encode DIR           writes a .flac beside every .wav (our side has no encoder)
-peer.py measure DIR SECONDS  utterances per second from FLAC, from raw 16-bit samples and from cached features: best of three
-                             windows of so many seconds
+peer.py encode DIR           writes a .flac next to every .wav (our side has no encoder)
+peer.py measure DIR SECONDS  utterances per second from FLAC, from raw 16-bit samples and from cached features: best of
+                             three windows of SECONDS each
 
-Same work: 3 s cuts in random order, read by offset, mean removed, -20 dB RMS, clipped, SpeechBrain's 80 filterbanks, mean subtracted,
-batches of 256. num_workers=0, so nothing is spent on moving batches between processes; features are computed per batch, which is
-the faster way for SpeechBrain. Ends with one JSON line.
+Same work: 3 s cuts in random order, read by offset, mean removed, -20 dB RMS, clipped, SpeechBrain's 80 filterbanks,
+mean subtracted, batches of 256. num_workers=0, so no time is spent on moving batches between processes; features are
+computed per batch, which is faster for SpeechBrain. Ends with one JSON line.
 """
 
 import json
@@ -29,7 +29,9 @@ class Flac(Dataset):
     """Cuts of FLAC files, decoded by libsndfile from the nearest seek point."""
 
     def __init__(self, folder):
-        self.cuts = [(str(f), s) for f in sorted(folder.rglob("*.flac")) for s in range(0, sf.info(f).frames - CUT + 1, CUT)]
+        self.cuts = [
+            (str(f), s) for f in sorted(folder.rglob("*.flac")) for s in range(0, sf.info(f).frames - CUT + 1, CUT)
+        ]
 
     def __len__(self):
         return len(self.cuts)

@@ -45,7 +45,7 @@ fn step_ms(rule: Rule, params: &[Param], arrays: usize) -> (f64, f64) {
     (ms, (elements * arrays * 4) as f64)
 }
 
-/// Milliseconds to find the λ that lets exactly 5 % of the controlled weights live.
+/// Milliseconds to find the λ that leaves exactly 5 % of the controlled weights non-zero.
 fn quantile_ms(params: &[Param]) -> f64 {
     let groups = Groups::resolve(params.to_vec(), vec![]).expect("groups");
     let controlled = groups.controlled();
@@ -82,7 +82,8 @@ fn main() {
     let shapes = serde_json::to_string(&params.iter().map(|param| &param.shape).collect::<Vec<_>>()).expect("json");
     let threads = rayon::current_num_threads();
     println!(
-        "{elements} parameters in {} tensors, {threads} threads, median of {REPEATS} steps, best of {ROUNDS} interleaved rounds\n",
+        "{elements} parameters in {} tensors, {threads} threads, median of {REPEATS} steps, \
+         best of {ROUNDS} interleaved rounds\n",
         params.len()
     );
 

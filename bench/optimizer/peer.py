@@ -1,5 +1,5 @@
-"""The optimizer step as published: AdaBreg and LinBreg per tensor in eager PyTorch, the same tensor operations in the same order,
-and the count of zeros after it.
+"""The optimizer step as published: AdaBreg and LinBreg per tensor in eager PyTorch, the same tensor operations in the
+same order, followed by the count of zeros.
 
 Usage: peer.py SHAPES_JSON THREADS; prints one JSON object with medians in milliseconds.
 """
@@ -19,12 +19,15 @@ def soft(x, threshold):
 
 
 class Reference:
-    """What the step needs: weights, gradients, duals and moments of every tensor. Tensors of two or more dimensions carry ℓ1."""
+    """Weights, gradients, duals and moments of every tensor. Tensors of two or more dimensions have an ℓ1 penalty."""
 
     def __init__(self, shapes, lam):
         generator = torch.Generator().manual_seed(0)
         self.lam = lam
-        self.theta = [torch.randn(shape, generator=generator) * 0.05 * (torch.rand(shape, generator=generator) < 0.05) for shape in shapes]
+        self.theta = [
+            torch.randn(shape, generator=generator) * 0.05 * (torch.rand(shape, generator=generator) < 0.05)
+            for shape in shapes
+        ]
         self.grad = [torch.randn(shape, generator=generator) * 1e-3 for shape in shapes]
         self.controlled = [len(shape) > 1 for shape in shapes]
         self.dual = [t + lam * torch.sign(t) if c else t.clone() for t, c in zip(self.theta, self.controlled)]

@@ -60,7 +60,7 @@ fn main() {
         let det = Det::new(scores.best(), &labels).expect("both classes");
         [det.eer(), det.min_dcf(0.01), det.min_dcf(0.05)]
     });
-    // As for any enrollment, the models' own utterances are not among the tests.
+    // As in any trial list, the enrollment utterances are not among the tests.
     let members: Vec<Vec<usize>> = (0..MODELS).map(|model| vec![TESTS + model]).collect();
     let det = Det::new(scores.best(), &labels).expect("both classes");
     let start = Instant::now();

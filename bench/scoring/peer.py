@@ -1,6 +1,8 @@
-"""CN-Celeb-E scored in vectorised numpy: AS-norm of every model against every test, then EER and minDCF. All float32 up to the rates.
+"""CN-Celeb-E scored in vectorised numpy: AS-norm of every model against every test, then EER and minDCF. Scores are
+float32.
 
-Usage: peer.py FOLDER THREADS MODELS TESTS COHORT DIM TOP_N ROUNDS; prints one JSON object with milliseconds (best round) and rates.
+Usage: peer.py FOLDER THREADS MODELS TESTS COHORT DIM TOP_N ROUNDS; prints one JSON object with milliseconds (best
+round) and rates.
 FOLDER holds models.f32, tests.f32, cohort.f32 (row-major) and speakers.i32 (of models, then of tests).
 """
 
@@ -18,7 +20,7 @@ import numpy as np
 load = lambda name, rows: np.fromfile(os.path.join(folder, name), dtype=np.float32).reshape(rows, dim)
 models, tests, cohort = load("models.f32", models_n), load("tests.f32", tests_n), load("cohort.f32", cohort_n)
 speakers = np.fromfile(os.path.join(folder, "speakers.i32"), dtype=np.int32)
-# The trial list as any list: row numbers, here every model against every test.
+# The trial list holds row numbers; here every model is tested against every test.
 enroll, test = np.repeat(np.arange(models_n), tests_n), np.tile(np.arange(tests_n), models_n)
 labels = speakers[:models_n][enroll] == speakers[models_n:][test]
 
@@ -29,7 +31,7 @@ def unit(x):
 
 def statistics(embeddings, cohort, block=1024):
     means, stds = [], []
-    for start in range(0, len(embeddings), block):  # blocks keep the scores in the cache: faster than one product of 18 k × 2.8 k
+    for start in range(0, len(embeddings), block):  # scores in cache: faster than one product of 18 k × 2.8 k
         scores = embeddings[start : start + block] @ cohort.T
         top = np.partition(scores, cohort.shape[0] - top_n, axis=1)[:, cohort.shape[0] - top_n :]
         means.append(top.mean(axis=1))
@@ -66,4 +68,8 @@ def best(call):
 
 as_norm_ms, scores = best(as_norm)
 rates_ms, values = best(lambda: rates(scores))
-print(json.dumps({"as_norm": as_norm_ms, "rates": rates_ms, "eer": values[0], "min_dcf": values[1], "min_dcf_0.05": values[2]}))
+print(
+    json.dumps(
+        {"as_norm": as_norm_ms, "rates": rates_ms, "eer": values[0], "min_dcf": values[1], "min_dcf_0.05": values[2]}
+    )
+)

@@ -1,4 +1,4 @@
-//! What every bench needs: timing, calling the peer, the table and the `ratio` lines.
+//! Shared by all benches: timing, calling the peer, the table and the `ratio` lines.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-/// Median of the wall times of `repeats` calls, in milliseconds, after `warmup` calls that do not count.
+/// Median of the wall times of `repeats` calls, in milliseconds, after `warmup` untimed calls.
 pub fn median_ms(warmup: usize, repeats: usize, mut call: impl FnMut()) -> f64 {
     for _ in 0..warmup {
         call();
@@ -25,7 +25,7 @@ pub fn median_ms(warmup: usize, repeats: usize, mut call: impl FnMut()) -> f64 {
 /// Runs `bench/NAME/peer.py ARGS…` in the bench's venv and returns the JSON object of its last output line.
 ///
 /// # Panics
-/// If the bench was not started through `bench/run`, or the peer fails: a bench without its peer has nothing to say.
+/// If the bench was not started through `bench/run`, or the peer fails.
 pub fn peer(name: &str, args: &[&str]) -> Value {
     let setting =
         |key: &str| std::env::var(key).unwrap_or_else(|_| panic!("{key} is not set: start this with bench/run {name}"));
@@ -63,7 +63,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) {
     rows.iter().for_each(|row| line(row));
 }
 
-/// The closing line that tools read: ours / theirs, below 1 when we are faster or smaller.
+/// The closing line for tools: ours / theirs, below 1 if we are faster or smaller.
 pub fn ratio(name: &str, ours: f64, theirs: f64) {
     println!("ratio {name} {:.4}", ours / theirs);
 }

@@ -2,7 +2,7 @@
 //! 8 × 3 s, 5994 classes, against PyTorch.
 //!
 //! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every
-//! measurement is a process of its own, so that its peak memory is its own.
+//! measurement runs in its own process, so that its peak memory can be measured.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -11,7 +11,7 @@ mod features;
 
 use std::process::Command;
 
-use bregman::{AdaBreg, Groups, Optimizer, Param, Role, Rule};
+use bregman::{AdaBreg, Groups, Optimizer, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_nn::{Architecture, EcapaConfig, Input, Model, Params, ResNetConfig, Rng};
 use bregman_tensor::{Backend, Cpu, Margin, Precision};
@@ -96,7 +96,7 @@ fn growth() {
     }
 }
 
-/// Runs `measure ARGS` in a process of its own.
+/// Runs `measure ARGS` in its own process.
 fn alone(args: &[&str]) -> Value {
     let program = std::env::current_exe().expect("this program has a path");
     let output = Command::new(program).arg("measure").args(args).output().expect("this program starts");
@@ -115,7 +115,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
-    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
+    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
         parameter
             .value
             .iter_mut()
@@ -124,7 +124,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     }
     model.refresh().expect("a refresh");
 
-    // λ far above the learning rate keeps the zeros where they are; λ ≈ 0 makes none
+    // λ far above the learning rate keeps the zeros; λ ≈ 0 creates none
     let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
     let groups = groups(model.params());
     let (values, _) = model.params_mut().values_and_gradients();
@@ -147,23 +147,15 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
 /// The network as published.
 fn architecture(network: &str) -> Architecture {
     match network {
-        "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
-        "resnet34" => Architecture::ResNet(ResNetConfig::default()),
+        "ecapa" => Architecture::new(FEATURES, EcapaConfig::default()),
+        "resnet34" => Architecture::new(FEATURES, ResNetConfig::default()),
         other => panic!("no network {other}"),
     }
 }
 
 /// The default groups: ℓ1 on all weights.
 fn groups<B: Backend>(params: &Params<B>) -> Groups {
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    let params = params.all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
-    Groups::resolve(params, vec![]).expect("groups")
+    Groups::resolve(params.described(), vec![]).expect("groups")
 }
 
 /// Peak resident memory of this process.

@@ -1,8 +1,9 @@
-"""PyTorch's side: one training step (forward, backward, AdaBreg) of ECAPA-TDNN or ResNet34 with an AAM-softmax classifier.
+"""PyTorch's side: one training step (forward, backward, AdaBreg) of ECAPA-TDNN or ResNet34 with AAM-softmax.
 
-usage: peer.py NETWORK PRECISION THREADS BATCH FRAMES REPEATS      prints {"ms": median, "peak_mb": peak resident memory}
-       peer.py NETWORK cuda 0 BATCH FRAMES REPEATS                 prints {variant: {"gradients", "optimizer", "step": ms, "gb"}}
+usage: peer.py NETWORK PRECISION THREADS BATCH FRAMES REPEATS  prints {"ms": median, "peak_mb": peak resident memory}
+       peer.py NETWORK cuda 0 BATCH FRAMES REPEATS  prints {variant: {"gradients", "optimizer", "step": ms, "gb"}}
 """
+
 import json
 import math
 import resource
@@ -41,7 +42,9 @@ class Res2(nn.Module):
 class SeRes2Block(nn.Module):
     def __init__(self, channels, dilation):
         super().__init__()
-        self.body = nn.Sequential(ConvReluNorm(channels, channels, 1), Res2(channels, dilation), ConvReluNorm(channels, channels, 1))
+        self.body = nn.Sequential(
+            ConvReluNorm(channels, channels, 1), Res2(channels, dilation), ConvReluNorm(channels, channels, 1)
+        )
         self.gate = nn.Sequential(nn.Linear(channels, 128), nn.ReLU(), nn.Linear(128, channels), nn.Sigmoid())
 
     def forward(self, x):
@@ -131,13 +134,16 @@ class AamSoftmax(nn.Module):
 
 
 class AdaBreg:
-    """Adam on the dual variable, soft threshold back to the weights; multi-tensor operations, the fast way to write it in PyTorch."""
+    """Adam on the dual variable, then the soft threshold; multi-tensor operations, the fast way in PyTorch."""
 
     def __init__(self, parameters, lr=0.01, lam=1e-4):
         self.parameters = list(parameters)
         self.sparse = [parameter.dim() > 1 for parameter in self.parameters]
         self.lam = lam
-        dual = [p.detach() + lam * p.detach().sign() if s else p.detach().clone() for p, s in zip(self.parameters, self.sparse)]
+        dual = [
+            p.detach() + lam * p.detach().sign() if s else p.detach().clone()
+            for p, s in zip(self.parameters, self.sparse)
+        ]
         self.dual = [nn.Parameter(d) for d in dual]
         self.adam = torch.optim.Adam(self.dual, lr, foreach=True)
 
@@ -152,7 +158,7 @@ class AdaBreg:
 
 
 def on_gpu(network, batch, frames, repeats):
-    """Eager in f32 and bf16 (channels last for the images), and compiled; the weights' zeros are counted after every step, as we do."""
+    """Eager in f32 and bf16 (channels last for ResNet34), and compiled; zeros are counted after every step."""
     x, labels = torch.randn(batch, frames, 80, device="cuda"), (torch.arange(batch, device="cuda") * 23) % 5994
 
     def measure(autocast, compiled, channels_last):

@@ -1,13 +1,14 @@
-//! Any bytes as a model file: an error or a model that embeds, never a panic, an out-of-bounds read or all of the memory.
+//! Any bytes as a model file: an error or a model that embeds, never a panic, an out-of-bounds read or unbounded
+//! memory.
 #![no_main]
 
 use bregman_runtime::{Model, ModelFile};
 use libfuzzer_sys::fuzz_target;
 
-/// Weights of networks that are also run: larger ones would only be slow.
+/// Only networks with at most this many weights are run, to keep the fuzzer fast.
 const RUN: usize = 1 << 20;
 
-/// Magic, version and checksum as they must be: with wrong ones nothing behind them would ever be read.
+/// Sets magic, version and checksum: with wrong ones nothing after them would be read.
 fn repaired(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     if bytes.len() >= 16 {
@@ -27,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(whole.is_ok(), "one reader takes what the other refuses");
         let weights: usize = model.layers().iter().map(|layer| layer.shape.iter().product::<usize>()).sum();
         if weights <= RUN {
-            let features = vec![0.5; 3 * model.architecture().features()];
+            let features = vec![0.5; 3 * model.architecture().features];
             let embedding = model.embed_features(&features).expect("three finite frames have an embedding");
             assert_eq!(embedding.len(), model.embedding_size());
         }

@@ -1,8 +1,8 @@
-//! Reads the golden numbers: `<name>.safetensors` with tensors, `<name>.json` with settings.
+//! Reads the reference numbers: `<name>.safetensors` with tensors, `<name>.json` with settings.
 //!
 //! The folder is this one unless `GOLDEN_DIR` names another. Tests take case names, shapes and settings from the files
-//! they find, so that another set tests the same code on other cases. Everything here panics with the file's name when
-//! something is missing: it is for tests only.
+//! they find, so that another set tests the same code on other cases. For tests only: everything here panics with the
+//! file's name if something is missing.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub fn dir() -> PathBuf {
     std::env::var_os("GOLDEN_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
 }
 
-/// Names (without the ending) of the `.safetensors` files whose name `accept` likes, in order.
+/// Names (without the extension) of the `.safetensors` files that `accept` accepts, sorted.
 pub fn cases(accept: impl Fn(&str) -> bool) -> Vec<String> {
     let dir = dir();
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
@@ -48,14 +48,14 @@ impl Tensors {
         Self { path, bytes }
     }
 
-    /// All tensor names, in order.
+    /// All tensor names, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.parsed().names().into_iter().map(String::from).collect();
         names.sort();
         names
     }
 
-    /// Whether there is such a tensor.
+    /// Whether the tensor exists.
     pub fn has(&self, name: &str) -> bool {
         self.parsed().tensor(name).is_ok()
     }
@@ -65,7 +65,7 @@ impl Tensors {
         self.view(name, |shape, _, _| shape.to_vec())
     }
 
-    /// Values as `f64`, whatever they are stored as; every stored type but i64 beyond 2⁵³ is exact in it.
+    /// Values of any stored type as `f64`; exact for all but i64 beyond 2⁵³.
     pub fn f64(&self, name: &str) -> Vec<f64> {
         self.view(name, |_, dtype, bytes| match dtype {
             Dtype::F64 => values(bytes, f64::from_le_bytes),
@@ -75,7 +75,7 @@ impl Tensors {
             Dtype::I16 => values(bytes, |b| f64::from(i16::from_le_bytes(b))),
             Dtype::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
             other => {
-                panic!("{}: `{name}` is stored as {other:?}, which this reader does not know", self.path.display())
+                panic!("{}: `{name}` is stored as {other:?}, which this reader does not support", self.path.display())
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between a file on disk and its features.
+//! Errors of reading audio and computing features.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something was wrong with this file.
+    /// An error with this file.
     #[error("{}: {source}", path.display())]
     File {
         /// The file as it was given.
@@ -14,17 +14,17 @@ pub enum Error {
         /// What was wrong.
         source: Box<Error>,
     },
-    /// The operating system would not let us read or write.
+    /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// Not a sound file we can read, or a broken one.
-    #[error("cannot decode: {reason} (readable: WAV, FLAC, MP3, M4A/AAC, Ogg Vorbis)")]
+    /// The file is corrupt or not of a supported format.
+    #[error("cannot decode: {reason} (supported: WAV, FLAC, MP3, M4A/AAC, Ogg Vorbis)")]
     Decode {
         /// The decoder's reason.
         reason: String,
     },
-    /// The file is readable and holds no sound.
-    #[error("holds no audio samples")]
+    /// The file is readable but contains no audio.
+    #[error("contains no audio samples")]
     Empty,
     /// A floating-point file with NaN or infinite samples.
     #[error("sample {index} is not a finite number; re-export the file")]
@@ -34,7 +34,8 @@ pub enum Error {
     },
     /// Longer than the crate decodes in one piece.
     #[error(
-        "longer than the limit of {limit} s for decoding in one piece; split it, or read it with `Decoder` block by block"
+        "longer than the limit of {limit} s for decoding in one piece; split it, or read it block by block with \
+         `Decoder`"
     )]
     TooLong {
         /// The limit in seconds.
@@ -52,7 +53,7 @@ pub enum Error {
     },
 }
 
-/// Result of this crate.
+/// `Result` with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -70,7 +71,7 @@ impl From<symphonia::core::errors::Error> for Error {
     fn from(error: symphonia::core::errors::Error) -> Self {
         use symphonia::core::errors::Error as Source;
         match error {
-            // An end of file in the middle of a header is the file's fault, not the disk's.
+            // An end of file in the middle of a header is a corrupt file, not an I/O failure.
             Source::IoError(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Error::Io(error),
             other => Error::Decode { reason: other.to_string() },
         }

@@ -1,8 +1,8 @@
-//! Level and cut, as the paper prepares its training audio.
+//! Level normalisation and cutting, as the paper prepares its training audio.
 
 use std::ops::Range;
 
-/// Root mean square that [`level`] gives: −20 dB of full scale.
+/// Root mean square after [`level`]: −20 dB of full scale.
 const TARGET_RMS: f64 = 0.1;
 
 /// Subtracts the mean, scales to −20 dB RMS and clips at ±1. Digital silence stays silence.
@@ -13,18 +13,18 @@ pub fn level(samples: &mut [f32]) {
     let (sum, squares) = sums(samples);
     let mean = sum / samples.len() as f64;
     let power = squares / samples.len() as f64 - mean * mean;
-    // Rounding leaves some power in a constant signal; less than this of its square is none.
+    // Rounding leaves some power in a constant signal; below this fraction of its square it counts as silence.
     let gain = if power > 1e-12 * mean * mean { TARGET_RMS / power.sqrt() } else { 0.0 };
-    // In f64: a mean rounded to f32 would leave an offset that a large gain makes visible.
+    // In f64: the rounding error of an f32 mean would be amplified by a large gain.
     samples.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * gain).clamp(-1.0, 1.0) as f32);
 }
 
-/// Mean square; 0 for nothing.
+/// Mean square; 0 for an empty signal.
 pub(crate) fn power(samples: &[f32]) -> f64 {
     sums(samples).1 / samples.len().max(1) as f64
 }
 
-/// Σx and Σx², in eight partial sums each so that no addition waits for the one before.
+/// Σx and Σx², in eight partial sums each to shorten the dependency chain.
 fn sums(samples: &[f32]) -> (f64, f64) {
     let (eights, rest) = samples.as_chunks::<8>();
     let (mut sum, mut squares) = ([0f64; 8], [0f64; 8]);
@@ -38,7 +38,7 @@ fn sums(samples: &[f32]) -> (f64, f64) {
     rest.iter().fold((sum.iter().sum(), squares.iter().sum()), add)
 }
 
-/// Non-overlapping ranges of exactly `seconds` from the start; the rest at the end is left out.
+/// Non-overlapping ranges of exactly `seconds` from the start; the remainder at the end is dropped.
 /// A recording shorter than one cut is one range of its own length, for the caller to pad or drop.
 pub fn cut(samples: usize, rate: u32, seconds: f64) -> impl ExactSizeIterator<Item = Range<usize>> + Clone {
     let length = ((seconds * f64::from(rate)).round() as usize).max(1);
@@ -59,8 +59,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn level_removes_the_mean_and_sets_the_loudness(offset in -0.5f32..0.5, gain in 1e-4f32..10.0, period in 5usize..90) {
-            let mut samples: Vec<f32> = (0..8000).map(|i| offset + gain * (i as f32 * std::f32::consts::TAU / period as f32).sin()).collect();
+        fn level_removes_the_mean_and_sets_the_loudness(
+            offset in -0.5f32..0.5,
+            gain in 1e-4f32..10.0,
+            period in 5usize..90,
+        ) {
+            let mut samples: Vec<f32> =
+                (0..8000).map(|i| offset + gain * (i as f32 * std::f32::consts::TAU / period as f32).sin()).collect();
             level(&mut samples);
             let (mean, rms) = statistics(&samples);
             prop_assert!(mean.abs() < 1e-6 && (rms - 0.1).abs() < 1e-4, "mean {mean}, rms {rms}");

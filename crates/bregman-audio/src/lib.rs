@@ -1,4 +1,4 @@
-//! From whatever is on disk to log-mel filterbanks.
+//! From audio files to log-mel filterbanks.
 //!
 //! ```text
 //! file ─▶ decode (any rate, mono) ─▶ resample (16 kHz) ─▶ level ─▶ cut ─▶ filterbank ─▶ mean subtraction
@@ -6,14 +6,15 @@
 //!
 //! | step | here |
 //! | --- | --- |
-//! | WAV, FLAC, MP3, M4A/AAC, Ogg Vorbis to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`]; [`probe`] for the header alone |
+//! | WAV, FLAC, MP3, M4A, Ogg to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`] |
+//! | the header alone | [`probe`] |
 //! | 16 kHz | [`resample`], [`load_16k`] |
 //! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; only the speech: [`Vad`] |
-//! | features | [`Fbank`] for whole utterances, [`FbankStream`] for sound that is still arriving |
-//! | variety, off by default | [`Augment`] |
+//! | features | [`Fbank`] for whole utterances, [`FbankStream`] for streaming audio |
+//! | augmentation, off by default | [`Augment`] |
 //!
-//! The filterbank equals SpeechBrain's or Kaldi's to single precision ([`FbankConfig`]); its settings are data that
-//! travel with a model. Arbitrary bytes give an error or sound, never a panic; errors name the file.
+//! The filterbank equals SpeechBrain's or Kaldi's to single precision ([`FbankConfig`]); its settings are stored with a
+//! model. Arbitrary bytes give an error or audio, never a panic; errors name the file.
 //!
 //! ```
 //! use bregman_audio::{Fbank, FbankConfig, cut, level};
@@ -52,10 +53,10 @@ pub use resample::resample;
 pub use vad::Vad;
 pub use wav::{wav_bytes, write_wav};
 
-/// The rate that everything after loading works at.
+/// The sampling rate of everything after loading.
 pub const RATE: u32 = 16_000;
 
-/// Mono sound.
+/// Mono audio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audio {
     /// Samples, nominally in [−1, 1].

@@ -1,13 +1,13 @@
-//! Sampling-rate conversion by `rubato`'s FFT resampler.
+//! Sampling-rate conversion with `rubato`'s FFT resampler.
 
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{Fft, FixedSync, Resampler};
 
 use crate::{Audio, Error, Result};
 
-/// Least input block of the resampler in samples; its filter is as long, so this sets how steep the filter is.
+/// Smallest input block of the resampler in samples; its filter is as long, so this sets how steep the filter is.
 const BLOCK: usize = 1024;
-/// Rates beyond these are a broken header, and their FFT would need unreasonable memory.
+/// Other rates mean a corrupt header, and their FFT would need too much memory.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
 /// Converts to another rate; `rate` equal to the audio's own is a copy. The length is ⌈samples · rate / old rate⌉.
@@ -54,7 +54,7 @@ mod tests {
             .collect()
     }
 
-    /// Away from the ends, where the filter sees silence beyond the signal.
+    /// Away from the ends, where the filter reads zeros outside of the signal.
     fn middle(samples: &[f32]) -> &[f32] {
         &samples[samples.len() / 4..samples.len() * 3 / 4]
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_new_rate_cannot_hold_is_removed() {
+    fn frequencies_above_the_new_nyquist_are_removed() {
         for hz in [8_500.0, 12_000.0, 20_000.0] {
             let resampled = resample(&Audio { samples: tone(hz, 48_000, 1.0), rate: 48_000 }, 16_000).unwrap();
             let loudest = middle(&resampled.samples).iter().fold(0f32, |loudest, x| loudest.max(x.abs()));

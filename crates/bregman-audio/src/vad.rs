@@ -1,8 +1,7 @@
-//! Which parts of a recording are speech, by energy alone. An option for clean recordings with long pauses; off by
-//! default.
+//! Energy-based voice activity detection, for clean recordings with long pauses; off by default.
 //!
-//! A frame of 10 ms counts as loud when its level is within `range_db` of the recording's loud parts (the 95th
-//! percentile of all frames, which a click does not move) and above `least_db` of full scale. It is speech when at
+//! A frame of 10 ms counts as loud if its level is within `range_db` of the recording's loud parts (the 95th
+//! percentile of all frames, which clicks do not affect) and above `least_db` of full scale. It is speech if at
 //! least half of the frames within `context` of it are loud, which fills short gaps and drops short noises.
 
 use std::ops::Range;
@@ -15,9 +14,9 @@ use crate::level::power;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vad {
-    /// How far under the recording's loud parts speech may lie, in dB.
+    /// How far below the recording's loud parts speech may be, in dB.
     pub range_db: f32,
-    /// Nothing quieter than this is speech, in dB of full scale.
+    /// Speech is louder than this, in dB of full scale.
     pub least_db: f32,
     /// Frames to each side that vote on a frame.
     pub context: usize,
@@ -30,7 +29,7 @@ impl Default for Vad {
 }
 
 impl Vad {
-    /// The stretches of speech, in samples, in order.
+    /// The ranges of speech, in samples, in order.
     pub fn speech(&self, samples: &[f32], rate: u32) -> Vec<Range<usize>> {
         let hop = (rate as usize / 100).max(1);
         let level = |frame: &[f32]| 10.0 * (power(frame) + 1e-20).log10() as f32;
@@ -63,7 +62,7 @@ impl Vad {
         ranges
     }
 
-    /// Only the speech, joined.
+    /// The speech alone, joined.
     pub fn keep_speech(&self, samples: &[f32], rate: u32) -> Vec<f32> {
         self.speech(samples, rate).into_iter().flat_map(|range| &samples[range]).copied().collect()
     }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn speech_is_found_where_it_is_whatever_the_level() {
+    fn speech_is_found_at_any_level() {
         for gain in [1.0, 0.05] {
             let ranges = Vad::default().speech(&recording(gain), 16_000);
             assert_eq!(ranges.len(), 1, "{ranges:?}");
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_nothing_hold_no_speech() {
+    fn silence_and_an_empty_recording_have_no_speech() {
         assert!(Vad::default().speech(&[0.0; 16_000], 16_000).is_empty());
         assert!(Vad::default().speech(&[], 16_000).is_empty());
         assert!(Vad::default().keep_speech(&[0.0; 1_000], 16_000).is_empty());

@@ -1,4 +1,4 @@
-//! Writing 16-bit mono WAV: what the synthetic corpus, `shard` and the tests need.
+//! Writing 16-bit mono WAV, for the synthetic corpus, `shard` and the tests.
 
 use std::path::Path;
 

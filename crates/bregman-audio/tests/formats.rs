@@ -1,4 +1,5 @@
-//! Every format against the sound it was made from (`fixtures/make.sh`), and every odd file against its stated outcome.
+//! Every format against the signal it was encoded from (`fixtures/make.sh`), and unusual files against their documented
+//! outcome.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +12,13 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// The sound of all fixtures at time t, for amplitude 1.
+/// The signal of all fixtures at time t, for amplitude 1.
 fn sound(t: f64) -> f64 {
     let pi = std::f64::consts::PI;
     (2.0 * pi * (200.0 + 600.0 * t) * t).sin() * (pi * t / 0.6).sin()
 }
 
-/// Root mean square of the difference between audio from sample `skip` on and the sound.
+/// Root mean square of the difference between audio from sample `skip` on and the signal.
 fn distance(audio: &[f32], rate: u32, skip: usize, amplitude: f64) -> f64 {
     let length = (0.6 * f64::from(rate)) as usize;
     assert!(audio.len() >= skip + length - 2, "{} samples", audio.len());
@@ -28,7 +29,7 @@ fn distance(audio: &[f32], rate: u32, skip: usize, amplitude: f64) -> f64 {
     (squares.sum::<f64>() / length as f64).sqrt()
 }
 
-/// Fixture, rate, channels, samples that the encoder put in front and nobody removes, largest root-mean-square error.
+/// Fixture, rate, channels, priming samples that are not removed, largest root-mean-square error.
 const FORMATS: [(&str, u32, usize, usize, f64); 9] = [
     ("mono_16k.flac", 16_000, 1, 0, 1e-4),
     ("mono_16k.mp3", 16_000, 1, 0, 0.02),
@@ -42,11 +43,11 @@ const FORMATS: [(&str, u32, usize, usize, f64); 9] = [
 ];
 
 #[test]
-fn every_format_decodes_to_the_sound_it_was_made_from() {
+fn every_format_decodes_to_the_signal_it_was_encoded_from() {
     for (name, rate, channels, priming, error) in FORMATS {
         let audio = decode_file(fixture(name)).expect(name);
         assert_eq!(audio.rate, rate, "{name}");
-        // Stereo fixtures have the sound at half the amplitude on the right.
+        // Stereo fixtures have half the amplitude in the right channel.
         let amplitude = if channels == 2 { 0.375 } else { 0.5 };
         let distance = distance(&audio.samples, rate, priming, amplitude);
         assert!(distance < error, "{name}: {distance}");
@@ -65,7 +66,7 @@ fn probe_reads_rate_channels_and_exact_length_from_every_header() {
 }
 
 #[test]
-fn every_format_resamples_to_the_same_sound_at_16_khz() {
+fn every_format_resamples_to_the_same_signal_at_16_khz() {
     for (name, rate, channels, priming, error) in FORMATS {
         let samples = load_16k(fixture(name)).expect(name);
         let amplitude = if channels == 2 { 0.375 } else { 0.5 };
@@ -86,7 +87,7 @@ fn a_range_equals_the_same_samples_of_the_whole_file() {
             let part = decode_range(fixture(name), range.clone()).expect(name).samples;
             let expected = &whole[range.start as usize..range.end.min(length) as usize];
             assert_eq!(part.len(), expected.len(), "{name} {range:?}");
-            // AAC fills noise bands from a random state that a jump does not restore.
+            // AAC fills noise bands from a random state that a seek does not restore.
             let worst = part.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(
                 worst <= if name.ends_with("m4a") || name.ends_with("aac") { 1e-4 } else { 0.0 },
@@ -117,7 +118,7 @@ fn blocks_add_up_to_the_whole_file() {
         while let Some(block) = decoder.next_block().expect(name) {
             samples.extend_from_slice(block);
         }
-        assert!(decoder.next_block().expect(name).is_none(), "{name}: the end stays the end");
+        assert!(decoder.next_block().expect(name).is_none(), "{name}: no block after the end");
         assert_eq!(samples, decode_file(fixture(name)).expect(name).samples, "{name}");
     }
 }
@@ -172,7 +173,7 @@ fn a_zero_length_file_and_a_file_without_samples_are_empty() {
 }
 
 #[test]
-fn a_truncated_file_gives_what_is_left_of_it() {
+fn a_truncated_file_yields_its_remaining_samples() {
     for (name, ..) in FORMATS {
         let bytes = std::fs::read(fixture(name)).expect(name);
         let whole = decode_bytes(&bytes, "").expect(name).samples;
@@ -188,14 +189,14 @@ fn a_truncated_file_gives_what_is_left_of_it() {
                 let same = part.samples.len().saturating_sub(4096);
                 assert_eq!(part.samples[..same], whole[..same], "{name}");
             }
-            // The index of an M4A stands at its end.
+            // The index of an M4A file is at its end.
             Err(error) => assert!(extension == "m4a" && matches!(error, Error::Decode { .. }), "{name}: {error}"),
         }
     }
 }
 
 #[test]
-fn a_truncated_wav_gives_all_but_its_last_block() {
+fn a_truncated_wav_yields_all_but_its_last_block() {
     let samples: Vec<f32> = (0..16_000).map(|i| (0.5 * sound(f64::from(i) / 16_000.0)) as f32).collect();
     let bytes = wav_bytes(&Audio { samples, rate: RATE });
     let whole = decode_bytes(&bytes, "wav").expect("our own file").samples;
@@ -205,7 +206,7 @@ fn a_truncated_wav_gives_all_but_its_last_block() {
 }
 
 #[test]
-fn eight_kilohertz_becomes_sixteen_with_the_same_sound() {
+fn eight_kilohertz_becomes_sixteen_with_the_same_signal() {
     let samples = (0..4800).map(|i| (0.5 * sound(f64::from(i) / 8000.0)) as f32).collect();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("telephone.wav");
@@ -241,7 +242,7 @@ fn a_ten_hour_file_is_refused_whole_and_read_in_parts() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("ten_hours.wav");
     let length = 10 * 3600 * 16_000 * 2u32;
-    // Only the header is written: the file system keeps the rest as a hole.
+    // Only the header is written; the rest is a sparse file.
     let mut header = wav(1, 1, 16_000, 16, &[]);
     header[4..8].copy_from_slice(&(36 + length).to_le_bytes());
     header[40..44].copy_from_slice(&length.to_le_bytes());
@@ -263,8 +264,7 @@ fn a_ten_hour_file_is_refused_whole_and_read_in_parts() {
 
 #[test]
 fn a_header_that_claims_the_impossible_is_an_error() {
-    // More channels than are plausible (65535 make the parser itself overflow); a rate of zero; a rate no resampler
-    // should plan for.
+    // Too many channels (65535 make the parser itself overflow); a rate of zero; a rate too high for any resampler.
     for channels in [4000, 65535] {
         assert!(matches!(decode_bytes(&wav(1, channels, 16_000, 16, &[0; 16_000]), "wav"), Err(Error::Decode { .. })));
     }

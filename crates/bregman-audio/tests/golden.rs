@@ -1,4 +1,4 @@
-//! The filterbanks against the references' numbers (`golden/features.*`).
+//! The filterbanks against the reference numbers (`golden/features.*`).
 
 use std::collections::BTreeSet;
 

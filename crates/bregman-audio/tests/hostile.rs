@@ -1,4 +1,4 @@
-//! Bytes nobody vouches for: no panic, no hang, no unbounded memory.
+//! Untrusted bytes cause no panic, no hang and no unbounded memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bregman_audio::{Decoder, decode_bytes};
 use proptest::prelude::*;
 
-/// The system's allocator, with the most bytes in use at any time.
+/// The system's allocator, recording the peak memory in use.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -33,9 +33,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Far above what a file of some kilobytes can need, far below what hurts.
+/// Far above what a file of some kilobytes needs, far below what would do harm.
 const MOST_BYTES: usize = 256 << 20;
-/// A hang, on the slowest machine.
+/// Longer than this counts as a hang, even on a slow machine.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -59,7 +59,7 @@ fn wav() -> Vec<u8> {
     })
 }
 
-/// Decodes; whatever comes back must be sound, and neither time nor memory may explode.
+/// Decodes; the result must be valid, and time and memory bounded.
 fn survives(bytes: &[u8], extension: &str) {
     let (start, before) = (Instant::now(), IN_USE.load(Ordering::Relaxed));
     PEAK.store(before, Ordering::Relaxed);
@@ -75,22 +75,38 @@ fn survives(bytes: &[u8], extension: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 3000,
+        max_shrink_iters: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..3000), extension in "(wav|flac|mp3|m4a|ogg|)") {
+    fn arbitrary_bytes_are_survived(
+        bytes in prop::collection::vec(any::<u8>(), 0..3000),
+        extension in "(wav|flac|mp3|m4a|ogg|)",
+    ) {
         survives(&bytes, &extension);
     }
 
     #[test]
-    fn arbitrary_bytes_after_a_valid_beginning_are_survived(file in 0usize..100, keep in 4usize..200, tail in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn arbitrary_bytes_after_a_valid_beginning_are_survived(
+        file in 0usize..100,
+        keep in 4usize..200,
+        tail in prop::collection::vec(any::<u8>(), 0..2000),
+    ) {
         let fixtures = fixtures();
         let (extension, bytes) = &fixtures[file % fixtures.len()];
         survives(&[&bytes[..keep.min(bytes.len())], &tail].concat(), extension);
     }
 
     #[test]
-    fn valid_files_with_changed_bytes_are_survived(file in 0usize..100, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), head_only in any::<bool>()) {
+    fn valid_files_with_changed_bytes_are_survived(
+        file in 0usize..100,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        head_only in any::<bool>(),
+    ) {
         let fixtures = fixtures();
         let (extension, bytes) = &fixtures[file % fixtures.len()];
         let mut bytes = bytes.clone();
@@ -100,7 +116,11 @@ proptest! {
     }
 
     #[test]
-    fn valid_files_with_a_piece_cut_out_are_survived(file in 0usize..100, a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>()) {
+    fn valid_files_with_a_piece_cut_out_are_survived(
+        file in 0usize..100,
+        a in any::<prop::sample::Index>(),
+        b in any::<prop::sample::Index>(),
+    ) {
         let fixtures = fixtures();
         let (extension, bytes) = &fixtures[file % fixtures.len()];
         let (a, b) = (a.index(bytes.len()), b.index(bytes.len()));

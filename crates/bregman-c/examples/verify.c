@@ -1,7 +1,8 @@
-// Are two recordings of one speaker?
+// Decides whether two recordings are of the same speaker.
 //
 //   cargo build --release -p bregman-c
-//   cc -o verify crates/bregman-c/examples/verify.c -I crates/bregman-c/include target/release/libbregman_c.a -lpthread -ldl -lm
+//   cc -o verify crates/bregman-c/examples/verify.c -I crates/bregman-c/include \
+//      target/release/libbregman_c.a -lpthread -ldl -lm
 //   ./verify model.breg first.wav second.wav
 //
 // The recordings are WAV files of one channel and 16 bits, at the model's rate.
@@ -19,7 +20,7 @@ static uint32_t number(const uint8_t *bytes, int count) {
     return value;
 }
 
-// Reads a recording; NULL, and a line on stderr, if that is not possible.
+// Reads a recording; on failure prints a line to stderr and returns NULL.
 static float *read_wav(const char *path, uint32_t rate, size_t *count) {
     FILE *file = fopen(path, "rb");
     uint8_t head[16];

@@ -1,4 +1,4 @@
-//! How functions fail: a status for the program, a sentence for its user.
+//! Errors of the C interface: a status code for the program, a message for its user.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -6,31 +6,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bregman_runtime::Error;
 
-/// What became of a call. The reason of a failure is `bregman_error_message()`.
+/// The result of a call. `bregman_error_message()` returns the reason of a failure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BregmanStatus {
-    /// It worked.
+    /// Success.
     Ok = 0,
-    /// A pointer or a length that cannot be.
+    /// An invalid pointer or length.
     Argument = 1,
     /// A file that cannot be read.
     File = 2,
-    /// A file that is no model, was altered, or needs a newer library.
+    /// A file that is not a model, is corrupt, or needs a newer library.
     Format = 3,
     /// Audio that is too short, or not finite.
     Audio = 4,
-    /// Anything else, such as threads that cannot be started.
+    /// Any other failure, such as threads that cannot be started.
     Internal = 5,
 }
 
 /// Why a call failed.
-pub(crate) struct Failure {
+pub(crate) struct CallError {
     status: BregmanStatus,
     message: String,
 }
 
-impl Failure {
+impl CallError {
     pub(crate) fn new(status: BregmanStatus, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         let status = match error {
             Error::File { .. } => BregmanStatus::File,
@@ -56,22 +56,22 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs `work`; a failure, and even a panic, becomes a status and a message.
-pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> BregmanStatus {
-    let panicked = |_| Err(Failure::new(BregmanStatus::Internal, "internal error: please report it"));
+/// Runs `work`; an error or a panic becomes a status and a message.
+pub(crate) fn guard(work: impl FnOnce() -> Result<(), CallError>) -> BregmanStatus {
+    let panicked = |_| Err(CallError::new(BregmanStatus::Internal, "internal error: please report it"));
     match catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked) {
         Ok(()) => BregmanStatus::Ok,
-        Err(Failure { status, message }) => {
+        Err(CallError { status, message }) => {
             let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-            // a thread that is ending has no message any more
+            // a thread that is ending has no message
             let _ = MESSAGE.try_with(|slot| slot.replace(message));
             status
         }
     }
 }
 
-/// Why the last call that failed on this thread did: one sentence, empty if none has. Valid until the next failure on
-/// this thread.
+/// The reason of the last failure on this thread, one sentence; empty if there was none. Valid until the next failure
+/// on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn bregman_error_message() -> *const c_char {
     MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
@@ -88,18 +88,18 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_a_status_and_threads_have_messages_of_their_own() {
+    fn a_panic_becomes_a_status_and_each_thread_has_its_own_message() {
         assert_eq!(guard(|| panic!("a bug")), BregmanStatus::Internal);
         assert!(message().contains("internal error"));
         std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
-        assert_eq!(guard(|| Err(Failure::null("model"))), BregmanStatus::Argument);
+        assert_eq!(guard(|| Err(CallError::null("model"))), BregmanStatus::Argument);
         assert_eq!(guard(|| Ok(())), BregmanStatus::Ok);
         assert_eq!(message(), "model is NULL", "success leaves the message alone");
     }
 
     #[test]
-    fn a_message_with_a_zero_in_it_stays_whole() {
-        guard(|| Err(Failure::new(BregmanStatus::File, "a\0b")));
+    fn a_message_containing_a_zero_byte_is_not_cut_short() {
+        guard(|| Err(CallError::new(BregmanStatus::File, "a\0b")));
         assert_eq!(message(), "a b");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The static library that Cargo builds for this test, beside it.
+/// The static library that Cargo builds for this test, in the same folder.
 fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libbregman_c.a")
 }

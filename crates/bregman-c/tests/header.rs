@@ -1,9 +1,9 @@
-//! The header that users include is made from the code.
+//! The header matches the code.
 
 use std::path::Path;
 
 #[test]
-fn the_header_is_that_of_the_code() {
+fn the_header_matches_the_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let settings = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
     let builder = cbindgen::Builder::new().with_config(settings);

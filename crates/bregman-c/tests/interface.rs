@@ -1,4 +1,4 @@
-//! The functions as C calls them: right answers, refused nonsense, threads.
+//! The functions called as from C: results, invalid arguments, threads.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn message() -> String {
     unsafe { CStr::from_ptr(bregman_error_message()) }.to_str().unwrap().to_owned()
 }
 
-/// Closes itself; shared between threads as the header allows.
+/// A model that is closed on drop, shared between threads as the header allows.
 struct Open(*mut BregmanModel);
 
 // SAFETY: the interface promises that a model may be used from several threads at a time.
@@ -82,14 +82,14 @@ fn embeddings_scores_and_properties_are_the_runtimes() {
 }
 
 #[test]
-fn nonsense_is_an_error_with_a_reason_never_a_crash() {
+fn invalid_arguments_are_errors_with_a_reason() {
     let bytes = common::model();
     let model = Open::new(&bytes);
     let samples = sound(1, 8_000);
     let mut embedding = model.embed(&samples).1;
     let size = embedding.len();
     let mut score = 0.0;
-    // SAFETY: every pointer is NULL or valid for the length beside it; misaligned and impossible ones are refused
+    // SAFETY: every pointer is NULL or valid for the length passed with it; misaligned and impossible ones are refused
     // before they are read.
     unsafe {
         bregman_close(null_mut());

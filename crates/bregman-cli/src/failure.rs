@@ -1,8 +1,11 @@
-//! How commands fail: one line, a hint where there is one, exit code 2 for a user's mistake and 1 for a failure.
+//! Errors of commands: one line, a hint if there is one, exit code 2 for a user's mistake and 1 for a failure.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// Why a command stopped.
+use bregman_base::files::FileError;
+
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -11,17 +14,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something the user can put right.
+    /// A mistake that the user can correct.
     pub(crate) fn mistake(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: Some(hint.into()), code: 2 }
     }
 
-    /// Something went wrong that is nobody's mistake.
+    /// A failure that is not the user's mistake.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None, code: 1 }
     }
 
-    /// Names the file it is about, where the message does not.
+    /// Prepends the file's name if the message does not contain it.
     pub(crate) fn in_file(mut self, path: &std::path::Path) -> Self {
         let name = path.display().to_string();
         if !self.message.contains(&name) {
@@ -38,6 +41,14 @@ impl Failure {
             eprintln!("hint:  {hint}");
         }
         ExitCode::from(self.code)
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        // a name that cannot be written to is the user's mistake, a full disk is not
+        let mistake = matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput);
+        Self { message: error.to_string(), hint: None, code: if mistake { 2 } else { 1 } }
     }
 }
 

@@ -33,7 +33,7 @@ struct Cli {
 enum Command {
     /// Find and measure the audio of a corpus and write a manifest
     Prepare(commands::prepare::Args),
-    /// Make a corpus of synthetic voices
+    /// Generate a corpus of synthetic voices
     Synth(commands::synth::Args),
     /// Pack a corpus into tar shards
     Shard(commands::shard::Args),
@@ -43,17 +43,17 @@ enum Command {
     Recipes(commands::recipes::Args),
     /// Train a network to an exact sparsity
     Train(commands::train::Args),
-    /// Train and evaluate a recipe with every combination of some settings
+    /// Train and evaluate a recipe for every combination of some settings
     Sweep(commands::sweep::Args),
     /// Measure a trained network on a trial list
     Evaluate(commands::evaluate::Args),
     /// Compute the embeddings of audio files or of a corpus
     Embed(commands::embed::Args),
-    /// Tell whether two recordings are of one speaker
+    /// Decide whether two recordings are of the same speaker
     Verify(commands::verify::Args),
-    /// Add a speaker to a file of known speakers
+    /// Add a speaker to a file of enrolled speakers
     Enroll(commands::enroll::EnrollArgs),
-    /// Tell which known speaker a recording is of
+    /// Find out which enrolled speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
     /// Write a trained network as one small file, or as ONNX
     Export(commands::export::Args),
@@ -61,7 +61,7 @@ enum Command {
     Bench(commands::bench::Args),
     /// Show the sparsity of a run or a model file, layer by layer
     Inspect(commands::inspect::Args),
-    /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes
+    /// Write an HTML report of runs: sparsity, λ, loss, layers, error rates, recipes
     Report(commands::report::Args),
     /// Write single figures of runs as SVG, PNG or PDF
     Plot(commands::plot::Args),

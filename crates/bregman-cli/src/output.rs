@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs, bars for long work.
+//! Output of commands: tables for people, JSON for programs, progress bars.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// A progress bar on standard error, absent where that is not a terminal.
+/// A progress bar on standard error, hidden if that is not a terminal.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
@@ -18,11 +18,11 @@ impl Bar {
         let bar = ProgressBar::no_length()
             .with_message(what)
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.enable_steady_tick(std::time::Duration::from_millis(200)); // something moves while files are still being found
+        bar.enable_steady_tick(std::time::Duration::from_millis(200)); // shows activity before the total is known
         Self(bar)
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }
@@ -44,7 +44,7 @@ impl Drop for Bar {
     }
 }
 
-/// Prints to standard output; a reader that went away (`| head`) is no error.
+/// Prints to standard output; a closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -79,7 +79,7 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     line(&mut header.iter().copied()) + &body
 }
 
-/// A corpus in a few lines, with a histogram of lengths.
+/// A corpus in a few lines, with a histogram of durations.
 pub(crate) fn summary(summary: &CorpusSummary) -> String {
     let CorpusSummary {
         speakers,
@@ -90,8 +90,11 @@ pub(crate) fn summary(summary: &CorpusSummary) -> String {
         histogram,
     } = summary;
     let mut text = format!(
-        "speakers    {speakers}\nutterances  {utterances} ({fewest} / {middle} / {most} per speaker: fewest, median, most)\n\
-         hours       {hours:.2}\nseconds     {shortest:.2} / {median:.2} / {longest:.2} (shortest, median, longest)\n\nlength\n"
+        "speakers    {speakers}\n\
+         utterances  {utterances} ({fewest} / {middle} / {most} per speaker: fewest, median, most)\n\
+         hours       {hours:.2}\n\
+         seconds     {shortest:.2} / {median:.2} / {longest:.2} (shortest, median, longest)\n\n\
+         length\n"
     );
     let largest = histogram.iter().map(|class| class.utterances).max().unwrap_or(0).max(1);
     for class in histogram {
@@ -105,13 +108,13 @@ pub(crate) fn summary(summary: &CorpusSummary) -> String {
     text
 }
 
-/// Files that were left out: the first ten, and how many more.
+/// Skipped files: the first ten, and how many more.
 pub(crate) fn unreadable(files: &[Unreadable]) -> String {
     const SHOWN: usize = 10;
     if files.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{} files could not be read and were left out:\n", files.len());
+    let mut text = format!("\n{} files could not be read and were skipped:\n", files.len());
     for file in files.iter().take(SHOWN) {
         let _ = writeln!(text, "  {}: {}", file.path, file.problem);
     }

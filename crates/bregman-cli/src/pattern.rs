@@ -1,36 +1,35 @@
-//! Pictures of sparsity: one field per layer, rows are outputs, columns are inputs, the darker the more of the weights
-//! there are live.
+//! Pictures of sparsity: one panel per layer, rows are outputs, columns are inputs; darker means more non-zero weights.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Cells of a field in each direction, at most.
+/// Largest number of cells of a panel in each direction.
 const CELLS: usize = 48;
-/// Pixels of a cell in the picture's files.
+/// Pixels per cell.
 const PIXELS: usize = 3;
-/// Fields in a row.
+/// Panels per row.
 const ACROSS: usize = 8;
 const SIDE: usize = CELLS * PIXELS;
-/// Room between fields, under them in the drawing for two lines of text.
+/// Space between panels; below them it holds two lines of text.
 const GAP: usize = 12;
 const TEXT: usize = 30;
-/// Shades, white included.
+/// Number of shades, including white.
 const SHADES: usize = 16;
 
-/// Where a layer's live weights are.
-pub(crate) struct Pattern {
+/// Where the non-zero weights of a layer are.
+pub(crate) struct SparsityPattern {
     name: String,
     shape: Vec<usize>,
     zeros: f64,
     width: usize,
-    /// Share of live weights in each cell, row by row.
+    /// Fraction of non-zero weights in each cell, row by row.
     density: Vec<f64>,
 }
 
-impl Pattern {
-    /// Of a weight tensor whose first dimension are the outputs.
+impl SparsityPattern {
+    /// The pattern of a weight tensor whose first dimension are the outputs.
     pub(crate) fn new(name: &str, shape: &[usize], weights: &[f32]) -> Self {
         let (rows, columns) = (shape[0], shape[1..].iter().product::<usize>());
         let (height, width) = (rows.min(CELLS), columns.min(CELLS));
@@ -45,7 +44,8 @@ impl Pattern {
         Self { name: name.to_owned(), shape: shape.to_vec(), zeros, width, density }
     }
 
-    /// Column, row and shade of every cell that is not white. The root makes a single live weight in a hundred visible.
+    /// Column, row and shade of every cell that is not white. The square root makes one non-zero weight in a hundred
+    /// visible.
     fn cells(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let shade = |density: f64| {
             if density > 0.0 { ((density.sqrt() * (SHADES - 1) as f64).round() as usize).max(1) } else { 0 }
@@ -56,13 +56,13 @@ impl Pattern {
     }
 }
 
-/// From white to a dark blue.
+/// From white to dark blue.
 fn colour(shade: usize) -> [u8; 3] {
     let towards = |end: f64| (255.0 + (end - 255.0) * shade as f64 / (SHADES - 1) as f64) as u8;
     [towards(12.0), towards(44.0), towards(110.0)]
 }
 
-/// Left and upper edge of a field.
+/// Left and top edge of a panel.
 fn place(field: usize, below: usize) -> (usize, usize) {
     (GAP + field % ACROSS * (SIDE + GAP), GAP + field / ACROSS * (SIDE + GAP + below))
 }
@@ -71,8 +71,8 @@ fn size(fields: usize, below: usize) -> (usize, usize) {
     (GAP + ACROSS.min(fields) * (SIDE + GAP), GAP + fields.div_ceil(ACROSS) * (SIDE + GAP + below))
 }
 
-/// Writes the picture in the format of the file's name.
-pub(crate) fn draw(path: &Path, patterns: &[Pattern]) -> Result<(), Failure> {
+/// Writes the picture in the format given by the file's extension.
+pub(crate) fn draw(path: &Path, patterns: &[SparsityPattern]) -> Result<(), Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
     let bytes = match ending.as_deref() {
         Some("svg") => svg(patterns).into_bytes(),
@@ -80,17 +80,18 @@ pub(crate) fn draw(path: &Path, patterns: &[Pattern]) -> Result<(), Failure> {
         _ => {
             return Err(Failure::mistake(
                 format!("{}: not an .svg or .png file", path.display()),
-                "name the file so: --plot pattern.svg",
+                "for example: --plot pattern.svg",
             ));
         }
     };
-    std::fs::write(path, bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    Ok(bregman_base::files::write_file(path, bytes)?)
 }
 
-fn svg(patterns: &[Pattern]) -> String {
+fn svg(patterns: &[SparsityPattern]) -> String {
     let (width, height) = size(patterns.len(), TEXT);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"9\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"9\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#eee\"/>\n"
     );
     for (field, pattern) in patterns.iter().enumerate() {
@@ -120,7 +121,7 @@ fn svg(patterns: &[Pattern]) -> String {
     text + "</svg>\n"
 }
 
-fn png(patterns: &[Pattern]) -> Result<Vec<u8>, png::EncodingError> {
+fn png(patterns: &[SparsityPattern]) -> Result<Vec<u8>, png::EncodingError> {
     let (width, height) = size(patterns.len(), 0);
     let mut pixels = vec![238u8; 3 * width * height];
     let mut fill = |x: usize, y: usize, side: usize, colour: [u8; 3]| {
@@ -146,14 +147,14 @@ fn png(patterns: &[Pattern]) -> Result<Vec<u8>, png::EncodingError> {
 mod tests {
     use super::*;
 
-    fn pattern() -> Pattern {
-        // live only in the upper left quarter
+    fn pattern() -> SparsityPattern {
+        // non-zero only in the upper left quarter
         let weights: Vec<f32> = (0..100 * 200).map(|i| if i / 200 < 50 && i % 200 < 100 { 1.0 } else { 0.0 }).collect();
-        Pattern::new("a<b", &[100, 200], &weights)
+        SparsityPattern::new("a<b", &[100, 200], &weights)
     }
 
     #[test]
-    fn cells_are_dark_where_weights_live() {
+    fn cells_with_non_zero_weights_are_dark() {
         let pattern = pattern();
         assert_eq!(pattern.zeros, 0.75);
         let dark: Vec<_> = pattern.cells().collect();
@@ -162,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn drawings_are_whole_files_of_their_format() {
-        let patterns: Vec<Pattern> = (0..11).map(|_| pattern()).collect();
+    fn drawings_are_complete_files_of_their_format() {
+        let patterns: Vec<SparsityPattern> = (0..11).map(|_| pattern()).collect();
         let drawn = svg(&patterns);
         assert!(
             drawn.starts_with("<svg")

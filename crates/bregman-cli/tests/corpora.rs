@@ -1,28 +1,16 @@
 //! The corpus commands as a user runs them.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod common;
+
+use std::process::Output;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-fn bregman(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use common::{bregman, errors, json, start, text};
 
 /// Exit code and standard error.
 fn failure(output: &Output) -> (Option<i32>, String) {
     assert!(output.stdout.is_empty());
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (output.status.code(), errors(output))
 }
 
 #[test]
@@ -70,7 +58,7 @@ fn synth_prepare_and_shard_work_one_after_the_other() {
 }
 
 #[test]
-fn tables_are_for_people() {
+fn tables_show_counts_and_unreadable_files() {
     let dir = tempfile::tempdir().unwrap();
     let voices = dir.path().join("voices");
     let output =
@@ -118,7 +106,7 @@ fn help_has_examples() {
     }
 }
 
-/// Kills a real `prepare` half-way, starts it again, and compares with a run that nobody disturbed.
+/// Kills a `prepare` half-way, starts it again, and compares with an uninterrupted run.
 #[test]
 fn a_killed_prepare_continues_where_it_was() {
     const FILES: usize = 4000;
@@ -131,14 +119,9 @@ fn a_killed_prepare_continues_where_it_was() {
 
     let args = ["prepare", "folder", text(&root), "--out", text(&out), "--jobs", "1", "--json"];
     let journal = dir.path().join("m.csv.partial");
-    // On a busy machine it may be done before this thread is awake to kill it: then again.
+    // On a busy machine it may finish before this thread can kill it: then try again.
     let killed = (0..20).any(|_| {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_bregman"))
-            .args(args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = start(&args);
         let patience = Instant::now();
         while std::fs::metadata(&journal).map_or(0, |file| file.len()) < 4000 && child.try_wait().unwrap().is_none() {
             assert!(patience.elapsed() < Duration::from_secs(60), "no journal appeared");

@@ -1,52 +1,24 @@
-//! From a trained run to a model file and what one does with it, as a user runs it.
+//! From a trained run to a model file and its use, as a user runs it.
+
+mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
+use common::{bregman, success, synth, text};
 use serde_json::Value;
 
-fn bregman(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn success(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&success(&bregman(args))).unwrap()
+    common::json(&bregman(args))
 }
 
-/// The message of a user's mistake.
 fn mistake(args: &[&str]) -> String {
-    let output = bregman(args);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
-    message
+    common::mistake(&bregman(args))
 }
 
 /// A corpus of synthetic voices and a network that has seen a little of it.
 fn trained(dir: &Path) -> (PathBuf, PathBuf) {
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
-    success(&bregman(&[
-        "synth",
-        "--speakers",
-        "6",
-        "--utterances",
-        "5",
-        "--held-out",
-        "2",
-        "--seconds",
-        "1.0",
-        "1.2",
-        "--out",
-        text(&voices),
-    ]));
+    synth(&voices, [6, 5, 2], ["1.0", "1.2"]);
     let settings = format!(
         "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
          [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 1\nbatch = 8\n"
@@ -81,7 +53,7 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let printed = success(&bregman(&["verify", &first, &second, "--model", &model]));
     assert!(printed.contains("speaker: score") && printed.contains("ms to embed"), "{printed}");
 
-    // the account of the file adds up, and the pattern is drawn of a file and of a run
+    // the sizes in the file add up, and the pattern is drawn for a file and for a run
     let (svg, png) = (file("pattern.svg"), file("pattern.png"));
     let inspected = json(&["inspect", &model, "--plot", &svg, "--json"]);
     let layers = inspected["layers"].as_array().unwrap();
@@ -111,7 +83,7 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
 }
 
 #[test]
-fn what_is_no_model_or_too_short_is_said_in_one_line() {
+fn invalid_models_and_short_audio_are_one_line_errors() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| text(&dir.path().join(name)).to_owned();
     std::fs::write(file("notes.breg"), "not a model").unwrap();

@@ -1,9 +1,12 @@
 //! Evaluation and daily use as a user runs them: one tiny network, trained once per process.
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::LazyLock;
 
+use common::{bregman, json, mistake, success, synth, text};
 use serde_json::Value;
 
 /// A corpus of synthetic voices and a network that has seen a little of it.
@@ -14,25 +17,11 @@ struct World {
 }
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
-    // A folder per process: nextest runs every test in one of its own.
+    // A folder per process: nextest runs every test in its own process.
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("evaluation-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir); // what an earlier process of this number left
+    let _ = std::fs::remove_dir_all(&dir); // left by an earlier process with the same id
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
-    let synth = [
-        "synth",
-        "--speakers",
-        "7",
-        "--utterances",
-        "6",
-        "--held-out",
-        "3",
-        "--seconds",
-        "1.0",
-        "1.5",
-        "--out",
-        text(&voices),
-    ];
-    success(&bregman(&synth));
+    synth(&voices, [7, 6, 3], ["1.0", "1.5"]);
     let settings = format!(
         "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
          [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 2\nbatch = 8\n"
@@ -63,33 +52,8 @@ impl World {
     }
 }
 
-fn bregman(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bregman")).args(args).output().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn success(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&success(output)).unwrap()
-}
-
-/// The message of a user's mistake: exit code 2, one line and a hint.
-fn mistake(output: &Output) -> String {
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
-    assert!(message.contains("error: "), "{message}");
-    message
-}
-
 #[test]
-fn shards_evaluate_as_the_files_they_were_made_of() {
+fn shards_evaluate_like_the_files_they_were_packed_from() {
     let world = &*WORLD;
     let shards = world.voices.with_file_name("shards");
     success(&bregman(&["shard", &world.voice("test.csv"), "--out", text(&shards)]));
@@ -134,7 +98,7 @@ fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
     assert_eq!(bregman_speaker::score::Det::new(&values, &labels).unwrap().eer(), number("eer"));
     assert!(mistake(&world.evaluate(&args)).contains("--force"));
 
-    // Everything is known now, and the numbers are the same.
+    // All embeddings are stored now, and the numbers are the same.
     let again = json(&world.evaluate(&["--json", "--cohort", &cohort, "--as-norm", "600", "--jobs", "1"]));
     assert_eq!((again["computed"].as_u64(), again["eer"].as_f64()), (Some(0), Some(number("eer"))));
     let table = success(&world.evaluate(&["--cohort", &cohort, "--center", "--bootstrap", "0"]));
@@ -308,7 +272,7 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
     );
     assert!(again[0]["sparsity"] != again[1]["sparsity"]);
 
-    // Finished with other settings is not finished.
+    // A run finished with other settings does not count as finished.
     let longer = sweep(&["--set", "method.target=0.4,0.7", "--set", "train.epochs=2"], &world.recipe);
     let rows: Value = serde_json::from_slice(&longer.stdout).unwrap();
     assert_eq!((longer.status.code(), rows[0]["status"].as_str()), (Some(1), Some("failed")));
@@ -328,7 +292,7 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
 }
 
 #[test]
-fn a_device_that_cannot_be_had_is_named_before_any_work() {
+fn an_unavailable_device_is_an_error_before_any_work() {
     let world = &*WORLD;
     let (first, _) = world.recordings(true);
     let unknown = mistake(&bregman(&["embed", text(&world.run), &first, "--device", "gpu"]));
@@ -345,7 +309,7 @@ fn a_device_that_cannot_be_had_is_named_before_any_work() {
 }
 
 #[test]
-fn embeddings_and_error_rates_on_a_gpu_are_those_of_the_cpu() {
+fn embeddings_and_error_rates_on_a_gpu_equal_those_on_the_cpu() {
     match bregman_train::DeviceChoice::Cuda(0).find() {
         Ok(_) => {}
         Err(error) if error.means_no_gpu() => return println!("skipped: {error}"),
@@ -354,14 +318,16 @@ fn embeddings_and_error_rates_on_a_gpu_are_those_of_the_cpu() {
     let world = &*WORLD;
     let manifest = world.voice("test.csv");
     let [ours, theirs] = ["cpu", "cuda"].map(|device| {
-        let _ = std::fs::remove_dir_all(world.run.join("embeddings")); // or the second finds those of the first
+        // Otherwise the second run would find those of the first.
+        let _ = std::fs::remove_dir_all(world.run.join("embeddings"));
         let rates = json(&world.evaluate(&["--json", "--device", device]));
         assert!(rates["computed"].as_u64().unwrap() > 0, "{rates}");
         let embedded =
             json(&bregman(&["embed", text(&world.run), "--manifest", &manifest, "--json", "--device", device]));
         (rates["eer"].as_f64().unwrap(), embedded.as_array().unwrap().clone())
     });
-    assert!((ours.0 - theirs.0).abs() < 0.02, "EER {} and {}", ours.0, theirs.0); // 18 utterances: one trial may swap its rank
+    // 18 utterances: one trial may swap its rank.
+    assert!((ours.0 - theirs.0).abs() < 0.02, "EER {} and {}", ours.0, theirs.0);
     assert_eq!(ours.1.len(), theirs.1.len());
     for (ours, theirs) in ours.1.iter().zip(&theirs.1) {
         let numbers =

@@ -1,16 +1,14 @@
-//! `bregman export` as a user runs it, on a checkpoint of WeSpeaker's network: useful before anything was trained.
+//! `bregman export` as a user runs it, on a WeSpeaker checkpoint, which works without training anything.
+
+mod common;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+
+use common::{bregman, command, failure, mistake, success, text};
 
 fn export(source: &Path, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bregman")).arg("export").arg(source).args(more).output().unwrap()
-}
-
-fn message(output: &Output, code: i32) -> String {
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{message}");
-    message
+    bregman(&[&["export", text(source)], more].concat())
 }
 
 #[test]
@@ -20,7 +18,7 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
     let (onnx, weights) = (onnx.to_str().unwrap(), weights.to_str().unwrap());
     let source = bregman_golden::dir().join("model.pt");
     let output = export(&source, &["--onnx", onnx, "--safetensors", weights, "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    success(&output);
     let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for (format, file) in [("onnx", onnx), ("safetensors", weights)] {
         assert_eq!(written[format]["file"].as_str(), Some(file));
@@ -34,7 +32,7 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
     assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("again.onnx"));
     assert!(std::fs::read(again).unwrap() == std::fs::read(onnx).unwrap());
 
-    assert!(message(&export(&source, &["--onnx", onnx]), 2).contains("--force"));
+    assert!(mistake(&export(&source, &["--onnx", onnx])).contains("--force"));
     assert!(export(&source, &["--onnx", onnx, "--force"]).status.success());
 }
 
@@ -43,7 +41,7 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.breg");
     let output = export(&bregman_golden::dir().join("model.pt"), &["-o", path.to_str().unwrap(), "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    success(&output);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&path).unwrap().len()));
     let count = |key: &str| report[key].as_f64().unwrap();
@@ -62,8 +60,8 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     });
     let embed = |file: &Path| model.embed(&bregman_audio::load_16k(file).unwrap()).unwrap();
     let score = bregman_runtime::cosine(&embed(&sounds[0]), &embed(&sounds[1]));
-    let mut verify = Command::new(env!("CARGO_BIN_EXE_bregman"));
-    verify.arg("verify").args(&sounds).arg("--model").arg(&path).args(["--threshold", "0.5", "--json"]);
+    let mut verify = command(&["verify"]);
+    verify.args(&sounds).arg("--model").arg(&path).args(["--threshold", "0.5", "--json"]);
     let verdict: serde_json::Value = serde_json::from_slice(&verify.output().unwrap().stdout).unwrap();
     assert!(
         (verdict["score"].as_f64().unwrap() - score).abs() <= 1e-6 && verdict["same"] == (score > 0.5),
@@ -72,18 +70,18 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said_in_one_line() {
+fn invalid_exports_are_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let target = path("model.onnx");
     let target = ["--onnx", target.to_str().unwrap()];
-    assert!(message(&export(&path("absent"), &target), 2).contains("does not exist"));
-    std::fs::write(path("notes.pt"), "rubbish").unwrap();
-    assert!(message(&export(&path("notes.pt"), &target), 2).contains("notes.pt"));
-    assert!(message(&export(folder.path(), &target), 2).contains("neither a run nor a checkpoint"));
+    assert!(mistake(&export(&path("absent"), &target)).contains("does not exist"));
+    std::fs::write(path("notes.pt"), "not a checkpoint").unwrap();
+    assert!(mistake(&export(&path("notes.pt"), &target)).contains("notes.pt"));
+    assert!(mistake(&export(folder.path(), &target)).contains("neither a run nor a checkpoint"));
     let nowhere = path("absent/model.onnx");
     assert!(
-        message(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1)
+        failure(&export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]), 1)
             .contains("absent")
     );
     assert!(!path("model.onnx").exists());

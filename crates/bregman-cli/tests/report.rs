@@ -3,11 +3,11 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use common::{bregman, data, epoch_line, mistake, step_line, success, text, write_run};
+use common::{bregman, data, epoch_line, mistake, start, step_line, success, synth, text, timeless_metrics, write_run};
 use serde_json::Value;
 
 /// A tiny network, trained and evaluated once per process.
@@ -19,14 +19,13 @@ struct World {
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir); // what an earlier process of this number left
+    let _ = std::fs::remove_dir_all(&dir); // left by an earlier process with the same id
     let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("a <b> run"));
-    let sizes = ["--speakers", "6", "--utterances", "6", "--held-out", "3", "--seconds", "0.7", "0.9"];
-    success(&bregman(&[&["synth", "--out", text(&voices)], &sizes[..]].concat()));
+    synth(&voices, [6, 6, 3], ["0.7", "0.9"]);
     let settings = format!(
-        "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 0.3\n\
-         validation = 0.2\nfeatures = {{ bins = 16 }}\n[train]\nepochs = 2\nbatch = 4\n[method]\nkind = \"adaptive\"\ntarget = 0.5\n\
-         groups = [{{ initial_sparsity = 0.5 }}]\n"
+        "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n[data]\nroot = {voices:?}\n\
+         seconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n[train]\nepochs = 2\nbatch = 4\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.5\ngroups = [{{ initial_sparsity = 0.5 }}]\n"
     );
     std::fs::write(&recipe, settings).unwrap();
     success(&bregman(&["train", text(&recipe), "--set", "method.target=0.6", "--out", text(&run)]));
@@ -34,16 +33,6 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     success(&bregman(&["evaluate", text(&run), "--trials", text(&trials), "--root", text(&voices)]));
     World { dir, recipe, run }
 });
-
-/// The lines of a run's log without what depends on the clock.
-fn timeless(run: &Path) -> Vec<Value> {
-    let line = |line: &str| {
-        let mut value: Value = serde_json::from_str(line).unwrap();
-        value.as_object_mut().unwrap().retain(|key, _| key != "utterances_per_second" && key != "seconds");
-        value
-    };
-    std::fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().map(line).collect()
-}
 
 #[test]
 fn a_report_holds_the_numbers_of_a_trained_and_evaluated_run() {
@@ -57,7 +46,7 @@ fn a_report_holds_the_numbers_of_a_trained_and_evaluated_run() {
     );
     let data = data(&report);
     let run = &data["runs"][0];
-    let logged = timeless(&world.run);
+    let logged = timeless_metrics(&world.run);
     let losses: Vec<f64> =
         logged.iter().filter(|line| line["kind"] == "step").map(|line| line["loss"].as_f64().unwrap()).collect();
     let shown = run["curves"]["metrics"]["loss"]["mean"].as_array().unwrap();
@@ -95,13 +84,13 @@ fn the_command_in_the_report_trains_the_same_network_again() {
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     success(&Command::new("sh").args(["-c", &command]).env("PATH", path).output().unwrap());
     let again = world.dir.join("a <b> run-again");
-    assert_eq!(timeless(&again), timeless(&world.run));
+    assert_eq!(timeless_metrics(&again), timeless_metrics(&world.run));
     let weights = |run: &Path| std::fs::read(run.join("last/model.safetensors")).unwrap();
     assert!(weights(&again) == weights(&world.run), "the same bits");
 }
 
 #[test]
-fn damaged_runs_show_what_there_is_and_say_what_is_missing() {
+fn damaged_runs_are_shown_with_notes_about_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let cut = write_run(&at("cut"), 3, 0.9, "linbreg");
@@ -157,7 +146,7 @@ fn mistakes_end_with_code_2_and_leave_other_files_alone() {
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 3, "no rubbish: {left:?}");
+    assert_eq!(left.len(), 3, "temporary files left behind: {left:?}");
 
     let figure = dir.path().join("figure.svg");
     let plot = |what: &str, out: &Path| bregman(&["plot", text(&run), "--what", what, "-o", text(out)]);
@@ -178,12 +167,7 @@ fn the_watch_follows_a_run_from_before_its_beginning_to_its_end() {
     let world = &*WORLD;
     let (run, report) = (world.dir.join("watched"), world.dir.join("watched.html"));
     let args = ["report", text(&run), "-o", text(&report), "--watch", "--every", "1"];
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman"))
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut watch = start(&args);
     let until = |what: &str, done: &mut dyn FnMut() -> bool| {
         let began = Instant::now();
         while !done() {
@@ -237,7 +221,8 @@ fn figures_are_written_in_every_format_and_of_every_kind() {
         success(&bregman(&["plot", text(&runs), "--what", what, "-o", text(&out)]));
         std::fs::read(out).unwrap()
     };
-    let every = "sparsity,lambda,error,loss,accuracy,validation-loss,validation-accuracy,norm,lr,margin,speed,groups,layers,heat,eer,eer-out,det,scores";
+    let every = "sparsity,lambda,error,loss,accuracy,validation-loss,validation-accuracy,norm,\
+                 lr,margin,speed,groups,layers,heat,eer,eer-out,det,scores";
     let svg = String::from_utf8(plot(every, "all.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("width=\"480pt\""));
     for words in ["zeros, %", "Frobenius norm", "false alarms, %", "layer2.conv", "AdaBreg", "same speaker", "λ"] {

@@ -1,4 +1,4 @@
-//! The runtime as a wasm module: the functions of the C interface, and memory for what JavaScript hands them.
+//! The runtime as a wasm module: the functions of the C interface, and memory for the data passed from JavaScript.
 //!
 //! `web/bregman.js` wraps them; `web/index.html` is a page that compares two recordings without sending them anywhere.
 //! `build` makes the module:
@@ -9,17 +9,17 @@
 //! python3 -m http.server -d crates/bregman-wasm/web
 //! ```
 //!
-//! No wasm-bindgen: a dozen functions of numbers need none, and nobody has to install its program in the matching
-//! version.
+//! No wasm-bindgen: a dozen functions of plain numbers do not need it, and its command-line tool would have to be
+//! installed in the matching version.
 
 use std::alloc::{Layout, alloc, dealloc};
 
 pub use bregman_c::*;
 
-/// Alignment of all that is handed over: that of the widest number.
+/// Alignment of all allocations: that of the widest number.
 const ALIGNMENT: usize = 8;
 
-/// Memory for `bytes` bytes, aligned for any number; NULL if there is none, or none was asked for.
+/// Allocates `bytes` bytes, aligned for any number; NULL if `bytes` is 0 or there is not enough memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn bregman_alloc(bytes: usize) -> *mut u8 {
     match Layout::from_size_align(bytes, ALIGNMENT) {
@@ -29,10 +29,10 @@ pub extern "C" fn bregman_alloc(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Gives memory back. NULL is fine.
+/// Frees memory. NULL is allowed.
 ///
 /// # Safety
-/// `memory` is NULL or comes from [`bregman_alloc`] with the same `bytes`, and is given back once.
+/// `memory` is NULL or comes from [`bregman_alloc`] with the same `bytes`, and is freed only once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bregman_free(memory: *mut u8, bytes: usize) {
     if let Ok(layout) = Layout::from_size_align(bytes, ALIGNMENT)
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_aligned_and_nonsense_is_null() {
+    fn memory_is_aligned_and_impossible_sizes_are_null() {
         for bytes in [1, 7, 4096] {
             let memory = bregman_alloc(bytes);
             assert!(!memory.is_null() && memory.addr().is_multiple_of(ALIGNMENT));

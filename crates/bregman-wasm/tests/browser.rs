@@ -1,5 +1,4 @@
-//! The page in a browser: Chromium opens it, a script chooses the files as a user would and reports what the page then
-//! shows.
+//! The page in Chromium: a script chooses files like a user and reports what the page then shows.
 
 mod common;
 
@@ -10,13 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Served beside the page, and run in it.
+/// Served with the page and run in it.
 const DRIVER: &str = include_str!("driver.js");
 
 /// Answers requests for `files`; what is posted goes to `posted`.
 fn serve(listener: &TcpListener, files: &HashMap<String, Vec<u8>>, posted: &Sender<String>) -> std::io::Result<()> {
     for stream in listener.incoming() {
-        answer(stream?, files, posted).ok(); // a connection that Chromium opened and did not use is no failure
+        answer(stream?, files, posted).ok(); // Chromium opens connections that it does not use
     }
     Ok(())
 }
@@ -109,7 +108,7 @@ fn the_page_verifies_two_recordings_in_a_browser() {
     let report: serde_json::Value = serde_json::from_str(&result.expect("the page reports within 90 s")).unwrap();
     assert!(report["failure"].is_null(), "{report}");
     assert!(
-        report["refusal"].as_str().unwrap().contains("model.breg: this browser cannot decode it as sound"),
+        report["refusal"].as_str().unwrap().contains("model.breg: this browser cannot decode it as audio"),
         "{report}"
     );
     let number = |key: &str| report[key].as_str().unwrap().parse::<f64>().unwrap();

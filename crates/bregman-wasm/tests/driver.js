@@ -1,4 +1,5 @@
-// What a user does on the page: chooses a file that is no sound, then the right ones; posts what the page says after each.
+// Acts as a user of the page: chooses a file that is not audio, then the right ones; posts what the page shows after
+// each.
 const result = document.querySelector("#result");
 const until = async (what, done) => {
   for (let i = 0; i < 600; i++) {

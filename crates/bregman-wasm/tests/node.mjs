@@ -1,4 +1,4 @@
-// Prints what the loader in the folder given as argument makes of the files in the current folder.
+// Runs the loader of the folder given as argument on the files in the current folder and prints the results.
 import { readFileSync } from "node:fs";
 const { load } = await import(process.argv[2] + "/bregman.js");
 const bregman = await load(readFileSync(process.argv[2] + "/bregman.wasm"));
@@ -8,7 +8,13 @@ const samples = (name) => {
   return Float32Array.from({ length: (wav.length - 44) / 2 }, (_, i) => wav.readInt16LE(44 + 2 * i) / 32768);
 };
 const [first, second] = [model.embed(samples("first.wav")), model.embed(samples("second.wav"))];
-const caught = (work) => { try { work(); } catch (error) { return error.message; } };
+const caught = (work) => {
+  try {
+    work();
+  } catch (error) {
+    return error.message;
+  }
+};
 const errors = [
   caught(() => bregman.open(new Uint8Array([1, 2, 3]))),
   caught(() => model.embed(new Float32Array(10))),

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 #[test]
-fn the_module_scores_as_the_native_runtime_does_and_refuses_what_it_does() {
+fn the_module_gives_the_scores_and_errors_of_the_native_runtime() {
     let (Some(web), Some(node)) = (common::web(), common::program("BREGMAN_NODE", "node")) else { return };
     let folder = tempfile::tempdir().unwrap();
     let model = common::model();

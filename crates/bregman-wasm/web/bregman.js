@@ -1,10 +1,11 @@
-// Speaker embeddings in the browser, or in Node: load a model file, embed recordings, compare them. Nothing leaves the machine.
+// Speaker embeddings in the browser or in Node: load a model file, embed recordings, compare them. Nothing leaves the
+// machine.
 //
 //   import { load } from "./bregman.js";
-//   const bregman = await load();                                    // fetches bregman.wasm from beside this file
+//   const bregman = await load();                                    // fetches bregman.wasm from this file's folder
 //   const model = bregman.open(await (await fetch("model.breg")).arrayBuffer());
 //   const score = bregman.score(model.embed(first), model.embed(second));   // Float32Array, mono, at model.rate
-//   const same = score > model.threshold;                            // NaN where the model was not calibrated
+//   const same = score > model.threshold;                            // NaN if the model has no threshold
 //   model.close();
 
 /** Instantiates the module from its bytes, or from an address. */
@@ -54,7 +55,8 @@ class Bregman {
     return score[0];
   }
 
-  // Copies arrays into the module's memory for the time of a call, and back again. The memory may grow, and move, in between.
+  // Copies arrays into the module's memory for the duration of a call, and back. The memory may grow, and move, during
+  // the call.
   #lend(arrays, use) {
     const places = [];
     const bytesOf = (array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);

@@ -20,11 +20,11 @@ async function openModel(file) {
   return `${(file.size / 1e6).toFixed(2)} MB, embeddings of ${model.size} values`;
 }
 
-// Any format the browser plays, to mono.
+// Decodes any format the browser plays to mono.
 async function decode(file) {
   const context = new OfflineAudioContext(1, 1, RATE);
   const sound = await context.decodeAudioData(await file.arrayBuffer()).catch(() => {
-    throw new Error("this browser cannot decode it as sound");
+    throw new Error("this browser cannot decode it as audio");
   });
   const mono = new Float32Array(sound.length);
   for (let channel = 0; channel < sound.numberOfChannels; channel++) {
@@ -58,10 +58,19 @@ function show(score, time) {
   place(".scale .score", score);
   place(".scale .threshold", known ? threshold : -1);
   const seconds = (recordings.first.length + recordings.second.length) / RATE;
-  const parts = [`score ${score.toFixed(4)}`, known ? `accepted above ${threshold.toFixed(4)}` : "compare scores with those of trials you know"];
-  const speed = `${time.toFixed(0)} ms for ${seconds.toFixed(1)} s of sound (${((1000 * seconds) / time).toFixed(0)} × real time)`;
+  const parts = [
+    `score ${score.toFixed(4)}`,
+    known ? `accepted above ${threshold.toFixed(4)}` : "compare scores with those of trials you know",
+  ];
+  const realTime = ((1000 * seconds) / time).toFixed(0);
+  const speed = `${time.toFixed(0)} ms for ${seconds.toFixed(1)} s of audio (${realTime} × real time)`;
   element("#details").innerHTML = `${parts.join(", ")}<br><small>${speed}</small>`;
-  Object.assign(element("#result").dataset, { score, threshold, time, decision: known ? (same ? "same" : "another") : "unknown" });
+  Object.assign(element("#result").dataset, {
+    score,
+    threshold,
+    time,
+    decision: known ? (same ? "same" : "another") : "unknown",
+  });
 }
 
 function fail(error) {
@@ -99,7 +108,7 @@ function connect(id, open) {
   });
 }
 
-// A file dropped beside the fields must not replace the page.
+// A file dropped outside of the fields must not replace the page.
 for (const type of ["dragover", "drop"]) document.addEventListener(type, (event) => event.preventDefault());
 
 connect("model", openModel);

@@ -1,4 +1,4 @@
-//! A folder of sound files to draw from.
+//! A folder of audio files to draw from.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use rand::{Rng, RngExt};
 
 use crate::{Error, RATE, Result, decode_file, decode_range, probe, resample};
 
-/// File name endings that count as sound.
+/// File extensions that count as audio.
 const EXTENSIONS: [&str; 6] = ["wav", "flac", "mp3", "m4a", "ogg", "aac"];
 
-/// Sound files in a folder and all folders below, in the order of their names.
+/// Audio files in a folder and its subfolders, sorted by name.
 #[derive(Default)]
-pub(super) struct Folder(Vec<PathBuf>);
+pub(super) struct AudioFolder(Vec<PathBuf>);
 
-impl Folder {
+impl AudioFolder {
     pub(super) fn list(field: &'static str, folder: &Path) -> Result<Self> {
         let mut files = Vec::new();
         let mut open = vec![folder.to_path_buf()];
@@ -22,7 +22,7 @@ impl Folder {
                 let entry = entry.map_err(|error| Error::Io(error).in_file(&folder))?;
                 let path = entry.path();
                 let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-                // Links to folders are not followed: they can lead round in a circle.
+                // Links to folders are not followed: they can form loops.
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     open.push(path);
                 } else if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
@@ -32,12 +32,12 @@ impl Folder {
         }
         files.sort();
         if files.is_empty() {
-            return Err(Error::config(field, folder.display(), "a folder with sound files in it"));
+            return Err(Error::config(field, folder.display(), "a folder with audio files in it"));
         }
         Ok(Self(files))
     }
 
-    /// One of the files at 16 kHz; of a file longer than `length` samples only that much, from anywhere in it.
+    /// One of the files at 16 kHz; of a file longer than `length` samples a random part of that length.
     pub(super) fn any(&self, random: &mut impl Rng, length: Option<usize>) -> Result<Vec<f32>> {
         let path = &self.0[random.random_range(0..self.0.len())];
         let header = probe(path)?;

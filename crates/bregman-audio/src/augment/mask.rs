@@ -1,4 +1,4 @@
-//! SpecAugment (Park et al. 2019): stretches of time and bands of frequency set to the mean, which is zero.
+//! SpecAugment (Park et al. 2019): ranges of time and bands of frequency set to the mean, which is zero.
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct MaskConfig {
     pub bin_masks: usize,
     /// Widest mask over frequency, in mel bins.
     pub max_bins: usize,
-    /// Share of utterances that are masked.
+    /// Fraction of utterances that are masked.
     pub probability: f64,
 }
 
@@ -58,14 +58,20 @@ mod tests {
     proptest! {
         #[test]
         fn masks_are_whole_rows_and_columns_within_the_limits(
-            frames in 1usize..60, bins in 1usize..30, max_frames in 0usize..80, max_bins in 0usize..40, masks in 0usize..3, seed in any::<u64>()
+            frames in 1usize..60,
+            bins in 1usize..30,
+            max_frames in 0usize..80,
+            max_bins in 0usize..40,
+            masks in 0usize..3,
+            seed in any::<u64>(),
         ) {
             let mask = MaskConfig { time_masks: masks, max_frames, bin_masks: masks, max_bins, probability: 1.0 };
             let mut features = Features { frames, bins, data: vec![1.0; frames * bins] };
             mask.apply(&mut features, &mut Xoshiro256PlusPlus::seed_from_u64(seed));
             let value = |frame: usize, bin: usize| features.data[frame * bins + bin];
             let rows: Vec<usize> = (0..frames).filter(|&frame| (0..bins).all(|bin| value(frame, bin) == 0.0)).collect();
-            let columns: Vec<usize> = (0..bins).filter(|&bin| (0..frames).all(|frame| value(frame, bin) == 0.0)).collect();
+            let columns: Vec<usize> =
+                (0..bins).filter(|&bin| (0..frames).all(|frame| value(frame, bin) == 0.0)).collect();
             if rows.len() < frames && columns.len() < bins {
                 prop_assert!(rows.len() <= masks * max_frames && columns.len() <= masks * max_bins);
             }

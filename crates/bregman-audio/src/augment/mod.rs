@@ -1,7 +1,6 @@
-//! Augmentation, off by default as in the paper: speed, room and noise on the waveform, masks on the features.
+//! Augmentation, off by default as in the paper: speed, reverberation and noise on the waveform, masks on the features.
 //!
-//! Everything random follows the seed of the call, so an epoch can be repeated and resumed whatever thread does the
-//! work.
+//! All randomness comes from the seed of the call, so an epoch can be repeated and resumed with any number of threads.
 
 mod folder;
 mod mask;
@@ -19,13 +18,13 @@ pub use reverb::{ReverbConfig, reverberate};
 pub use speed::change_speed;
 
 use crate::{Error, Features, Result};
-use folder::Folder;
+use folder::AudioFolder;
 
-/// What to do to training audio; the default is nothing.
+/// Augmentation of training audio; the default is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AugmentConfig {
-    /// Speeds beside 1; each makes a new speaker of every speaker. WeSpeaker uses 0.9 and 1.1.
+    /// Speeds in addition to 1; each makes a new speaker of every speaker. WeSpeaker uses 0.9 and 1.1.
     pub speeds: Vec<f32>,
     /// Room impulse responses.
     pub reverb: Option<ReverbConfig>,
@@ -35,11 +34,11 @@ pub struct AugmentConfig {
     pub mask: Option<MaskConfig>,
 }
 
-/// [`AugmentConfig`], checked, with its folders listed.
+/// Applies an [`AugmentConfig`].
 pub struct Augment {
     config: AugmentConfig,
-    responses: Folder,
-    noises: Folder,
+    responses: AudioFolder,
+    noises: AudioFolder,
 }
 
 impl Augment {
@@ -50,30 +49,30 @@ impl Augment {
                 return Err(Error::config("speeds", speed, "between 0.5 and 2, and not 1"));
             }
         }
-        let responses = config.reverb.as_ref().map_or(Ok(Folder::default()), |reverb| {
+        let responses = config.reverb.as_ref().map_or(Ok(AudioFolder::default()), |reverb| {
             check_probability("reverb.probability", reverb.probability)?;
-            Folder::list("reverb.folder", &reverb.folder)
+            AudioFolder::list("reverb.folder", &reverb.folder)
         })?;
-        let noises = config.noise.as_ref().map_or(Ok(Folder::default()), |noise| {
+        let noises = config.noise.as_ref().map_or(Ok(AudioFolder::default()), |noise| {
             check_probability("noise.probability", noise.probability)?;
             noise.check()?;
-            Folder::list("noise.folder", &noise.folder)
+            AudioFolder::list("noise.folder", &noise.folder)
         })?;
         config.mask.iter().try_for_each(|mask| check_probability("mask.probability", mask.probability))?;
         Ok(Self { config, responses, noises })
     }
 
-    /// Speeds in all, 1 included: as many times more speakers there are to tell apart.
+    /// Number of speeds, 1 included: the number of speakers is multiplied by this.
     pub fn variants(&self) -> usize {
         1 + self.config.speeds.len()
     }
 
-    /// One of the [`Augment::variants`], each as likely as the others.
+    /// One of the [`Augment::variants`], drawn uniformly.
     pub fn pick_variant(&self, seed: u64) -> usize {
-        random(seed, Stream::Speed).random_range(0..self.variants())
+        random(seed, DrawPurpose::Speed).random_range(0..self.variants())
     }
 
-    /// The label of `speaker` (of `speakers`) at speed `variant`: a voice at another speed is another speaker.
+    /// The label of `speaker` (of `speakers`) at speed `variant`: a voice at another speed counts as another speaker.
     pub fn label(&self, speaker: usize, speakers: usize, variant: usize) -> usize {
         variant * speakers + speaker
     }
@@ -87,19 +86,19 @@ impl Augment {
         if variant == 0 { 1.0 } else { self.config.speeds[variant - 1] }
     }
 
-    /// Speed `variant`, then room and noise, each with its probability. Samples are at 16 kHz.
+    /// Applies speed `variant`, then reverberation and noise, each with its probability. Samples are at 16 kHz.
     pub fn waveform(&self, samples: &mut Vec<f32>, variant: usize, seed: u64) -> Result<()> {
         if variant > 0 {
             *samples = change_speed(samples, self.speed(variant))?;
         }
         if let Some(reverb) = &self.config.reverb {
-            let mut random = random(seed, Stream::Reverb);
+            let mut random = random(seed, DrawPurpose::Reverb);
             if random.random_bool(reverb.probability) {
                 *samples = reverberate(samples, &self.responses.any(&mut random, None)?);
             }
         }
         if let Some(noise) = &self.config.noise {
-            let mut random = random(seed, Stream::Noise);
+            let mut random = random(seed, DrawPurpose::Noise);
             if random.random_bool(noise.probability) {
                 let sound = self.noises.any(&mut random, Some(samples.len()))?;
                 add_noise(samples, &sound, random.random_range(noise.snr_db[0]..=noise.snr_db[1]));
@@ -108,25 +107,25 @@ impl Augment {
         Ok(())
     }
 
-    /// Masks, on features whose mean has been subtracted.
+    /// Applies masks to features whose mean has been subtracted.
     pub fn features(&self, features: &mut Features, seed: u64) {
         if let Some(mask) = &self.config.mask {
-            mask.apply(features, &mut random(seed, Stream::Mask));
+            mask.apply(features, &mut random(seed, DrawPurpose::Mask));
         }
     }
 }
 
-/// What a random number is for: one use does not shift the numbers of another.
+/// What random numbers are drawn for. Each purpose has its own stream, so that one does not shift another.
 #[derive(Clone, Copy)]
-enum Stream {
+enum DrawPurpose {
     Speed,
     Reverb,
     Noise,
     Mask,
 }
 
-fn random(seed: u64, stream: Stream) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_mul(4).wrapping_add(stream as u64))
+fn random(seed: u64, purpose: DrawPurpose) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_mul(4).wrapping_add(purpose as u64))
 }
 
 fn check_probability(field: &'static str, value: f64) -> Result<()> {
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_sound_and_another_seed_another() {
+    fn the_seed_determines_the_samples() {
         let folder = tempfile::tempdir().unwrap();
         let augment = Augment::new(everything(folder.path())).unwrap();
         let run = |seed| {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_the_default() {
+    fn the_default_changes_nothing() {
         let augment = Augment::new(AugmentConfig::default()).unwrap();
         let mut samples = sound(80.0);
         augment.waveform(&mut samples, augment.pick_variant(3), 3).unwrap();
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_speed_has_labels_of_its_own_and_reads_what_it_needs() {
+    fn every_speed_has_its_own_labels_and_input_length() {
         let augment = Augment::new(AugmentConfig { speeds: vec![0.9, 1.1], ..AugmentConfig::default() }).unwrap();
         let labels: std::collections::BTreeSet<usize> = (0..augment.variants())
             .flat_map(|variant| (0..7).map(move |speaker| (speaker, variant)))
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_named() {
+    fn errors_name_the_wrong_setting() {
         let folder = tempfile::tempdir().unwrap();
         let config = everything(folder.path());
         let empty = tempfile::tempdir().unwrap();

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::level::power;
 use crate::{Error, Result};
 
-/// Noise from a folder of sound files, such as MUSAN.
+/// Noise from a folder of audio files, such as MUSAN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseConfig {
-    /// Where the files are; folders below are searched too.
+    /// Folder of the files; subfolders are searched too.
     pub folder: PathBuf,
-    /// Least and greatest signal-to-noise ratio in dB, each value between as likely.
+    /// Lowest and highest signal-to-noise ratio in dB; values are drawn uniformly between them.
     pub snr_db: [f32; 2],
-    /// Share of utterances that get noise.
+    /// Fraction of utterances that get noise.
     pub probability: f64,
 }
 
@@ -29,10 +29,10 @@ impl NoiseConfig {
     }
 }
 
-/// Adds noise, repeated if it is shorter, so that signal power / noise power = 10^(snr_db / 10). Silence on either side
-/// changes nothing.
+/// Adds noise, repeated if it is shorter, so that signal power / noise power = 10^(snr_db / 10). If either is
+/// silent, nothing changes.
 pub fn add_noise(samples: &mut [f32], noise: &[f32], snr_db: f32) {
-    // Of the noise, only what will be heard counts.
+    // Only the part of the noise that is added counts.
     let noise = &noise[..noise.len().min(samples.len())];
     let (signal_power, noise_power) = (power(samples), power(noise));
     if noise_power <= 0.0 {
@@ -51,7 +51,8 @@ mod tests {
         #[test]
         fn noise_is_added_at_the_stated_ratio(snr_db in -10f32..40.0, gain in 0.001f32..10.0, repeats in 1usize..5) {
             let clean: Vec<f32> = (0..8000).map(|i| 0.2 * (i as f32 * 0.05).sin()).collect();
-            let noise: Vec<f32> = (0..8000 / repeats).map(|i| gain * (((i * 7919) % 1000) as f32 / 1000.0 - 0.5)).collect();
+            let noise: Vec<f32> =
+                (0..8000 / repeats).map(|i| gain * (((i * 7919) % 1000) as f32 / 1000.0 - 0.5)).collect();
             let mut noisy = clean.clone();
             add_noise(&mut noisy, &noise, snr_db);
             let power = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>();

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::level::power;
 
-/// Impulse responses from a folder of sound files.
+/// Impulse responses from a folder of audio files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReverbConfig {
-    /// Where the files are; folders below are searched too.
+    /// Folder of the files; subfolders are searched too.
     pub folder: PathBuf,
-    /// Share of utterances that get a room.
+    /// Fraction of utterances that are reverberated.
     pub probability: f64,
 }
 
-/// The sound as heard in the room: same length, same power, and the direct sound (the response's peak) at the same
-/// time.
+/// Convolves with the room's response, keeping the length, the power, and the time of the direct sound (the response's
+/// peak).
 pub fn reverberate(samples: &[f32], response: &[f32]) -> Vec<f32> {
     let Some(direct) = (0..response.len()).max_by(|&a, &b| response[a].abs().total_cmp(&response[b].abs())) else {
         return samples.to_vec();
@@ -35,7 +35,7 @@ pub fn reverberate(samples: &[f32], response: &[f32]) -> Vec<f32> {
     };
     let mut product = spectrum(samples);
     product.iter_mut().zip(spectrum(response)).for_each(|(a, b)| *a *= b);
-    // Zero in exact arithmetic for real signals, and required to be zero by the inverse.
+    // Zero in exact arithmetic for real signals; the inverse transform requires exact zeros.
     let last = product.len() - 1;
     (product[0].im, product[last].im) = (0.0, 0.0);
     let mut heard = inverse.make_output_vec();
@@ -56,13 +56,22 @@ mod tests {
     proptest! {
         #[test]
         fn reverberation_is_convolution_from_the_direct_sound_on(
-            samples in prop::collection::vec(-1f32..1.0, 1..200), response in prop::collection::vec(-0.5f32..0.5, 1..60), peak in any::<prop::sample::Index>()
+            samples in prop::collection::vec(-1f32..1.0, 1..200),
+            response in prop::collection::vec(-0.5f32..0.5, 1..60),
+            peak in any::<prop::sample::Index>(),
         ) {
             let mut response = response;
             let direct = peak.index(response.len());
             response[direct] = 1.0;
             let convolved: Vec<f32> = (direct..direct + samples.len())
-                .map(|n| response.iter().enumerate().filter(|(k, _)| (0..samples.len()).contains(&n.wrapping_sub(*k))).map(|(k, h)| h * samples[n - k]).sum())
+                .map(|n| {
+                    response
+                        .iter()
+                        .enumerate()
+                        .filter(|(k, _)| (0..samples.len()).contains(&n.wrapping_sub(*k)))
+                        .map(|(k, h)| h * samples[n - k])
+                        .sum()
+                })
                 .collect();
             let power = |samples: &[f32]| samples.iter().map(|x| x * x).sum::<f32>();
             prop_assume!(power(&convolved) > 1e-2);
@@ -76,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_without_walls_changes_nothing() {
+    fn a_unit_impulse_changes_nothing() {
         let samples = [0.1, -0.4, 0.3];
         for response in [vec![], vec![1.0], vec![0.0, 0.0, 0.7, 0.0]] {
             let heard = reverberate(&samples, &response);

@@ -1,11 +1,10 @@
-//! Speed perturbation (Ko et al. 2015): faster and higher, or slower and lower, as a tape would play it.
+//! Speed perturbation (Ko et al. 2015): changes tempo and pitch together, like a tape at another speed.
 
 use crate::{Audio, RATE, Result, resample};
 
-/// Plays 16 kHz sound `factor` times as fast: 1/factor as long, every frequency times `factor`.
+/// Plays 16 kHz audio `factor` times as fast: 1/factor as long, every frequency times `factor`.
 pub fn change_speed(samples: &[f32], factor: f32) -> Result<Vec<f32>> {
-    // Whole hundredths of the speed keep the two rates in a ratio of small numbers, which the resampler needs to be
-    // fast.
+    // Speeds are rounded to hundredths: the resampler is fast only if the two rates have a ratio of small numbers.
     let rate = (f64::from(factor) * 100.0).round() as u32 * (RATE / 100);
     Ok(resample(&Audio { samples: samples.to_vec(), rate }, RATE)?.samples)
 }

@@ -1,20 +1,20 @@
-//! The edit list of an MP4 file (ISO/IEC 14496-12, `elst`): how many samples at the start are the encoder's priming and
-//! not sound.
+//! The edit list of an MP4 file (ISO/IEC 14496-12, `elst`): how many samples at the start are encoder priming, not
+//! audio.
 //!
-//! `symphonia` does not apply it; ffmpeg does, and features of an M4A should equal those of the WAV that ffmpeg makes
-//! of it.
+//! `symphonia` does not apply it, ffmpeg does; the features of an M4A file should equal those of the WAV that ffmpeg
+//! converts it to.
 
 use std::io::{Read, Result, Seek, SeekFrom};
 use std::ops::Range;
 
-/// Boxes on one level beyond which a file is taken for broken.
+/// A file with more boxes on one level is considered corrupt.
 const MOST_BOXES: usize = 4096;
 
-/// A box: its kind and where its contents are.
-type Found = ([u8; 4], Range<u64>);
+/// A box: its type and the range of its contents.
+type Mp4Box = ([u8; 4], Range<u64>);
 
-/// Where sound begins in the first audio track of an MP4 file, in the track's own time units; `None` for other files
-/// and without an edit list.
+/// Where the audio of the first audio track of an MP4 file begins, in the track's own time units; `None` for other
+/// files and without an edit list.
 pub(super) fn priming(file: &mut (impl Read + Seek + ?Sized)) -> Result<Option<u64>> {
     let start: [u8; 8] = read(file, 0)?;
     if &start[4..] != b"ftyp" {
@@ -24,7 +24,7 @@ pub(super) fn priming(file: &mut (impl Read + Seek + ?Sized)) -> Result<Option<u
     let Some(movie) = find(file, 0..length, &[b"moov"])? else { return Ok(None) };
     for (kind, track) in boxes(file, movie)? {
         let handler = if &kind == b"trak" { find(file, track.clone(), &[b"mdia", b"hdlr"])? } else { None };
-        // Version and flags, a zero, then the kind of handler.
+        // Version and flags, a zero, then the handler type.
         let Some(handler) = handler else { continue };
         if &read::<4>(file, handler.start + 8)? != b"soun" {
             continue;
@@ -65,8 +65,8 @@ fn find(file: &mut (impl Read + Seek + ?Sized), range: Range<u64>, path: &[&[u8;
     Ok(Some(here))
 }
 
-/// The boxes that lie side by side in `range`.
-fn boxes(file: &mut (impl Read + Seek + ?Sized), range: Range<u64>) -> Result<Vec<Found>> {
+/// The consecutive boxes in `range`.
+fn boxes(file: &mut (impl Read + Seek + ?Sized), range: Range<u64>) -> Result<Vec<Mp4Box>> {
     let mut found = Vec::new();
     let mut at = range.start;
     while at.saturating_add(8) <= range.end && found.len() < MOST_BOXES {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_edit_with_sound_counts() {
+    fn the_first_non_empty_edit_counts() {
         let wide = [&[1, 0, 0, 0, 0, 0, 0, 1][..], &[0; 8], &2112i64.to_be_bytes(), &[0; 4]].concat();
         for (expected, bytes) in [
             (Some(1024), movie(b"soun", &narrow(&[1024]))),

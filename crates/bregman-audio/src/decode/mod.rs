@@ -1,17 +1,17 @@
-//! Files to mono samples: WAV, FLAC, MP3, M4A/AAC and Ogg Vorbis, by `symphonia`.
+//! Decodes files to mono samples: WAV, FLAC, MP3, M4A/AAC and Ogg Vorbis, using `symphonia`.
 //!
-//! Outcomes that a corpus scan can rely on, whatever the bytes:
+//! Guarantees for any input:
 //! - channels are averaged, samples are in [−1, 1] for integer formats and as stored for float formats;
-//! - the encoder's priming at the start is dropped where the container tells its length: MP3, Ogg and M4A do, bare AAC
+//! - the encoder's priming at the start is dropped if the container states its length: MP3, Ogg and M4A do, bare AAC
 //!   does not;
-//! - of an Ogg file made of several streams in a row, the first is read;
-//! - a packet that does not decode is dropped and the rest is kept, so a truncated file gives what is left of it;
-//! - no sample at all is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
+//! - only the first stream of a chained Ogg file is read;
+//! - a packet that does not decode is dropped and the rest is kept, so a truncated file yields what is left of it;
+//! - a file without samples is [`Error::Empty`], NaN or infinity is [`Error::NotFinite`], more than [`MAX_SECONDS`] is
 //!   [`Error::TooLong`]; [`Decoder`] reads longer files in blocks with the memory of one block;
 //! - a panic inside a codec is caught and reported as [`Error::Decode`].
 
-mod block;
 mod edits;
+mod packet;
 
 use std::fs::File;
 use std::io::{Cursor, Seek, SeekFrom};
@@ -28,38 +28,38 @@ use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::{Audio, Error, Result};
-use block::{Block, Codec};
+use packet::{Codec, PacketSamples};
 
 /// [`decode_file`] and [`decode_bytes`] refuse anything longer: 4 hours are 0.9 GB at 16 kHz.
 pub const MAX_SECONDS: u32 = 4 * 3600;
-/// More channels than any microphone array in use; a header that claims more is broken.
+/// More channels than any microphone array in use; a header that claims more is corrupt.
 const MAX_CHANNELS: usize = 256;
-/// Samples decoded before a sought position, so that codecs with memory have settled (MP3's bit reservoir reaches
+/// Samples decoded before a seek position, so that the state of the codec is right (MP3's bit reservoir reaches back
 /// furthest).
 const PREROLL: u64 = 8192;
-/// Blocks without a single sample after which a stream counts as broken.
+/// A stream with this many blocks without samples in a row is considered corrupt.
 const MAX_EMPTY_BLOCKS: usize = 10_000;
 
-/// What a file's header says about its sound.
+/// The audio format stated in a file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Samples per second.
     pub rate: u32,
     /// Channels as stored.
     pub channels: usize,
-    /// Samples per channel, where the container states it.
+    /// Samples per channel, if the container states it.
     pub frames: Option<u64>,
 }
 
 impl Probe {
-    /// Length in seconds, where the container states it.
+    /// Length in seconds, if the container states it.
     pub fn seconds(&self) -> Option<f64> {
         self.frames.map(|frames| frames as f64 / f64::from(self.rate))
     }
 }
 
-/// Reads a file's header: rate, channels and, where the container states it, length. Nothing is decoded unless the
-/// header lacks rate or channels.
+/// Reads a file's header: rate, channels and, if stated, length. Nothing is decoded unless the header lacks rate or
+/// channels.
 pub fn probe(path: impl AsRef<Path>) -> Result<Probe> {
     Decoder::open(path.as_ref()).map(|decoder| decoder.probe())
 }
@@ -70,35 +70,35 @@ pub fn decode_file(path: impl AsRef<Path>) -> Result<Audio> {
     Decoder::open(path)?.collect().map_err(|error| error.in_file(path))
 }
 
-/// Decodes a file held in memory; `extension` (such as `"flac"`, or `""`) only helps to guess the format.
+/// Decodes a file held in memory; `extension` (such as `"flac"`, or `""`) is only a hint for the format.
 pub fn decode_bytes(bytes: &[u8], extension: &str) -> Result<Audio> {
     Decoder::from_bytes(bytes, extension)?.collect()
 }
 
-/// Decodes samples `range` of a file to mono at its own rate, without decoding what lies far before them. Fewer samples
-/// come back where the file ends earlier. For lossy formats the samples equal those of [`decode_file`] up to the
-/// codec's own memory (AAC: its noise filling).
+/// Decodes samples `range` of a file to mono at its own rate, seeking close to the start. Returns fewer samples if the
+/// file is shorter. For lossy formats the samples equal those of [`decode_file`] up to the codec's internal state (AAC:
+/// its noise filling).
 pub fn decode_range(path: impl AsRef<Path>, range: Range<u64>) -> Result<Audio> {
     let path = path.as_ref();
     Decoder::open(path)?.range(range).map_err(|error| error.in_file(path))
 }
 
-/// A file read block by block, mixed to mono.
+/// Reads a file block by block, mixed to mono.
 pub struct Decoder<'a> {
     format: Box<dyn FormatReader + 'a>,
     codec: Codec,
     track: u32,
     probe: Probe,
-    block: Block,
-    /// Samples to decode before a sought position; `None` where timestamps do not count samples and nothing can be
-    /// sought.
+    block: PacketSamples,
+    /// Samples to decode before a seek position; `None` if timestamps do not count samples, so that seeking is
+    /// impossible.
     preroll: Option<u64>,
-    /// Decoded samples before the sound begins, and where it ends, which may be inside the last block.
+    /// Decoded samples before the audio begins, and where it ends, which may be inside the last block.
     priming: u64,
     end: u64,
-    /// After a jump the next packet's timestamp says where we are.
+    /// After a seek, the position is taken from the next packet's timestamp.
     jumped: bool,
-    /// A block was decoded to learn rate and channels, and nobody has seen it yet.
+    /// A block was decoded to find rate and channels and has not been returned yet.
     pending: bool,
     ended: bool,
 }
@@ -133,7 +133,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn read_header(mut source: Box<dyn MediaSource + 'a>, extension: &str) -> Result<Self> {
-        // Whatever is wrong with the file, the decoder will say it better.
+        // If the file is corrupt, the decoder reports it.
         let priming = edits::priming(&mut source).ok().flatten();
         source.seek(SeekFrom::Start(0))?;
         let mut hint = Hint::new();
@@ -172,7 +172,7 @@ impl<'a> Decoder<'a> {
             codec,
             track,
             probe,
-            block: Block::default(),
+            block: PacketSamples::default(),
             preroll,
             priming,
             end,
@@ -182,7 +182,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// What the header says.
+    /// The format stated in the header.
     pub fn probe(&self) -> Probe {
         self.probe
     }
@@ -195,7 +195,7 @@ impl<'a> Decoder<'a> {
         Ok(Some(&self.block.mono))
     }
 
-    /// Everything that is left, as one piece of at most [`MAX_SECONDS`].
+    /// All remaining samples, at most [`MAX_SECONDS`].
     pub fn collect(self) -> Result<Audio> {
         if self.probe.frames.is_some_and(|frames| frames > self.most()) {
             return Err(Error::TooLong { limit: MAX_SECONDS });
@@ -205,7 +205,7 @@ impl<'a> Decoder<'a> {
 
     /// Samples `range` of the file; see [`decode_range`].
     pub fn range(mut self, range: Range<u64>) -> Result<Audio> {
-        // A stated length is a claim: reserve for a minute at most, then grow with what really comes.
+        // The stated length may be wrong: reserve at most a minute, then grow as needed.
         let expected = range
             .end
             .min(self.probe.frames.unwrap_or(0))
@@ -237,7 +237,7 @@ impl<'a> Decoder<'a> {
         u64::from(self.probe.rate) * u64::from(MAX_SECONDS)
     }
 
-    /// Moves to some place before `sample`, where that saves decoding; otherwise stays.
+    /// Seeks to a position before `sample` if that saves decoding.
     fn jump_near(&mut self, sample: u64) {
         let Some(target) = self.preroll.and_then(|preroll| sample.checked_sub(preroll)).filter(|&target| target > 0)
         else {
@@ -271,7 +271,7 @@ impl<'a> Decoder<'a> {
             let packet = match self.format.next_packet() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return Ok(false),
-                // A truncated file ends here: what was decoded so far stands.
+                // A truncated file ends here: the samples decoded so far are kept.
                 Err(SourceError::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     return Ok(false);
                 }
@@ -307,11 +307,11 @@ impl<'a> Decoder<'a> {
                 return Ok(true);
             }
         }
-        Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row hold no sound") })
+        Err(Error::Decode { reason: format!("{MAX_EMPTY_BLOCKS} packets in a row without audio") })
     }
 }
 
-/// Runs decoder code on bytes nobody vouches for: a panic becomes an error.
+/// Runs decoder code on untrusted bytes: a panic becomes an error.
 fn guarded<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|_| Err(Error::Decode { reason: "the codec panicked on malformed data".into() }))

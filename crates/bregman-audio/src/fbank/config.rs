@@ -1,11 +1,11 @@
-//! Which filterbank: the settings of both front ends, checked.
+//! Settings of the filterbank, for both front ends.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, RATE, Result};
 
-/// Settings of a filterbank. They travel inside checkpoints and model files, so that serving computes what training
-/// did.
+/// Settings of a filterbank. They are stored in checkpoints and model files, so that inference computes the same
+/// features as training.
 ///
 /// | field | default | meaning | range |
 /// | --- | --- | --- | --- |
@@ -30,7 +30,7 @@ pub struct FbankConfig {
     /// Upper edge of the last bin in Hz; half the rate if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_hz: Option<f32>,
-    /// Whose definition to follow.
+    /// Which definition to follow.
     pub front_end: FrontEnd,
 }
 
@@ -41,9 +41,9 @@ pub enum FrontEnd {
     /// SpeechBrain's: centred frames on zero padding, periodic Hamming window, dB, floor `top_db` under the utterance's
     /// maximum.
     SpeechBrain {
-        /// FFT length; the window stands in its middle.
+        /// FFT length; the window is centred in it.
         n_fft: usize,
-        /// Everything quieter than this many dB under the loudest value of the utterance is raised to there.
+        /// Values more than this many dB below the utterance's maximum are raised to that level.
         top_db: f32,
     },
     /// Kaldi's (torchaudio, kaldi-native-fbank, WeSpeaker): whole frames only, mean removal and pre-emphasis per frame,
@@ -91,7 +91,7 @@ impl FbankConfig {
         self.samples(self.hop_ms)
     }
 
-    /// Milliseconds to whole samples: SpeechBrain rounds, Kaldi cuts off.
+    /// Milliseconds to whole samples: SpeechBrain rounds, Kaldi truncates.
     fn samples(&self, milliseconds: f32) -> usize {
         let samples = f64::from(self.rate) * f64::from(milliseconds) / 1000.0;
         match self.front_end {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_valid_and_survive_a_file() {
+    fn defaults_are_valid_and_survive_serialisation() {
         for config in
             [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)]
         {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_out_of_range_is_named() {
+    fn errors_name_the_setting_out_of_range() {
         let speechbrain = FbankConfig::speechbrain;
         let kaldi = |preemphasis, dither| FrontEnd::Kaldi { window: Window::Povey, preemphasis, dither };
         for (field, config) in [

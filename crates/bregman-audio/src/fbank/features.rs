@@ -1,4 +1,4 @@
-//! The result of a filterbank, and what is done to it as a whole.
+//! Log-mel features, and operations on all of them.
 
 /// Log-mel features, row-major [frames × bins].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +40,7 @@ impl Features {
 
 pub(super) fn max(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
-    // Sixteen running maxima: one comparison instruction takes many values.
+    // Sixteen running maxima, so that the loop vectorises.
     let (head, tail) = values.as_chunks::<16>();
     let maxima = head
         .iter()
@@ -59,7 +59,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mean_subtraction_leaves_every_bin_with_mean_zero(frames in 1usize..50, bins in 1usize..20, offset in -50f32..50.0) {
+        fn mean_subtraction_leaves_every_bin_with_mean_zero(
+            frames in 1usize..50,
+            bins in 1usize..20,
+            offset in -50f32..50.0,
+        ) {
             let data = (0..frames * bins).map(|i| offset + ((i * 7919) % 1009) as f32 / 100.0).collect();
             let mut features = Features { frames, bins, data };
             features.subtract_mean();

@@ -11,8 +11,7 @@
 //! y[j + r·q] = w_m^{jr} · Σ_s w_p^{rs} · z[j + s·q],   j < q, r < p,   w_m = exp(−2πi/m)
 //! ```
 //!
-//! It leaves frequency k at a digit-reversed place; [`Plan::place`] says where, and the reader of the spectrum looks
-//! there.
+//! It leaves frequency k at a digit-reversed index, which [`RealFft::place`] returns.
 
 use std::f64::consts::TAU;
 
@@ -20,10 +19,10 @@ use pulp::Simd;
 
 /// Tables for real transforms of one even length.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RealFft {
     half: usize,
     stages: Vec<Stage>,
-    /// Where frequency k < h of the complex transform ends up.
+    /// The index of frequency k < h after the complex transform.
     places: Vec<u32>,
     /// exp(−2πik/n) for k ≤ h/2.
     split: Vec<[f32; 2]>,
@@ -58,7 +57,7 @@ fn radices(mut length: usize) -> Vec<usize> {
     radices
 }
 
-impl Plan {
+impl RealFft {
     /// # Panics
     /// If `n_fft` is odd or zero.
     pub(crate) fn new(n_fft: usize) -> Self {
@@ -94,18 +93,18 @@ impl Plan {
         2 * self.half
     }
 
-    /// The vector that takes sample n of the frames.
+    /// The index of the vector for sample n of the frames.
     #[inline(always)]
     pub(crate) fn input(&self, n: usize) -> usize {
         n / 2 + n % 2 * self.half
     }
 
-    /// The vector that holds |X[k]|² after [`Plan::power`], k ≤ n/2.
+    /// The index of the vector with |X[k]|² after [`RealFft::power`], k ≤ n/2.
     pub(crate) fn place(&self, k: usize) -> u32 {
         if k == self.half { self.half as u32 } else { self.places[k] }
     }
 
-    /// From frames with sample n in vector [`Plan::input`]`(n)` of `work` to their power spectra, frequency k in
+    /// From frames with sample n in vector [`RealFft::input`]`(n)` of `work` to their power spectra, frequency k in
     /// `work[place(k)]`.
     #[inline(always)]
     pub(crate) fn power<S: Simd>(&self, simd: S, work: &mut [S::f32s]) {
@@ -210,7 +209,7 @@ impl Stage {
         }
     }
 
-    /// The defining sum. Correct for every radix, meant for small ones.
+    /// The defining sum: correct for every radix, fast only for small ones.
     #[inline(always)]
     fn any_radix<S: Simd>(&self, simd: S, re: &mut [S::f32s], im: &mut [S::f32s]) {
         let (radix, quotient) = (self.radix, self.size / self.radix);
@@ -271,7 +270,7 @@ mod tests {
     use pulp::{Arch, WithSimd};
     use realfft::RealFftPlanner;
 
-    struct Run<'a>(&'a Plan, &'a [f32]);
+    struct Run<'a>(&'a RealFft, &'a [f32]);
 
     impl WithSimd for Run<'_> {
         type Output = Vec<f32>;
@@ -294,7 +293,7 @@ mod tests {
             let mut spectrum = fft.make_output_vec();
             fft.process(&mut samples.iter().map(|&x| x.into()).collect::<Vec<f64>>(), &mut spectrum)
                 .expect("lengths agree");
-            let ours = Arch::new().dispatch(Run(&Plan::new(n), &samples));
+            let ours = Arch::new().dispatch(Run(&RealFft::new(n), &samples));
             let scale = n as f64;
             for (k, (ours, reference)) in ours.iter().zip(&spectrum).enumerate() {
                 let error = (f64::from(*ours) - reference.norm_sqr()).abs();

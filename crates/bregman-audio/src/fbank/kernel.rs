@@ -1,8 +1,8 @@
-//! Samples to log-mel rows, as many frames at once as the CPU's registers have lanes.
+//! Computes log-mel rows from samples, as many frames at once as the CPU's registers have lanes.
 //!
 //! Lane l works on frame f + l, so every vector holds the same sample, frequency or bin of consecutive frames. Sample n
-//! of frame f is x[f·hop + n]; written with n = c·hop + r it stands in row r, column f + c of the signal laid out with
-//! `hop` rows. So the signal is transposed once, and frames that overlap read the same rows at shifted columns.
+//! of frame f is x[f·hop + n]; with n = c·hop + r it is at row r, column f + c of the signal laid out with `hop` rows.
+//! So the signal is transposed once, and frames that overlap read the same rows at shifted columns.
 
 use pulp::{Simd, WithSimd};
 use rand::{Rng, SeedableRng};
@@ -16,9 +16,9 @@ const MAX_LANES: usize = 16;
 /// Kaldi works on 16-bit integers; the window carries this factor.
 pub(super) const KALDI_SCALE: f32 = 32768.0;
 
-/// What does not change from utterance to utterance.
+/// Tables that depend only on the settings.
 pub(crate) struct Tables {
-    fft: fft::Plan,
+    fft: fft::RealFft,
     window: Vec<f32>,
     hop: usize,
     /// Where the window begins in the FFT's input.
@@ -26,7 +26,7 @@ pub(crate) struct Tables {
     /// Sample 0 of frame 0 in the signal: negative for centred frames.
     pub(crate) origin: isize,
     filters: Vec<mel::Filter>,
-    /// Of all filters, one after the other: the vector to take, and its weight.
+    /// The terms of all filters, one filter after another: index of the vector and its weight.
     taps: Vec<(u32, f32)>,
     /// Pre-emphasis after mean removal, for Kaldi.
     preemphasis: Option<f32>,
@@ -40,14 +40,14 @@ pub(crate) struct Tables {
 }
 
 /// Working memory of one thread.
-pub(crate) struct Scratch {
+pub(crate) struct FbankScratch {
     signal: Aligned,
     padded: Vec<f32>,
     spectrum: Aligned,
     bins: Aligned,
 }
 
-/// Numbers that begin with a cache line, so that no vector lies across two.
+/// Floats aligned to a cache line, so that no vector spans two lines.
 struct Aligned(Vec<f32>);
 
 impl Aligned {
@@ -65,7 +65,7 @@ impl Aligned {
 impl Tables {
     pub(crate) fn new(config: &FbankConfig) -> Self {
         let (n, n_fft, hop) = (config.window(), config.n_fft(), config.hop());
-        let fft = fft::Plan::new(n_fft);
+        let fft = fft::RealFft::new(n_fft);
         let columns = (MAX_LANES + n.div_ceil(hop)).next_multiple_of(MAX_LANES);
         let filters = mel::filters(config);
         let taps = filters
@@ -115,11 +115,11 @@ impl Tables {
         (self.smallest, self.factor)
     }
 
-    pub(crate) fn scratch(&self) -> Scratch {
+    pub(crate) fn scratch(&self) -> FbankScratch {
         let signal = if self.dither > 0.0 { self.window.len() * MAX_LANES } else { self.hop * self.columns };
         let vectors = |count: usize| Aligned::new(count * MAX_LANES);
         let padded = (self.hop * self.columns).max(self.window.len());
-        Scratch {
+        FbankScratch {
             signal: Aligned::new(signal),
             padded: vec![0.0; padded],
             spectrum: vectors(self.fft.len()),
@@ -131,13 +131,13 @@ impl Tables {
 /// The task: frames `first ..` of an utterance, one row of `rows` each.
 pub(crate) struct Frames<'a> {
     pub(crate) tables: &'a Tables,
-    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) scratch: &'a mut FbankScratch,
     /// Part of the utterance that holds everything these frames need, and the index of its first sample.
     pub(crate) samples: &'a [f32],
     pub(crate) start: isize,
     pub(crate) first: usize,
     pub(crate) rows: &'a mut [f32],
-    /// Of the dither.
+    /// Seed of the dither.
     pub(crate) seed: u64,
 }
 
@@ -171,7 +171,7 @@ impl Frames<'_> {
     #[inline(always)]
     fn lay_out(&mut self, first: usize, frames: usize) {
         let Tables { hop, columns, origin, .. } = *self.tables;
-        let Scratch { signal, padded, .. } = self.scratch;
+        let FbankScratch { signal, padded, .. } = self.scratch;
         let from = origin + (first * hop) as isize - self.start;
         let needed = (frames + self.tables.window.len().div_ceil(hop)) * hop;
         let inside = usize::try_from(from).ok().and_then(|from| self.samples.get(from..from + needed));
@@ -179,10 +179,10 @@ impl Frames<'_> {
         transpose(piece, hop, signal.as_mut(), columns);
     }
 
-    /// Frames with noise of their own, transposed.
+    /// Frames with dither added to each, transposed.
     #[inline(always)]
     fn lay_out_dithered(&mut self, first: usize, frames: usize) {
-        let Scratch { signal, padded, .. } = self.scratch;
+        let FbankScratch { signal, padded, .. } = self.scratch;
         let frame = &mut padded[..self.tables.window.len()];
         for lane in 0..frames {
             let index = first + lane;
@@ -245,7 +245,7 @@ impl Tables {
     }
 }
 
-/// Samples `from ..`, with zeros where there are none.
+/// Samples `from ..`, with zeros outside of the signal.
 #[inline(always)]
 fn pad<'a>(samples: &[f32], from: isize, padded: &'a mut [f32]) -> &'a [f32] {
     padded.fill(0.0);
@@ -271,7 +271,7 @@ fn load<S: Simd>(signal: &[f32], place: u32) -> S::f32s {
     S::as_simd_f32s(&signal[place as usize..][..S::F32_LANES]).0[0]
 }
 
-/// The frames' sums, each in four parts so that no addition waits for the one before.
+/// The sum of each frame, in four partial sums to shorten the dependency chain.
 #[inline(always)]
 fn sum<S: Simd>(simd: S, signal: &[f32], places: &[u32]) -> S::f32s {
     let mut sums = [simd.splat_f32s(0.0); 4];

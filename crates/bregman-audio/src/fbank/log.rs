@@ -1,4 +1,4 @@
-//! Natural logarithm of a vector, by exponent and a polynomial.
+//! Natural logarithm of a vector, from the exponent and a polynomial.
 
 use pulp::Simd;
 
@@ -34,7 +34,7 @@ pub(crate) fn ln<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         sum = simd.mul_add_e_f32s(sum, t, simd.splat_f32s(*c));
     }
     let square = simd.mul_f32s(t, t);
-    // ln 2 in two parts, the first with zeros at the end, so that e · ln 2 loses nothing.
+    // ln 2 in two parts, the first with trailing zeros, so that e · ln 2 is exact.
     let tail = simd.mul_add_e_f32s(e, simd.splat_f32s(-2.121_944_4e-4), simd.mul_f32s(simd.mul_f32s(sum, square), t));
     let tail = simd.mul_add_e_f32s(square, simd.splat_f32s(-0.5), tail);
     simd.mul_add_e_f32s(e, simd.splat_f32s(0.693_359_4), simd.add_f32s(t, tail))

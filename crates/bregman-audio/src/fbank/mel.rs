@@ -15,7 +15,7 @@ pub(crate) fn filters(config: &FbankConfig) -> Vec<Filter> {
         FrontEnd::SpeechBrain { .. } => Box::new(speechbrain(config)),
         FrontEnd::Kaldi { .. } => Box::new(kaldi(config)),
     };
-    // Kaldi never looks at the Nyquist bin, where its triangles are zero anyway.
+    // Kaldi leaves out the Nyquist bin, where its triangles are zero.
     let width = f64::from(config.rate) / config.n_fft() as f64;
     (0..config.bins)
         .map(|bin| {

@@ -18,11 +18,11 @@ pub use stream::FbankStream;
 
 use crate::Result;
 
-/// A filterbank with its tables and buffers: make one per thread, use it for every utterance.
+/// A filterbank with its tables and buffers. Each thread needs its own; reuse it for every utterance.
 pub struct Fbank {
     config: FbankConfig,
     tables: kernel::Tables,
-    scratch: kernel::Scratch,
+    scratch: kernel::FbankScratch,
     arch: Arch,
     seed: u64,
 }
@@ -35,7 +35,7 @@ impl Fbank {
         Ok(Self { scratch: tables.scratch(), tables, arch: Arch::new(), seed: 0, config })
     }
 
-    /// Sets the seed of the dither for the utterances to come; without dither it changes nothing.
+    /// Sets the seed of the dither for the following utterances; without dither it has no effect.
     pub fn reseed(&mut self, seed: u64) {
         self.seed = seed;
     }
@@ -45,7 +45,7 @@ impl Fbank {
         &self.config
     }
 
-    /// Frames that `samples` samples give.
+    /// Number of frames of `samples` samples.
     pub fn frames(&self, samples: usize) -> usize {
         match self.config.front_end {
             FrontEnd::SpeechBrain { .. } => samples / self.config.hop() + usize::from(samples > 0),
@@ -61,7 +61,7 @@ impl Fbank {
         features
     }
 
-    /// The same into an existing value, whose memory is reused.
+    /// [`Fbank::compute`] into an existing value, whose memory is reused.
     pub fn compute_into(&mut self, samples: &[f32], features: &mut Features) {
         (features.frames, features.bins) = (self.frames(samples.len()), self.config.bins);
         features.data.resize(features.frames * features.bins, 0.0);
@@ -89,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
     use std::f64::consts::TAU;
 
-    /// The definition, in double precision and without any trick: energies of frame `frame` after the mel filters.
+    /// The definition, in double precision: energies of frame `frame` after the mel filters.
     fn energies(config: &FbankConfig, samples: &[f32], frame: usize) -> Vec<f64> {
         let (n, n_fft, hop) = (config.window(), config.n_fft(), config.hop());
         let at = |index: isize| {
@@ -141,18 +141,37 @@ mod tests {
 
         #[test]
         fn filterbanks_of_any_size_equal_their_definition(
-            kind in 0usize..3, rate in 4_000u32..20_000, bins in 1usize..24, window_ms in 4f32..12.0, hop_ms in 1f32..15.0,
-            extra in 0usize..40, length in 0usize..1_000, seed in any::<u32>()
+            kind in 0usize..3,
+            rate in 4_000u32..20_000,
+            bins in 1usize..24,
+            window_ms in 4f32..12.0,
+            hop_ms in 1f32..15.0,
+            extra in 0usize..40,
+            length in 0usize..1_000,
+            seed in any::<u32>(),
         ) {
             let base = FbankConfig { rate, bins, window_ms, hop_ms, ..FbankConfig::speechbrain() };
             let kaldi = |window| FrontEnd::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
             let config = match kind {
-                0 => FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: (base.window() + extra).next_multiple_of(2), top_db: 80.0 }, ..base },
+                0 => FbankConfig {
+                    front_end: FrontEnd::SpeechBrain {
+                        n_fft: (base.window() + extra).next_multiple_of(2),
+                        top_db: 80.0,
+                    },
+                    ..base
+                },
                 1 => FbankConfig { low_hz: 20.0, front_end: kaldi(Window::Povey), ..base },
-                _ => FbankConfig { low_hz: 100.0, high_hz: Some(rate as f32 / 2.5), front_end: kaldi(Window::Hamming), ..base },
+                _ => FbankConfig {
+                    low_hz: 100.0,
+                    high_hz: Some(rate as f32 / 2.5),
+                    front_end: kaldi(Window::Hamming),
+                    ..base
+                },
             };
             prop_assume!(config.check().is_ok());
-            let samples: Vec<f32> = (0..length as u32).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 25) as f32 - 0.2).collect();
+            let samples: Vec<f32> = (0..length as u32)
+                .map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 25) as f32 - 0.2)
+                .collect();
             let ours = Fbank::new(config.clone()).unwrap().compute(&samples);
             let expected: Vec<f64> = (0..ours.frames)
                 .flat_map(|frame| energies(&config, &samples, frame))
@@ -162,12 +181,14 @@ mod tests {
                 })
                 .collect();
             let floor = match config.front_end {
-                FrontEnd::SpeechBrain { top_db, .. } => expected.iter().copied().fold(f64::NEG_INFINITY, f64::max) - f64::from(top_db),
+                FrontEnd::SpeechBrain { top_db, .. } => {
+                    expected.iter().copied().fold(f64::NEG_INFINITY, f64::max) - f64::from(top_db)
+                }
                 FrontEnd::Kaldi { .. } => f64::NEG_INFINITY,
             };
             prop_assert_eq!(ours.data.len(), expected.len());
             for (ours, expected) in ours.data.iter().zip(expected) {
-                // Single precision: a bin far below the loudest one of its frame carries that one's rounding errors.
+                // In single precision, a bin far below the maximum of its frame has the rounding error of that maximum.
                 prop_assert!((f64::from(*ours) - expected.max(floor)).abs() < 0.02, "{ours} for {expected}");
             }
         }
@@ -188,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn dither_is_noise_of_its_stated_size_and_follows_the_seed() {
+    fn dither_has_its_stated_size_and_follows_the_seed() {
         let front_end = FrontEnd::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
         let mut fbank = Fbank::new(FbankConfig { front_end, ..FbankConfig::kaldi(Window::Povey) }).unwrap();
         let silence = vec![0.0; 16_000];
@@ -213,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_utterance_too_short_for_a_frame_has_none() {
+    fn an_utterance_too_short_for_a_frame_has_no_frames() {
         for length in [0, 1, 399] {
             assert_eq!(Fbank::new(FbankConfig::kaldi(Window::Povey)).unwrap().compute(&vec![0.1; length]).frames, 0);
         }

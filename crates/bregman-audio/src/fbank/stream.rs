@@ -1,9 +1,8 @@
-//! The filterbank for sound that is still arriving: push samples, pop frames.
+//! The filterbank for streaming audio: push samples, pop frames.
 //!
-//! Frames equal those of [`Fbank::compute`] bit for bit, with one exception that lies in the definition: SpeechBrain
-//! raises everything to 80 dB under the loudest value of the *whole* utterance, which a stream cannot know. Frames are
-//! raised to 80 dB under the loudest value *so far*; raising them once more to [`FbankStream::floor`] at the end gives
-//! exactly the features of the whole utterance.
+//! Frames equal those of [`Fbank::compute`] bit for bit, with one exception: SpeechBrain's floor is 80 dB below
+//! the maximum of the *whole* utterance, which a stream cannot know. Frames are raised to 80 dB below the maximum *so
+//! far*; raising them once more to [`FbankStream::floor`] at the end gives exactly the features of the whole utterance.
 
 use super::features::{max, raise_to};
 use super::{Fbank, FbankConfig, FrontEnd};
@@ -12,7 +11,7 @@ use crate::Result;
 /// Samples in, frames out.
 pub struct FbankStream {
     fbank: Fbank,
-    /// Samples that frames to come still need.
+    /// Samples still needed by future frames.
     buffer: Vec<f32>,
     /// Samples pushed before those in the buffer.
     dropped: usize,
@@ -60,15 +59,15 @@ impl FbankStream {
         self.ready.get(row)
     }
 
-    /// Computes the frames that only the end completes and starts anew with the next push. Pop them, and read
-    /// [`FbankStream::floor`], before that push.
+    /// Computes the last frames; the next push starts a new utterance. Pop them, and read [`FbankStream::floor`],
+    /// before that push.
     pub fn finish(&mut self) {
         self.compute_until(self.fbank.frames(self.dropped + self.buffer.len()));
         self.buffer.clear();
         (self.dropped, self.computed) = (0, 0);
     }
 
-    /// What SpeechBrain raises every value to, as far as the sound is known; `None` for Kaldi, which has no such floor.
+    /// SpeechBrain's floor for the audio so far; `None` for Kaldi, which has no floor.
     pub fn floor(&self) -> Option<f32> {
         match self.fbank.config.front_end {
             FrontEnd::SpeechBrain { top_db, .. } => Some(self.loudest - top_db),
@@ -111,7 +110,7 @@ mod tests {
         [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming), dithered]
     }
 
-    /// Quiet at first and loud later, so that SpeechBrain's floor rises on the way.
+    /// Quiet at first and loud later, so that SpeechBrain's floor rises over time.
     fn sound(length: usize) -> Vec<f32> {
         (0..length)
             .map(|i| {
@@ -138,7 +137,7 @@ mod tests {
             let samples = sound(length);
             let whole = Fbank::new(config.clone()).unwrap().compute(&samples);
             let mut stream = FbankStream::new(config.clone()).unwrap();
-            // Twice: a finished stream starts anew.
+            // Twice: a finished stream can be used again.
             for _ in 0..2 {
                 let mut features = Features { frames: 0, bins: config.bins, data: Vec::new() };
                 let (mut rest, mut piece) = (samples.as_slice(), pieces.iter().cycle());
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_as_soon_as_their_window_is_complete() {
+    fn frames_are_ready_as_soon_as_their_window_is_complete() {
         let mut stream = FbankStream::new(FbankConfig::kaldi(Window::Povey)).unwrap();
         stream.push(&sound(399));
         assert!(stream.pop().is_none());

@@ -1,4 +1,4 @@
-//! A small model of WeSpeaker's and two recordings, from the golden numbers.
+//! A small WeSpeaker model and two recordings, from the golden files.
 
 use bregman_train::Deployable;
 

@@ -1,4 +1,4 @@
-// A chart under the pointer: hovering reads the nearest values, dragging zooms, a double click goes back.
+// Interaction with a chart: hovering shows the nearest values, dragging zooms, a double click resets the zoom.
 
 class Chart extends Traces {
   // The nearest point of each series.
@@ -160,6 +160,8 @@ class Chart extends Traces {
   // Charts of one group share their horizontal axis.
   together() {
     light(null);
-    figures.filter((figure) => figure.group === this.group && figure.element.isConnected).forEach((figure) => figure.redraw());
+    figures
+      .filter((figure) => figure.group === this.group && figure.element.isConnected)
+      .forEach((figure) => figure.redraw());
   }
 }

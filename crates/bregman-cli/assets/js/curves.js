@@ -44,7 +44,7 @@ function epochSeries(metric, change = {}) {
     }));
 }
 
-// What was left of the steps, where they were thinned.
+// Explains the lines and bands of a log that was thinned.
 function thinned(series) {
   const most = Math.max(...series.map(({ run }) => run.curves.logged / Math.max(1, run.curves.last.length)));
   return most > 1 ? `Lines: means of up to ${Math.ceil(most)} steps. Bands: their lowest and highest value.` : "";
@@ -52,11 +52,12 @@ function thinned(series) {
 
 const targets = (series) => {
   const found = new Map();
-  for (const { run } of series) if (given(run.target)) found.set(run.target, Math.max(found.get(run.target) ?? 0, run.tolerance));
+  for (const { run } of series)
+    if (given(run.target)) found.set(run.target, Math.max(found.get(run.target) ?? 0, run.tolerance));
   return [...found].sort((a, b) => a[0] - b[0]);
 };
 
-function stepChart(id, title, metric, y, more = {}) {
+function curveChart(id, title, y, more) {
   return new Chart(
     id,
     title,
@@ -66,49 +67,46 @@ function stepChart(id, title, metric, y, more = {}) {
       },
       y: { kind: "linear", ...y },
       group: "steps",
-      note: thinned,
-      series: () => stepSeries(metric, more.change),
       ...more,
     },
     { hint: more.hint },
   );
 }
 
+function stepChart(id, title, metric, y, more = {}) {
+  return curveChart(id, title, y, { note: thinned, series: () => stepSeries(metric, more.change), ...more });
+}
+
 function epochChart(id, title, y, series, more = {}) {
-  return new Chart(
-    id,
-    title,
-    {
-      get x() {
-        return horizontal();
-      },
-      y: { kind: "linear", ...y },
-      group: "steps",
-      series,
-      empty: "No epoch has ended yet.",
-      ...more,
-    },
-    { hint: more.hint },
-  );
+  return curveChart(id, title, y, { series, empty: "No epoch has ended yet.", ...more });
 }
 
 const share = { tick: label.percent, format: format.percent };
 
-// Validation as the run's line, training thin and dotted beside it where there is room for both.
+// Validation as the run's line, and training thin and dotted if there is room for both.
 const ROOM = 6;
 const both = (metric) => () => [
   ...epochSeries(`validation_${metric}`),
-  ...(visible().length > ROOM ? [] : epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false })).map((one) => ({
-    ...one,
-    name: `${one.name} (training)`,
-  })),
+  ...(visible().length > ROOM ? [] : epochSeries(`train_${metric}`, { dash: "1 3", thin: true, dots: false })).map(
+    (one) => ({
+      ...one,
+      name: `${one.name} (training)`,
+    }),
+  ),
 ];
 const bothHint = `validation; dotted: training, for up to ${ROOM} runs`;
 
 // Targets that move, along a ramp or while a network is pruned.
 function movingTargets() {
   const moving = stepSeries("target").filter(({ y }) => new Set(y.filter(given)).size > 1);
-  return moving.map((one) => ({ ...one, name: `${one.name} (target)`, dash: "1 3", thin: true, low: null, high: null }));
+  return moving.map((one) => ({
+    ...one,
+    name: `${one.name} (target)`,
+    dash: "1 3",
+    thin: true,
+    low: null,
+    high: null,
+  }));
 }
 
 function controlCharts() {
@@ -119,8 +117,10 @@ function controlCharts() {
       "sparsity",
       { ...share, label: "zeros, %", include: (series) => targets(series).map(([target]) => target), ceiling: 1.02 },
       {
-        bands: (series) => targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
-        guides: (series) => targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
+        bands: (series) =>
+          targets(series).map(([target, tolerance]) => ({ low: target - tolerance, high: target + tolerance })),
+        guides: (series) =>
+          targets(series).map(([target]) => ({ y: target, text: Number((100 * target).toPrecision(6)) })),
         guideText: (values) => `asked for ${values.join(", ")} %`,
         series: () => [...stepSeries("sparsity"), ...movingTargets()],
       },
@@ -136,11 +136,20 @@ function controlCharts() {
       "error",
       "Distance to the target",
       "epsilon",
-      { label: "s* − s, points", tick: label.percent, format: format.points, include: () => [-0.01, 0.01], name: "epsilon" },
+      {
+        label: "s* − s, points",
+        tick: label.percent,
+        format: format.points,
+        include: () => [-0.01, 0.01],
+        name: "epsilon",
+      },
       {
         empty: "None of the chosen runs has a target.",
         bands: (series) => [
-          { low: -Math.max(...series.map(({ run }) => run.tolerance)), high: Math.max(...series.map(({ run }) => run.tolerance)) },
+          {
+            low: -Math.max(...series.map(({ run }) => run.tolerance)),
+            high: Math.max(...series.map(({ run }) => run.tolerance)),
+          },
         ],
         guides: () => [{ y: 0, text: "on target" }],
         guideText: (values) => values[0],
@@ -153,7 +162,9 @@ function controlCharts() {
 function learningCharts() {
   return [
     epochChart("loss-epoch", "Loss", { label: "loss", kind: "log" }, both("loss"), { hint: bothHint }),
-    epochChart("accuracy-epoch", "Accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, both("accuracy"), { hint: bothHint }),
+    epochChart("accuracy-epoch", "Accuracy", { ...share, label: "accuracy, %", ceiling: 1.02 }, both("accuracy"), {
+      hint: bothHint,
+    }),
     stepChart("loss-step", "Training loss, every step", "loss", { label: "loss", kind: "log" }, { noisy: true }),
     stepChart(
       "accuracy-step",
@@ -170,6 +181,12 @@ function scheduleCharts() {
     stepChart("lr", "Learning rate", "lr", { label: "learning rate", kind: "log" }),
     stepChart("margin", "Margin", "margin", { label: "margin, radians" }),
     stepChart("gradient", "Norm of the gradient", "gradient_norm", { label: "norm", kind: "log" }, { noisy: true }),
-    stepChart("speed", "Speed", "utterances_per_second", { label: "utterances/s", floor: 0, include: () => [0] }, { noisy: true }),
+    stepChart(
+      "speed",
+      "Speed",
+      "utterances_per_second",
+      { label: "utterances/s", floor: 0, include: () => [0] },
+      { noisy: true },
+    ),
   ];
 }

@@ -1,4 +1,4 @@
-// Making elements.
+// Creating elements.
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
@@ -7,7 +7,9 @@ function fill(element, attributes, children) {
     if (typeof value === "function") element.addEventListener(name, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -58,7 +60,9 @@ function marker(shape, x, y, r, color) {
   if (!path)
     return svg(
       "circle",
-      shape === "ring" ? { cx: x, cy: y, r, fill: "none", stroke: color, "stroke-width": 2 } : { cx: x, cy: y, r, fill: color },
+      shape === "ring"
+        ? { cx: x, cy: y, r, fill: "none", stroke: color, "stroke-width": 2 }
+        : { cx: x, cy: y, r, fill: color },
     );
   return shape === "cross" || shape === "plus"
     ? svg("path", { d: path, fill: "none", stroke: color, "stroke-width": 2.2 })

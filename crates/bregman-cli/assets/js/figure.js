@@ -1,6 +1,7 @@
 // The frame of every chart: title, drawing, readout, and buttons that save the drawing as SVG and its numbers as CSV.
 //
-// A figure draws itself with `draw(width)` → an <svg> (or null: nothing to draw), and tells `rows()` for the CSV and `legend()` for the saved SVG.
+// A figure implements `draw(width)` → an <svg> (or null if there is nothing to draw), `rows()` for the CSV and
+// `legend()` for the saved SVG.
 
 const figures = [];
 
@@ -14,11 +15,19 @@ class Figure {
     this.tools = html(
       "div",
       { class: "tools" },
-      tool("save SVG", "Save this chart as an SVG file", () => download(`${this.id}.svg`, "image/svg+xml", this.standalone())),
+      tool("save SVG", "Save this chart as an SVG file", () =>
+        download(`${this.id}.svg`, "image/svg+xml", this.standalone()),
+      ),
       tool("CSV", "Save the numbers of this chart", () => download(`${this.id}.csv`, "text/csv", csv(this.rows()))),
     );
     this.caption = html("figcaption", null, html("h3", null, title), this.hint, this.tools);
-    this.element = html("figure", { id: `chart-${id}`, class: wide ? "wide" : null }, this.caption, this.canvas, this.tip);
+    this.element = html(
+      "figure",
+      { id: `chart-${id}`, class: wide ? "wide" : null },
+      this.caption,
+      this.canvas,
+      this.tip,
+    );
     figures.push(this);
     new ResizeObserver(() => {
       if (this.width !== this.canvas.clientWidth) this.redraw();
@@ -35,7 +44,9 @@ class Figure {
     if (!this.width) return;
     this.tip.hidden = true;
     const drawing = this.draw(this.width);
-    this.canvas.replaceChildren(drawing ?? html("div", { class: "empty", style: `height:${this.height}px` }, this.empty()));
+    this.canvas.replaceChildren(
+      drawing ?? html("div", { class: "empty", style: `height:${this.height}px` }, this.empty()),
+    );
     this.element.dataset.drawn = drawing ? "yes" : "empty";
     this.tools.hidden = !drawing;
   }
@@ -47,7 +58,7 @@ class Figure {
     return [];
   }
 
-  // Shows `content` beside the point (x, y) of the drawing.
+  // Shows `content` next to the point (x, y) of the drawing.
   readout(x, y, ...content) {
     this.tip.replaceChildren(...content);
     this.tip.hidden = false;
@@ -74,7 +85,15 @@ class Figure {
         y = height + 52 + 18 * Math.floor(at / columns);
       const mark = shape
         ? marker(shape, x + 10, y - 4, 4, color)
-        : svg("line", { x1: x, x2: x + 20, y1: y - 4, y2: y - 4, stroke: color, "stroke-width": 2, "stroke-dasharray": dash });
+        : svg("line", {
+            x1: x,
+            x2: x + 20,
+            y1: y - 4,
+            y2: y - 4,
+            stroke: color,
+            "stroke-width": 2,
+            "stroke-dasharray": dash,
+          });
       return [mark, text(x + 27, y, 11, 400, name.length > 32 ? `${name.slice(0, 31)}…` : name)];
     };
     const total = height + 36 + (rows ? 18 * rows + 14 : 0);
@@ -122,7 +141,7 @@ function download(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// Redraws every figure, one per frame so that the page stays quick; those in view first.
+// Redraws every figure, one per frame so that the page stays responsive; visible ones first.
 let queue = [];
 function redrawAll() {
   const distance = (figure) => Math.abs(figure.element.getBoundingClientRect().top);

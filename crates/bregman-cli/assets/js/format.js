@@ -1,9 +1,9 @@
-// Numbers as people read them.
+// Formatting of numbers.
 const MISSING = "–";
 const given = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
 const format = {
-  // 3 or 4 significant digits, powers of ten where it takes them.
+  // 3 or 4 significant digits, with a power of ten if needed.
   number(value) {
     if (!given(value)) return MISSING;
     const size = Math.abs(value);
@@ -13,9 +13,10 @@ const format = {
   },
   // 12 345
   count: (value) => (given(value) ? String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : MISSING),
-  // A share in per cent: enough digits to tell 99.9 from 99.99.
+  // A fraction in per cent, with enough digits to distinguish 99.9 from 99.99.
   percent: (value) => (given(value) ? `${(100 * value).toFixed(value < 1 && value > 0.999 ? 3 : 2)} %` : MISSING),
-  points: (value) => (given(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(3)}` : MISSING),
+  points: (value) =>
+    given(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(3)}` : MISSING,
   seconds(value) {
     if (!given(value)) return MISSING;
     if (value < 90) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
@@ -37,7 +38,8 @@ const label = {
       ? value.toExponential(0).replace("e+", "e")
       : String(Number(value.toPrecision(6))),
   percent: (value) => `${Number((100 * value).toPrecision(6))}`,
-  count: (value) => (value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : String(Number(value.toPrecision(6)))),
+  count: (value) =>
+    value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : String(Number(value.toPrecision(6))),
 };
 
 const median = (values) => {

@@ -1,7 +1,7 @@
 // The layers of one run: bars at the end, a heat map over epochs, groups of layers, norms.
 
 const ROW = 17;
-// Cividis: even to the eye, and the same for colour-blind readers.
+// Cividis: perceptually uniform, also for colour-blind readers.
 const CIVIDIS = [
   [0, 32, 77],
   [0, 52, 110],
@@ -18,17 +18,21 @@ const CIVIDIS = [
 function heat(share) {
   const at = Math.min(Math.max(share, 0), 1) * (CIVIDIS.length - 1),
     low = Math.min(Math.floor(at), CIVIDIS.length - 2);
-  return `rgb(${CIVIDIS[low].map((value, channel) => Math.round(value + (at - low) * (CIVIDIS[low + 1][channel] - value))).join(",")})`;
+  const between = (value, channel) => Math.round(value + (at - low) * (CIVIDIS[low + 1][channel] - value));
+  return `rgb(${CIVIDIS[low].map(between).join(",")})`;
 }
 
 const withLayers = () => state.runs.filter((run) => run.layers.layers.length);
 const layerRun = () =>
-  withLayers().find((run) => run.name === state.layersOf) ?? visible().find((run) => run.layers.layers.length) ?? withLayers()[0];
+  withLayers().find((run) => run.name === state.layersOf) ??
+  visible().find((run) => run.layers.layers.length) ??
+  withLayers()[0];
 const shortName = (layer) => layer.name.replace(/\.weight$/, "");
 const size = (layer) => layer.shape.reduce((product, side) => product * side, 1);
-const livingScale = () => state.layerScale === "living";
-// Where a layer lies between nothing and everything: its zeros, or its living weights over four powers of ten.
-const position = (sparsity) => (livingScale() ? (sparsity >= 1 ? 0 : Math.max(0, 1 + Math.log10(1 - sparsity) / 4)) : sparsity);
+const densityScale = () => state.layerScale === "density";
+// Position of a layer on the axis, 0 to 1: its zeros, or its non-zero weights over four powers of ten.
+const position = (sparsity) =>
+  densityScale() ? (sparsity >= 1 ? 0 : Math.max(0, 1 + Math.log10(1 - sparsity) / 4)) : sparsity;
 
 class LayerFigure extends Figure {
   get run() {
@@ -72,10 +76,16 @@ class LayerFigure extends Figure {
     return drawing;
   }
   facts(layer) {
-    const dead = layer.dead_since ? html("div", { style: "color:var(--warn)" }, `nothing lives here since epoch ${layer.dead_since}`) : "";
+    const dead = layer.dead_since
+      ? html("div", { style: "color:var(--warn)" }, `all zero since epoch ${layer.dead_since}`)
+      : "";
     return [
       html("b", null, shortName(layer)),
-      html("div", null, `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.live)} live`),
+      html(
+        "div",
+        null,
+        `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.live)} non-zero`,
+      ),
       dead,
     ];
   }
@@ -84,7 +94,7 @@ class LayerFigure extends Figure {
 class Bars extends LayerFigure {
   rows() {
     return [
-      ["layer", "shape", "weights", "live", "sparsity", "norm", "dead since epoch"],
+      ["layer", "shape", "weights", "non-zero", "sparsity", "norm", "all zero since epoch"],
       ...this.run.layers.layers.map((layer) => [
         layer.name,
         layer.shape.join("x"),
@@ -104,15 +114,19 @@ class Bars extends LayerFigure {
       right = width - 58,
       bottom = 6 + layers.length * ROW;
     const at = (share) => left + (right - left) * share,
-      ticks = livingScale() ? [0.0001, 0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
-    const place = (tick) => at(livingScale() ? 1 + Math.log10(tick) / 4 : tick);
+      ticks = densityScale() ? [0.0001, 0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
+    const place = (tick) => at(densityScale() ? 1 + Math.log10(tick) / 4 : tick);
     const target = given(this.run.target) ? at(position(this.run.target)) : null;
     const bar = (layer, row) => {
       const sparsity = layer.sparsity.at(-1),
         end = at(position(sparsity)),
         y = 6 + row * ROW,
         dead = layer.dead_since !== null;
-      const text = dead ? "dead" : livingScale() ? `${Number((100 * (1 - sparsity)).toPrecision(3))} %` : format.percent(sparsity);
+      const text = dead
+        ? "all zero"
+        : densityScale()
+          ? `${Number((100 * (1 - sparsity)).toPrecision(3))} %`
+          : format.percent(sparsity);
       return [
         svg("rect", { x: left, y: y + 1, width: right - left, height: ROW - 4, fill: "var(--grid)" }),
         svg("rect", {
@@ -144,11 +158,14 @@ class Bars extends LayerFigure {
               "stroke-dasharray": "5 3",
             }),
           ],
-      ticks.map((tick) => svg("text", { ...AXIS, x: place(tick), y: bottom + 16, "text-anchor": "middle" }, label.percent(tick))),
+      ticks.map((tick) =>
+        svg("text", { ...AXIS, x: place(tick), y: bottom + 16, "text-anchor": "middle" }, label.percent(tick)),
+      ),
       svg(
         "text",
         { ...AXIS, x: (left + right) / 2, y: bottom + 32, "text-anchor": "middle" },
-        `${livingScale() ? "living weights, % (logarithmic)" : "zeros, %"}${target === null ? "" : " · dashed: the target of the network"}`,
+        (densityScale() ? "non-zero weights, % (logarithmic)" : "zeros, %") +
+          (target === null ? "" : " · dashed: the target of the network"),
       ),
     );
     return this.follow(drawing, (layer) => [
@@ -161,7 +178,10 @@ class Bars extends LayerFigure {
 class HeatMap extends LayerFigure {
   rows() {
     const { epoch, layers } = this.run.layers;
-    return [["layer", ...epoch.map((number) => `epoch ${number}`)], ...layers.map((layer) => [layer.name, ...layer.sparsity])];
+    return [
+      ["layer", ...epoch.map((number) => `epoch ${number}`)],
+      ...layers.map((layer) => [layer.name, ...layer.sparsity]),
+    ];
   }
   draw(width) {
     if (!this.run) return null;
@@ -173,11 +193,18 @@ class HeatMap extends LayerFigure {
     const cell = (right - left) / epoch.length;
     const row = (layer, at) => {
       const parts = [];
-      // Neighbours of one colour are one rectangle.
+      // Neighbouring cells of one colour become one rectangle.
       for (let from = 0; from < epoch.length;) {
-        const color = given(layer.sparsity[from]) ? heat(Math.round(100 * position(layer.sparsity[from])) / 100) : "none";
+        const color = given(layer.sparsity[from])
+          ? heat(Math.round(100 * position(layer.sparsity[from])) / 100)
+          : "none";
         let to = from + 1;
-        while (to < epoch.length && given(layer.sparsity[to]) && heat(Math.round(100 * position(layer.sparsity[to])) / 100) === color) to++;
+        while (
+          to < epoch.length &&
+          given(layer.sparsity[to]) &&
+          heat(Math.round(100 * position(layer.sparsity[to])) / 100) === color
+        )
+          to++;
         parts.push(
           svg("rect", {
             class: "cell",
@@ -210,16 +237,18 @@ class HeatMap extends LayerFigure {
     };
     const stride = Math.ceil(28 / cell),
       ticks = epoch.map((number, at) =>
-        at % stride === 0 ? svg("text", { ...AXIS, x: left + (at + 0.5) * cell, y: bottom + 16, "text-anchor": "middle" }, number) : null,
+        at % stride === 0
+          ? svg("text", { ...AXIS, x: left + (at + 0.5) * cell, y: bottom + 16, "text-anchor": "middle" }, number)
+          : null,
       );
     const ramp = Array.from({ length: 24 }, (_, at) =>
       svg("rect", { x: left + at * 4, y: bottom + 24, width: 4.2, height: 8, fill: heat(at / 23) }),
     );
-    const [from, to] = livingScale() ? ["≤ 0.01 % live", "100 % live"] : ["0 % zeros", "100 % zeros"];
+    const [from, to] = densityScale() ? ["≤ 0.01 % non-zero", "100 % non-zero"] : ["0 % zeros", "100 % zeros"];
     const key = svg(
       "text",
       { ...AXIS, "font-size": 10.5, x: left + 104, y: bottom + 32 },
-      `${from} to ${to}${this.run.dead.length ? ", orange: dead" : ""}`,
+      `${from} to ${to}${this.run.dead.length ? ", orange: all zero" : ""}`,
     );
     const drawing = svg(
       "svg",
@@ -237,7 +266,11 @@ class HeatMap extends LayerFigure {
         ? this.facts(layer)
         : [
             ...this.facts(layer),
-            html("div", null, `epoch ${epoch[at]}: zeros ${format.percent(layer.sparsity[at])}, norm ${format.number(layer.norm[at])}`),
+            html(
+              "div",
+              null,
+              `epoch ${epoch[at]}: zeros ${format.percent(layer.sparsity[at])}, norm ${format.number(layer.norm[at])}`,
+            ),
           ];
     });
   }
@@ -275,6 +308,11 @@ function layerCharts() {
       { x, y: { ...share, kind: "linear", label: "zeros, %", ceiling: 1.02 }, series: groups, group: "epochs", empty },
       { hint: "by the first part of their names" },
     ),
-    new Chart("norms", "Norm of each layer", { x, y: { kind: "log", label: "norm" }, series: norms, group: "epochs", empty }, {}),
+    new Chart(
+      "norms",
+      "Norm of each layer",
+      { x, y: { kind: "log", label: "norm" }, series: norms, group: "epochs", empty },
+      {},
+    ),
   ];
 }

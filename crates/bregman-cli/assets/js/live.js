@@ -1,5 +1,5 @@
-// News while a run trains. The page loads itself into a hidden frame, which hands over its data by a message: a page that was opened
-// from disk may not read files, but it may do this, and nothing that the reader has chosen is lost.
+// Updates while a run trains. The page loads itself into a hidden frame, which posts its data as a message: a page
+// opened from disk may not read files, but it may do this, and zoom and selections are kept.
 
 const NEWS = "?news";
 const isMessenger = location.search === NEWS && parent !== window;
@@ -28,7 +28,7 @@ function follow(show) {
       if (data.written !== state.data.written) show(data);
       else follow(show);
     };
-    // A browser that refuses the frame gets the plain way.
+    // If the browser refuses the frame, reload the page.
     const patience = setTimeout(() => {
       end();
       location.reload();

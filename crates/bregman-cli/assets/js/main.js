@@ -1,7 +1,12 @@
 // The page: sections, legend, controls.
 
 const section = (id, title, text, ...content) =>
-  html("section", { id }, html("div", { class: "head" }, html("h2", null, title), text ? html("p", null, text) : ""), content);
+  html(
+    "section",
+    { id },
+    html("div", { class: "head" }, html("h2", null, title), text ? html("p", null, text) : ""),
+    content,
+  );
 const grid = (charts, kind = "") =>
   html(
     "div",
@@ -26,7 +31,7 @@ const layerChoice = choice(
   html("div", { class: "choice", role: "group", "aria-label": "Scale" }),
   [
     ["zeros", "zeros"],
-    ["living", "living, log"],
+    ["density", "non-zero, log"],
   ],
   state.layerScale,
   (value) => {
@@ -46,7 +51,7 @@ function build() {
   const verification = section(
     "verification",
     "Verification",
-    "Error rates on the trials of other speakers.",
+    "Error rates on trials of unseen speakers.",
     grid([
       rateChart("eer-in", "EER against sparsity, in domain", "in"),
       rateChart("eer-out", "EER against sparsity, out of domain", "out"),
@@ -69,14 +74,14 @@ function build() {
     section(
       "control",
       "Sparsity control",
-      "λ is moved until the network has as many zeros as asked for; green is the target with its tolerance.",
+      "λ is adapted until the network reaches the requested sparsity; green: the target with its tolerance.",
       grid(controlCharts()),
     ),
     section("learning", "Learning", "", grid(learningCharts())),
     layers,
     verification,
     section("schedules", "Schedules and speed", "", grid(scheduleCharts())),
-    section("recipes", "Recipes", "What differs, and how to train each network again.", recipeList),
+    section("recipes", "Recipes", "What differs between the runs, and how to repeat each of them.", recipeList),
   );
   byId("nav").append(
     ...[
@@ -89,7 +94,7 @@ function build() {
       ["recipes", "Recipes"],
     ].map(([id, title]) => html("a", { href: `#${id}` }, title)),
   );
-  // Nine weights, two of them alive.
+  // Nine weights, two of them non-zero.
   byId("logo").append(
     ...Array.from({ length: 9 }, (_, at) =>
       svg("rect", {
@@ -112,7 +117,8 @@ function legend() {
         ? `asked ${format.percent(run.target).replace(/\.?0+ %/, " %")}, has ${format.percent(run.sparsity)}`
         : (run.title ?? run.status);
       const toggle = (event) => {
-        if (event.altKey || event.shiftKey) state.hidden = new Set(state.runs.filter((other) => other !== run).map((other) => other.name));
+        if (event.altKey || event.shiftKey)
+          state.hidden = new Set(state.runs.filter((other) => other !== run).map((other) => other.name));
         else if (!state.hidden.delete(run.name)) state.hidden.add(run.name);
         changed();
       };
@@ -151,37 +157,47 @@ function texts() {
       ? [runs[0].title, runs[0].model, `${format.count(runs[0].steps_done)} steps`].filter(Boolean).join(" · ")
       : [...new Set(runs.map((run) => run.method).filter(Boolean))].join(" · ");
   byId("footer").textContent =
-    `Written by bregman ${data.version} on ${new Date(data.written).toLocaleString()}. Numbers are rounded to six digits. Drag in a chart to zoom, double-click to go back; shift-click a run to see it alone.`;
+    `Written by bregman ${data.version} on ${new Date(data.written).toLocaleString()}. ` +
+    "Numbers are rounded to six digits. Drag in a chart to zoom, double-click to reset; " +
+    "shift-click a run to show only that run.";
   shown.forEach((run) => {
     run.faded = state.hidden.has(run.name);
   });
   runTable.fill(shown);
-  overview.replaceChildren(runs.length === 1 ? cards(runs[0]) : html("div", { class: "panel" }, runTable.element), notes(shown));
+  overview.replaceChildren(
+    runs.length === 1 ? cards(runs[0]) : html("div", { class: "panel" }, runTable.element),
+    notes(shown),
+  );
   const layered = withLayers();
-  layerSelect.replaceChildren(...layered.map((run) => html("option", { value: run.name, selected: run === layerRun() }, run.name)));
+  layerSelect.replaceChildren(
+    ...layered.map((run) => html("option", { value: run.name, selected: run === layerRun() }, run.name)),
+  );
   layerSelect.hidden = layered.length < 2;
   const dead = layerRun()?.dead ?? [],
     count = dead.length === 1 ? "1 layer" : `${dead.length} layers`;
   const line =
-    byId("layers-of").querySelector(".head p") ?? byId("layers-of").querySelector(".head h2").insertAdjacentElement("afterend", html("p"));
+    byId("layers-of").querySelector(".head p") ??
+    byId("layers-of").querySelector(".head h2").insertAdjacentElement("afterend", html("p"));
   line.textContent = !layerRun()
     ? ""
     : dead.length
-      ? `Nothing lives in ${count}: ${dead
+      ? `All weights are zero in ${count}: ${dead
           .slice(0, 3)
           .map((layer) => `${shortName(layer)} (since epoch ${layer.dead_since})`)
           .join(", ")}${dead.length > 3 ? " …" : ""}`
-      : "Every layer has live weights.";
+      : "Every layer has non-zero weights.";
   const tests = allTests();
   testSelect.replaceChildren(
-    ...tests.map(([name, domain]) => html("option", { value: name, selected: name === currentTest() }, `${name} (${domain} domain)`)),
+    ...tests.map(([name, domain]) =>
+      html("option", { value: name, selected: name === currentTest() }, `${name} (${domain} domain)`),
+    ),
   );
   testSelect.hidden = tests.length < 2;
   byId("score-key").replaceChildren(
     ...(tests.length
       ? [
           tests.length === 1 ? `${tests[0][0]} · ` : "",
-          "blue: same speaker, orange: different speakers, dashed: the threshold where both errors are equally frequent",
+          "blue: same speaker, orange: different speakers, dashed: the threshold at the equal error rate",
         ]
       : []),
   );

@@ -1,9 +1,11 @@
-// Two axes and what stands on them: ranges, ticks, labels. What is drawn inside is in trace.js, what the pointer does in chart.js.
+// Two axes with ranges, ticks and labels. trace.js draws inside of them, chart.js handles the pointer.
 //
-// spec = { x, y: { label, kind, name, format, include }, series(), bands(), guides(), group, nearest: "x" | "xy", noisy, note() }
-// series = [{ run, name, color, dash, x: [], y: [], low: [], high: [], shape, colors: [], error: [[low, high]], line: true }]
+// spec = { x, y: { label, kind, name, format, include }, series(), bands(), guides(), group, nearest: "x" | "xy",
+//          noisy, note() }
+// series = [{ run, name, color, dash, x: [], y: [], low: [], high: [], shape, colors: [], error: [[low, high]],
+//             line: true }]
 
-const zooms = {}; // by group of charts: { x: [low, high] }, bent
+const zooms = {}; // by group of charts: { x: [low, high] } on the transformed axis
 const AXIS = { "font-size": 11, fill: "var(--muted)" };
 
 class Plane extends Figure {
@@ -35,12 +37,17 @@ class Plane extends Figure {
     return [
       head,
       ...this.shown.flatMap((one) =>
-        one.x.map((value, at) => [one.name, value, one.y[at], ...(bands ? [one.low?.[at] ?? one.y[at], one.high?.[at] ?? one.y[at]] : [])]),
+        one.x.map((value, at) => [
+          one.name,
+          value,
+          one.y[at],
+          ...(bands ? [one.low?.[at] ?? one.y[at], one.high?.[at] ?? one.y[at]] : []),
+        ]),
       ),
     ];
   }
 
-  // The bent range of an axis over some values.
+  // The transformed range of an axis over some values.
   extent(kind, values, include, pad) {
     const { bend } = KINDS[kind];
     let low = Infinity,
@@ -153,7 +160,11 @@ class Plane extends Figure {
     const drawing = svg(
       "svg",
       { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.title },
-      svg("clipPath", { id: clip }, svg("rect", { x: left, y: 4, width: Math.max(0, right - left), height: bottom - 3 })),
+      svg(
+        "clipPath",
+        { id: clip },
+        svg("rect", { x: left, y: 4, width: Math.max(0, right - left), height: bottom - 3 }),
+      ),
       grid,
       svg("line", { x1: left, x2: right, y1: bottom, y2: bottom, stroke: "var(--line)" }),
       xTicks,
@@ -167,7 +178,7 @@ class Plane extends Figure {
   }
 }
 
-// No more of an axis than makes sense, such as shares above one.
+// Limits an axis to meaningful values, such as fractions up to one.
 function limit(range, { kind, floor, ceiling }) {
   if (floor !== undefined) range[0] = Math.max(range[0], KINDS[kind].bend(floor));
   if (ceiling !== undefined) range[1] = Math.min(range[1], KINDS[kind].bend(ceiling));

@@ -1,11 +1,11 @@
-// How to get these numbers again: what differs between the recipes, each resolved recipe, and the commands.
+// How to reproduce the runs: what differs between the recipes, each resolved recipe, and the commands.
 
 function differences(runs) {
   const known = runs.filter((run) => run.settings.length);
   if (known.length < 2) return "";
   const all = known.map((run) => new Map(run.settings)),
     keys = [...new Set(known.flatMap((run) => run.settings.map(([key]) => key)))];
-  // A key that only some methods have, with one value in all of these, says nothing new.
+  // A key that only some methods have, with the same value in all of them, adds nothing.
   const differing = keys.filter((key) => new Set(all.map((settings) => settings.get(key)).filter(given)).size > 1);
   if (!differing.length) return html("p", { class: "muted" }, "All recipes are the same.");
   const columns = [
@@ -58,7 +58,13 @@ function recipes(runs) {
     html(
       "details",
       { class: "panel recipe", id: `recipe-${state.runs.indexOf(run)}`, open: state.runs.length === 1 },
-      html("summary", null, sample(run.color, run.dash), html("b", null, run.name), html("span", { class: "muted" }, run.title ?? "")),
+      html(
+        "summary",
+        null,
+        sample(run.color, run.dash),
+        html("b", null, run.name),
+        html("span", { class: "muted" }, run.title ?? ""),
+      ),
       html(
         "div",
         { class: "body" },
@@ -67,7 +73,9 @@ function recipes(runs) {
           ? command("As it was started", run.started)
           : html("p", { class: "muted" }, "The command that started it was not recorded."),
         html("div", { class: "eyebrow" }, "Resolved recipe"),
-        run.recipe ? html("pre", { class: "toml" }, run.recipe) : html("p", { class: "muted" }, "config.toml is missing."),
+        run.recipe
+          ? html("pre", { class: "toml" }, run.recipe)
+          : html("p", { class: "muted" }, "config.toml is missing."),
         html("p", { class: "muted" }, run.folder),
       ),
     ),

@@ -1,6 +1,7 @@
 // Verification: error rates against sparsity, DET curves, scores.
 
-const testName = (evaluation) => (evaluation.scoring === "cosine" ? evaluation.test : `${evaluation.test}, ${evaluation.scoring}`);
+const testName = (evaluation) =>
+  evaluation.scoring === "cosine" ? evaluation.test : `${evaluation.test}, ${evaluation.scoring}`;
 const allTests = () => {
   const tests = new Map();
   for (const run of state.runs) for (const one of run.evaluations) tests.set(testName(one), one.domain);
@@ -14,7 +15,7 @@ const evaluated = (keep) => visible().flatMap((run) => run.evaluations.filter(ke
 
 const NOT_EVALUATED = "None of the chosen runs was evaluated here: bregman evaluate RUN --trials LIST --root DIR";
 
-// One line per method and test set, through the means of the runs with one target.
+// One line per method and test set, through the means of the runs with the same target.
 function ratesAgainstSparsity(domain) {
   const several = new Set(state.runs.map((run) => run.model).filter(Boolean)).size > 1;
   const methods = [...new Set(state.runs.map((run) => run.method))],
@@ -31,7 +32,12 @@ function ratesAgainstSparsity(domain) {
   }
   return [...lines].flatMap(([name, { method, test, points }]) => {
     const number = Math.max(0, methods.indexOf(method)),
-      look = { name, color: "var(--muted)", shape: SHAPES[number % SHAPES.length], dash: DASHES[tests.indexOf(test) % DASHES.length] };
+      look = {
+        name,
+        color: "var(--muted)",
+        shape: SHAPES[number % SHAPES.length],
+        dash: DASHES[tests.indexOf(test) % DASHES.length],
+      };
     points.sort((a, b) => a.one.sparsity - b.one.sparsity);
     const groups = new Map();
     for (const point of points) {
@@ -75,7 +81,15 @@ function rateChart(id, title, domain) {
             .map((run) => run.target)
             .filter(given),
       },
-      y: { label: "EER, %", name: "EER", kind: "linear", tick: label.percent, format: format.percent, floor: 0, include: () => [0] },
+      y: {
+        label: "EER, %",
+        name: "EER",
+        kind: "linear",
+        tick: label.percent,
+        format: format.percent,
+        floor: 0,
+        include: () => [0],
+      },
       nearest: "xy",
       series: () => ratesAgainstSparsity(domain),
       empty: NOT_EVALUATED,
@@ -93,7 +107,7 @@ function rateChart(id, title, domain) {
         ]),
       ],
       at: (point) => `${point.one.runs?.[point.at].name ?? "mean"} · ${format.percent(point.one.x[point.at])} sparse`,
-      note: () => "Bars: 95 % intervals by resampling speakers. Lines: means over the runs with one target.",
+      note: () => "Bars: 95 % intervals by resampling speakers. Lines: means over the runs with the same target.",
     },
     { height: 290 },
   );
@@ -101,8 +115,11 @@ function rateChart(id, title, domain) {
 
 function rateLegend() {
   const seen = new Map();
-  for (const domain of ["in", "out"]) for (const one of ratesAgainstSparsity(domain)) if (one.shape) seen.set(one.name, one);
-  return [...seen.values()].map((one) => html("span", { class: "key" }, sample("var(--soft)", null, one.shape), one.name));
+  for (const domain of ["in", "out"])
+    for (const one of ratesAgainstSparsity(domain)) if (one.shape) seen.set(one.name, one);
+  return [...seen.values()].map((one) =>
+    html("span", { class: "key" }, sample("var(--soft)", null, one.shape), one.name),
+  );
 }
 
 function detChart() {
@@ -120,7 +137,15 @@ function detChart() {
         floor: 0.0002,
         ceiling: 0.8,
       },
-      y: { label: "misses, %", name: "misses", kind: "probit", tick: label.percent, format: format.percent, floor: 0.0002, ceiling: 0.8 },
+      y: {
+        label: "misses, %",
+        name: "misses",
+        kind: "probit",
+        tick: label.percent,
+        format: format.percent,
+        floor: 0.0002,
+        ceiling: 0.8,
+      },
       nearest: "xy",
       empty: NOT_EVALUATED,
       series: () =>
@@ -137,14 +162,14 @@ function detChart() {
         }),
       guides: () => [{ diagonal: true }],
       at: (point) => `${format.percent(point.one.x[point.at])} false alarms, misses:`,
-      note: () => "Both axes as a normal distribution bends them; the equal error rate lies on the dotted diagonal.",
+      note: () => "Both axes on a normal-deviate scale; the equal error rate lies on the dotted diagonal.",
     },
     { height: 380 },
   );
   return chart;
 }
 
-// The scores of one evaluation, both classes as shares of their own.
+// The scores of one evaluation, each class as fractions of its own total.
 class Scores extends Figure {
   constructor(id) {
     super(id, "", { height: 150 });
@@ -167,7 +192,10 @@ class Scores extends Figure {
   }
   rows() {
     const { targets, others } = this.one.histogram;
-    return [["score from", "same speaker", "different speakers"], ...this.edges().map((edge, at) => [edge, targets[at], others[at]])];
+    return [
+      ["score from", "same speaker", "different speakers"],
+      ...this.edges().map((edge, at) => [edge, targets[at], others[at]]),
+    ];
   }
   draw(width) {
     const { low, high, targets, others } = this.one.histogram,
@@ -181,7 +209,9 @@ class Scores extends Figure {
     const bin = (width - 12) / targets.length,
       top = (value) => bottom - (bottom - 12) * (value / most);
     const area = (all, color) => {
-      const path = all.map((value, at) => `L${(6 + at * bin).toFixed(1)},${top(value).toFixed(1)}h${bin.toFixed(2)}`).join("");
+      const path = all
+        .map((value, at) => `L${(6 + at * bin).toFixed(1)},${top(value).toFixed(1)}h${bin.toFixed(2)}`)
+        .join("");
       return svg("path", {
         class: "area",
         d: `M6,${bottom}${path}L${width - 6},${bottom}Z`,
@@ -198,7 +228,15 @@ class Scores extends Figure {
       area(shares[0], "var(--c1)"),
       area(shares[1], "var(--c0)"),
       svg("line", { x1: 6, x2: width - 6, y1: bottom, y2: bottom, stroke: "var(--line)" }),
-      svg("line", { class: "threshold", x1: at, x2: at, y1: 4, y2: bottom, stroke: "var(--ink)", "stroke-dasharray": "4 3" }),
+      svg("line", {
+        class: "threshold",
+        x1: at,
+        x2: at,
+        y1: 4,
+        y2: bottom,
+        stroke: "var(--ink)",
+        "stroke-dasharray": "4 3",
+      }),
       svg(
         "text",
         {
@@ -213,7 +251,11 @@ class Scores extends Figure {
       x
         .ticks(4)
         .map((tick) =>
-          svg("text", { ...AXIS, "font-size": 10.5, x: x.at(tick), y: bottom + 14, "text-anchor": "middle" }, label.number(tick)),
+          svg(
+            "text",
+            { ...AXIS, "font-size": 10.5, x: x.at(tick), y: bottom + 14, "text-anchor": "middle" },
+            label.number(tick),
+          ),
         ),
     );
     drawing.addEventListener("pointermove", (event) => {
@@ -223,7 +265,11 @@ class Scores extends Figure {
       this.readout(
         px,
         40,
-        html("div", { class: "at" }, `score ${format.number(from)} – ${format.number(from + (high - low) / targets.length)}`),
+        html(
+          "div",
+          { class: "at" },
+          `score ${format.number(from)} – ${format.number(from + (high - low) / targets.length)}`,
+        ),
         html("div", null, `${format.count(targets[at])} of the same speaker`),
         html("div", null, `${format.count(others[at])} of different speakers`),
       );
@@ -235,7 +281,7 @@ class Scores extends Figure {
   }
 }
 
-// As many histograms as there are evaluated runs.
+// One histogram per evaluated run.
 const histograms = new Map();
 function fillHistograms(grid) {
   const shown = evaluated((one) => testName(one) === currentTest()).map(({ run, one }) => {

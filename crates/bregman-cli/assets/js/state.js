@@ -1,4 +1,4 @@
-// What the reader has chosen, kept while the page is open and over reloads.
+// The reader's selections, kept across reloads.
 const kept = (() => {
   try {
     return JSON.parse(sessionStorage.getItem("bregman-report")) ?? {};
@@ -29,10 +29,17 @@ function setData(data) {
   data.runs.forEach((run, number) => {
     run.color = `var(--c${number % COLORS})`;
     run.dash = DASHES[Math.floor(number / COLORS) % DASHES.length];
-    run.words = [run.name, run.title, run.method, run.model, run.status, ...run.settings.map(([key, value]) => `${key}=${value}`)]
+    run.words = [
+      run.name,
+      run.title,
+      run.method,
+      run.model,
+      run.status,
+      ...run.settings.map(([key, value]) => `${key}=${value}`),
+    ]
       .join(" ")
       .toLowerCase();
-    // Steps in one epoch, to lay steps out over epochs.
+    // Steps per epoch, to place steps on the axis of epochs.
     run.perEpoch = run.epochs.epoch.length ? run.epochs.step[0] / run.epochs.epoch[0] : null;
     run.dead = run.layers.layers.filter((layer) => layer.dead_since !== null);
   });
@@ -60,7 +67,7 @@ function changed() {
   listeners.forEach((listener) => listener());
 }
 
-// Brings one run forward in all charts.
+// Highlights one run in all charts.
 function light(name) {
   if (state.lit === name) return;
   state.lit = name;

@@ -1,12 +1,16 @@
 // Tables that sort, and the overview of the runs.
 
-// columns = [{ title, text: is it text?, value: row → what sorts, show: row → what stands there }]
+// columns = [{ title, text: true for text, value: row → sort key, show: row → content of the cell }]
 class SortedTable {
   constructor(id, columns, sort = null) {
     Object.assign(this, { columns, sort });
     this.head = html("tr");
     this.body = html("tbody");
-    this.element = html("div", { class: "scroll" }, html("table", { class: "data", id }, html("thead", null, this.head), this.body));
+    this.element = html(
+      "div",
+      { class: "scroll" },
+      html("table", { class: "data", id }, html("thead", null, this.head), this.body),
+    );
   }
 
   fill(rows) {
@@ -41,7 +45,8 @@ class SortedTable {
     if (sort)
       rows.sort((a, b) => {
         const [x, y] = [sort.column.value(a), sort.column.value(b)];
-        if (!given(x) || !given(y)) return given(x) ? -1 : given(y) ? 1 : 0; // what is missing comes last either way
+        // Missing values come last in both directions.
+        if (!given(x) || !given(y)) return given(x) ? -1 : given(y) ? 1 : 0;
         return sort.way * (typeof x === "string" ? x.localeCompare(y, undefined, { numeric: true }) : x - y);
       });
     this.body.replaceChildren(
@@ -57,7 +62,8 @@ class SortedTable {
 }
 
 const badge = (kind, text) => html("span", { class: `badge ${kind}` }, text);
-const onTarget = (run) => (given(run.target) && given(run.sparsity) ? Math.abs(run.target - run.sparsity) <= run.tolerance : null);
+const onTarget = (run) =>
+  given(run.target) && given(run.sparsity) ? Math.abs(run.target - run.sparsity) <= run.tolerance : null;
 const rate = (run, domain) => run.evaluations.filter((one) => one.domain === domain).sort((a, b) => a.eer - b.eer)[0];
 const progress = (run) =>
   run.status === "finished"
@@ -67,11 +73,15 @@ const progress = (run) =>
       : badge("warn", run.epochs_asked ? `epoch ${run.epochs_done} of ${run.epochs_asked}` : "unfinished");
 const speed = (run) => median(run.curves.metrics.utterances_per_second?.mean ?? []);
 const weights = (run) => run.layers.layers.reduce((sum, layer) => sum + size(layer), 0);
-const living = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.live, 0);
+const nonZero = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.live, 0);
 
 const interval = (one) =>
   one?.intervals
-    ? html("span", { class: "range" }, ` ${(100 * one.intervals.eer[0]).toFixed(1)} – ${(100 * one.intervals.eer[1]).toFixed(1)}`)
+    ? html(
+        "span",
+        { class: "range" },
+        ` ${(100 * one.intervals.eer[0]).toFixed(1)} – ${(100 * one.intervals.eer[1]).toFixed(1)}`,
+      )
     : "";
 
 const runColumns = [
@@ -80,7 +90,12 @@ const runColumns = [
     text: true,
     value: (run) => run.name,
     show: (run) =>
-      html("span", { class: "run" }, sample(run.color, run.dash), html("a", { href: `#recipe-${state.runs.indexOf(run)}` }, run.name)),
+      html(
+        "span",
+        { class: "run" },
+        sample(run.color, run.dash),
+        html("a", { href: `#recipe-${state.runs.indexOf(run)}` }, run.name),
+      ),
   },
   { title: "method", text: true, value: (run) => run.title, show: (run) => run.title ?? MISSING },
   { title: "state", text: true, value: (run) => run.status, show: progress },
@@ -125,8 +140,8 @@ const runColumns = [
     show: (run) => [format.percent(rate(run, "out")?.eer), interval(rate(run, "out"))],
   },
   {
-    title: "dead",
-    hint: "Layers in which nothing lives",
+    title: "all zero",
+    hint: "Layers whose weights are all zero",
     value: (run) => (run.layers.layers.length ? run.dead.length : null),
     show: (run) => (!run.layers.layers.length ? MISSING : run.dead.length ? badge("warn", run.dead.length) : "0"),
   },
@@ -142,7 +157,12 @@ const evaluationColumns = [
     show: ({ run }) => html("span", { class: "run" }, sample(run.color, run.dash), html("span", null, run.name)),
   },
   { title: "test set", text: true, value: ({ one }) => testName(one), show: ({ one }) => testName(one) },
-  { title: "domain", text: true, value: ({ one }) => one.domain, show: ({ one }) => (one.domain === "in" ? "in domain" : "out of domain") },
+  {
+    title: "domain",
+    text: true,
+    value: ({ one }) => one.domain,
+    show: ({ one }) => (one.domain === "in" ? "in domain" : "out of domain"),
+  },
   { title: "sparsity", value: ({ one }) => one.sparsity, show: ({ one }) => format.percent(one.sparsity) },
   { title: "EER", value: ({ one }) => one.eer, show: ({ one }) => [format.percent(one.eer), interval(one)] },
   { title: "minDCF .01", value: ({ one }) => one.min_dcf, show: ({ one }) => one.min_dcf.toFixed(3) },
@@ -165,7 +185,9 @@ function cards(run) {
   const [inside, outside] = [rate(run, "in"), rate(run, "out")],
     hit = onTarget(run);
   const range = (one) =>
-    one.intervals ? `95 %: ${(100 * one.intervals.eer[0]).toFixed(2)} – ${(100 * one.intervals.eer[1]).toFixed(2)}` : "no interval";
+    one.intervals
+      ? `95 %: ${(100 * one.intervals.eer[0]).toFixed(2)} – ${(100 * one.intervals.eer[1]).toFixed(2)}`
+      : "no interval";
   return html(
     "div",
     { class: "cards" },
@@ -176,48 +198,60 @@ function cards(run) {
         ? "no target"
         : [
             `asked for ${format.percent(run.target)} `,
-            badge(hit ? "good" : "warn", hit ? "within tolerance" : `off by ${format.points(run.sparsity - run.target)} points`),
+            badge(
+              hit ? "good" : "warn",
+              hit ? "within tolerance" : `off by ${format.points(run.sparsity - run.target)} points`,
+            ),
           ],
     ),
-    inside ? card("EER", format.percent(inside.eer), `${inside.test}, ${range(inside)}`) : card("EER", MISSING, "not evaluated"),
+    inside
+      ? card("EER", format.percent(inside.eer), `${inside.test}, ${range(inside)}`)
+      : card("EER", MISSING, "not evaluated"),
     outside ? card("EER elsewhere", format.percent(outside.eer), `${outside.test}, ${range(outside)}`) : null,
     card(
       "Validation",
       run.best ? format.percent(run.best.accuracy) : MISSING,
       run.best ? `accuracy, loss ${format.number(run.best.loss)}, epoch ${run.best.epoch}` : "no best epoch",
     ),
-    run.layers.layers.length ? card("Live weights", format.size(living(run)), `of ${format.size(weights(run))}`) : null,
+    run.layers.layers.length
+      ? card("Non-zero weights", format.size(nonZero(run)), `of ${format.size(weights(run))}`)
+      : null,
     run.layers.layers.length
       ? card(
           "Dead layers",
           [String(run.dead.length), html("small", null, ` of ${run.layers.layers.length}`)],
-          run.dead.length ? "nothing lives in them" : "every layer lives",
+          run.dead.length ? "all their weights are zero" : "every layer has non-zero weights",
         )
       : null,
     given(run.lambda)
       ? card(html("span", { style: "text-transform:none" }, "λ"), format.number(run.lambda), "at the end of the log")
       : null,
-    card("Time", format.seconds(run.seconds), [progress(run), given(speed(run)) ? ` ${format.number(speed(run))} utterances/s` : ""]),
+    card("Time", format.seconds(run.seconds), [
+      progress(run),
+      given(speed(run)) ? ` ${format.number(speed(run))} utterances/s` : "",
+    ]),
   );
 }
 
 // What is missing, run by run.
 function notes(runs) {
-  const told = runs.filter((run) => run.notes.length);
-  if (!told.length) return "";
-  const open = told.length <= 4 || told.some((run) => run.status !== "finished");
+  const noted = runs.filter((run) => run.notes.length);
+  if (!noted.length) return "";
+  const open = noted.length <= 4 || noted.some((run) => run.status !== "finished");
   return html(
     "details",
     { class: "panel notes", id: "notes", open },
     html(
       "summary",
       null,
-      told.length === 1 && runs.length === 1 ? "What is missing" : `What is missing in ${told.length} of ${runs.length} runs`,
+      noted.length === 1 && runs.length === 1
+        ? "What is missing"
+        : `What is missing in ${noted.length} of ${runs.length} runs`,
     ),
     html(
       "dl",
       null,
-      told.map((run) => [html("dt", null, run.name), run.notes.map((note) => html("dd", null, note))]),
+      noted.map((run) => [html("dt", null, run.name), run.notes.map((note) => html("dd", null, note))]),
     ),
   );
 }

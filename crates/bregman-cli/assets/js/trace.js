@@ -1,7 +1,7 @@
-// Marks of a chart: lines with their spread, points with their intervals, targets.
+// Marks of a chart: lines with their range, points with their intervals, targets.
 
 class Traces extends Plane {
-  // Labels at the right end of the guides; those that would overlap share one.
+  // Labels at the right end of the guides; overlapping ones are merged.
   guideLabels(guides) {
     const groups = [];
     for (const { y, text } of guides.filter((guide) => given(guide.text))) {
@@ -105,7 +105,15 @@ class Traces extends Plane {
         "stroke-dasharray": one.dash,
       };
       if (smooth)
-        parts.push(svg("path", { d: line(one.y), ...stroke, "stroke-width": 1, "stroke-opacity": 0.22, "stroke-dasharray": null }));
+        parts.push(
+          svg("path", {
+            d: line(one.y),
+            ...stroke,
+            "stroke-width": 1,
+            "stroke-opacity": 0.22,
+            "stroke-dasharray": null,
+          }),
+        );
       parts.push(svg("path", { class: "line", d: line(smooth ? smoothed(one.y) : one.y), ...stroke }));
     }
     if (one.error)
@@ -124,16 +132,21 @@ class Traces extends Plane {
         );
       });
     if (one.shape)
-      one.x.forEach((value, at) => given(one.y[at]) && parts.push(marker(one.shape, x.at(value), y.at(one.y[at]), 5, one.colors[at])));
+      one.x.forEach(
+        (value, at) =>
+          given(one.y[at]) && parts.push(marker(one.shape, x.at(value), y.at(one.y[at]), 5, one.colors[at])),
+      );
     else if (one.x.length < 40 && one.dots)
       one.x.forEach(
-        (value, at) => given(one.y[at]) && parts.push(svg("circle", { cx: x.at(value), cy: y.at(one.y[at]), r: 2.3, fill: one.color })),
+        (value, at) =>
+          given(one.y[at]) &&
+          parts.push(svg("circle", { cx: x.at(value), cy: y.at(one.y[at]), r: 2.3, fill: one.color })),
       );
     return svg("g", { "data-run": one.run?.name }, parts);
   }
 }
 
-// Exponential mean, corrected for its start; gaps stay gaps.
+// Exponential moving average with bias correction; gaps remain.
 function smoothed(values) {
   let mean = 0,
     weight = 0;

@@ -7,7 +7,7 @@ use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
 use crate::output::{print, print_json};
-use crate::pattern::{self, Pattern};
+use crate::pattern::{self, SparsityPattern};
 
 /// Show the sparsity of a run or a model file, layer by layer.
 ///
@@ -37,10 +37,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     if let Some(path) = &args.plot {
         let trained = Trained::load(&args.run)?;
-        let weights = trained.model().params().all().iter().filter(|parameter| parameter.shape.len() > 1);
+        let weights = trained.model().params().all().iter().filter(|parameter| parameter.param.shape.len() > 1);
         pattern::draw(
             path,
-            &weights.map(|weight| Pattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>(),
+            &weights
+                .map(|weight| SparsityPattern::new(&weight.param.name, &weight.param.shape, &weight.value))
+                .collect::<Vec<_>>(),
         )?;
     }
     let inspection = Inspection::of(&args.run)?;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
-use crate::plot::{Format, What, figure, write};
-use crate::report::Reader;
+use crate::plot::{FigureFormat, What, figure, write};
+use crate::report::RunReader;
 use crate::runs::find;
 
 /// Points of each curve, enough for the width of a page in print.
@@ -53,11 +53,11 @@ struct Summary {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let format = Format::of(&args.out)?;
+    let format = FigureFormat::of(&args.out)?;
     if args.out.exists() && !args.force {
         return Err(Failure::mistake(format!("{}: exists", args.out.display()), "pass --force to replace it"));
     }
-    let mut reader = Reader::new(BUCKETS);
+    let mut reader = RunReader::new(BUCKETS);
     reader.read(&find(&args.runs, false)?);
     let runs = reader.runs();
     let bytes = write(&figure(&runs, &args.what)?, format, f64::from(args.width), &args.out)?;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bregman_base::files::write_file;
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
-use crate::report::{Live, Reader, buckets, page, write};
+use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::{Status, find};
 
 /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
@@ -68,7 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     refuse_other_files(&args.out)?;
     let stop = if args.watch { Some(stop_on_ctrl_c()?) } else { None };
     let (found, mut bytes) = (find(&args.runs, args.watch)?, 0);
-    let mut reader = Reader::new(buckets(found.len()));
+    let mut reader = RunReader::new(buckets(found.len()));
     loop {
         let news = reader.read(&find(&args.runs, args.watch)?);
         let runs = reader.runs();
@@ -77,7 +78,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         if news || over {
             let page = page(&runs, Live((!over).then_some(args.every)));
             bytes = page.len();
-            write(&args.out, page.as_bytes())?;
+            write_file(&args.out, page)?;
         }
         if over {
             break;

@@ -1,24 +1,24 @@
-//! Axes: how values are bent, and where the ticks stand.
+//! Axes: transforms of values, and positions of ticks.
 
-/// How an axis is bent.
+/// The transform of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Log,
-    /// Of a DET curve: normally distributed scores give straight lines.
+    /// For DET curves: normally distributed scores give straight lines.
     Probit,
-    /// Of sparsity: 90, 99 and 99.9 % stand at equal distances.
+    /// For sparsity: 90, 99 and 99.9 % are equally spaced.
     Nines,
 }
 
 /// One axis of a panel.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct PlotAxis {
     pub(super) scale: Scale,
-    /// Bent.
+    /// Range of the transformed values.
     pub(super) range: [f64; 2],
     pub(super) label: &'static str,
-    /// Ticks are shares, labelled in per cent.
+    /// Ticks are fractions, labelled in per cent.
     pub(super) percent: bool,
 }
 
@@ -50,7 +50,7 @@ impl Scale {
         }
     }
 
-    /// Those of the candidates that are inside and not too close to each other.
+    /// The candidates that are inside the range and not too close to each other.
     fn apart(self, candidates: &[f64], [low, high]: [f64; 2], count: f64) -> Vec<f64> {
         let (gap, mut last, mut kept) = ((high - low) / (1.6 * count), f64::NEG_INFINITY, Vec::new());
         for &value in candidates {
@@ -64,8 +64,8 @@ impl Scale {
     }
 }
 
-impl Axis {
-    /// The axis that shows `values`, with some air; `None` where there are none.
+impl PlotAxis {
+    /// The axis that shows `values`, with a margin; `None` if there are none.
     pub(super) fn over(
         scale: Scale,
         label: &'static str,
@@ -83,7 +83,7 @@ impl Axis {
         Some(Self { scale, range: [low - air, high + air], label, percent })
     }
 
-    /// Cut off where values make no sense.
+    /// Limits the range to meaningful values.
     pub(super) fn within(mut self, low: f64, high: f64) -> Self {
         self.range = [self.range[0].max(self.scale.bend(low)), self.range[1].min(self.scale.bend(high))];
         self
@@ -170,19 +170,19 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let axis = Axis::over(Scale::Linear, "", true, [0.9412, 0.9931]).unwrap();
+        let axis = PlotAxis::over(Scale::Linear, "", true, [0.9412, 0.9931]).unwrap();
         assert_eq!(
             axis.ticks(5.0).into_iter().map(|(_, text)| text).collect::<Vec<_>>(),
             ["94", "95", "96", "97", "98", "99"]
         );
-        let axis = Axis::over(Scale::Log, "", false, [0.004, 30.0]).unwrap();
+        let axis = PlotAxis::over(Scale::Log, "", false, [0.004, 30.0]).unwrap();
         assert_eq!(axis.ticks(5.0).into_iter().map(|(_, text)| text).collect::<Vec<_>>(), ["0.01", "0.1", "1", "10"]);
-        assert!(Axis::over(Scale::Log, "", false, [f64::NAN, -1.0]).is_none());
+        assert!(PlotAxis::over(Scale::Log, "", false, [f64::NAN, -1.0]).is_none());
     }
 
     #[test]
-    fn one_value_alone_still_has_an_axis_around_it() {
-        let axis = Axis::over(Scale::Linear, "", false, [2.0, 2.0]).unwrap();
+    fn a_single_value_has_an_axis_around_it() {
+        let axis = PlotAxis::over(Scale::Linear, "", false, [2.0, 2.0]).unwrap();
         assert!((axis.place(2.0) - 0.5).abs() < 1e-9);
     }
 }

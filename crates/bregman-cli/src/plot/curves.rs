@@ -1,18 +1,18 @@
 //! Curves over steps and epochs, with targets and tolerances behind them.
 
-use super::axis::{Axis, Scale};
-use super::scene::{Drawn, GOOD, Key, Look, Mark, Panel};
+use super::axis::{PlotAxis, Scale};
+use super::scene::{Drawn, GOOD, LegendEntry, Look, Mark, Panel};
 use crate::runs::Run;
 
 pub(super) fn line(xs: impl Iterator<Item = f64>, ys: &[f64], look: Look) -> Mark {
     Mark::Line { points: xs.zip(ys).map(|(x, &y)| [x, y]).collect(), look }
 }
 
-fn key(run: &Run, at: usize) -> Key {
-    Key { name: run.name.clone(), look: Look::of(at), symbol: None }
+fn key(run: &Run, at: usize) -> LegendEntry {
+    LegendEntry { name: run.name.clone(), look: Look::of(at), symbol: None }
 }
 
-/// A metric of every step: the mean, and where steps were thinned a band from the lowest to the highest.
+/// A metric of every step: the mean, and if steps were thinned a band from the lowest to the highest value.
 pub(super) fn steps(runs: &[&Run], metric: &str, label: &'static str, scale: Scale, percent: bool) -> Drawn {
     let (mut marks, mut keys) = (Vec::new(), Vec::new());
     for (at, run) in runs.iter().enumerate() {
@@ -53,22 +53,22 @@ pub(super) fn target_look() -> Look {
     Look { color: GOOD, dash: Some([4.0, 2.5]), width: 0.9 }
 }
 
-/// Puts the targets of the runs and their tolerances behind the curves.
-pub(super) fn with_targets((mut panel, keys): (Panel, Vec<Key>), runs: &[&Run]) -> (Panel, Vec<Key>) {
+/// Draws the targets of the runs and their tolerances behind the curves.
+pub(super) fn with_targets((mut panel, keys): (Panel, Vec<LegendEntry>), runs: &[&Run]) -> (Panel, Vec<LegendEntry>) {
     let mut targets: Vec<(f64, f64)> = runs.iter().filter_map(|run| Some((run.target?, run.tolerance))).collect();
     targets.sort_by(|a, b| a.0.total_cmp(&b.0));
     targets.dedup_by(|a, b| a.0 == b.0);
     let [low, high] = panel.y.range;
     let ends = targets.iter().flat_map(|(target, tolerance)| [target - tolerance, target + tolerance]);
-    panel.y = Axis::over(panel.y.scale, panel.y.label, true, ends.chain([low, high]))
+    panel.y = PlotAxis::over(panel.y.scale, panel.y.label, true, ends.chain([low, high]))
         .unwrap_or(panel.y)
         .within(f64::NEG_INFINITY, 1.005);
     bands(&mut panel, targets.into_iter());
     (panel, keys)
 }
 
-/// The same around no error at all.
-pub(super) fn with_tolerance((mut panel, keys): (Panel, Vec<Key>), runs: &[&Run]) -> (Panel, Vec<Key>) {
+/// Draws the tolerances around an error of zero.
+pub(super) fn with_tolerance((mut panel, keys): (Panel, Vec<LegendEntry>), runs: &[&Run]) -> (Panel, Vec<LegendEntry>) {
     let tolerance = runs.iter().map(|run| run.tolerance).fold(0.0, f64::max);
     let [low, high] = panel.y.range;
     panel.y.range = [low.min(-1.2 * tolerance), high.max(1.2 * tolerance)];
@@ -98,6 +98,6 @@ pub(super) fn groups(runs: &[&Run]) -> Drawn {
     let marks = named()
         .map(|(at, group)| line(run.epochs.epoch.iter().map(|&epoch| epoch as f64), &group.sparsity, Look::of(at)));
     let panel = Panel::around((Scale::Linear, "epoch", false), (Scale::Linear, "zeros, %", true), marks.collect())?;
-    let keys = named().map(|(at, group)| Key { name: group.name.clone(), look: Look::of(at), symbol: None });
+    let keys = named().map(|(at, group)| LegendEntry { name: group.name.clone(), look: Look::of(at), symbol: None });
     Some((panel, keys.collect()))
 }

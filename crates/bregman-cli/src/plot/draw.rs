@@ -1,14 +1,14 @@
-//! Draws a figure on any of plotters' backends. Lengths are in points; backends count in whole units, `scale` of them
-//! to a point.
+//! Draws a figure on any of plotters' backends. Lengths are in points; backends use whole units, `scale` of them
+//! per point.
 
 use plotters::prelude::{IntoFont, RGBAColor, ShapeStyle, TextStyle};
 use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters_backend::{DrawingBackend, DrawingErrorKind};
 
-use super::scene::{Color, Figure, GREY, Key, Look, Mark, Panel};
+use super::scene::{Color, Figure, GREY, LegendEntry, Look, Mark, Panel};
 
-/// The font of all text, brought along.
+/// The embedded font of all text.
 pub(super) const FAMILY: &str = "DejaVu Sans";
 const INK: Color = (26, 31, 38);
 const GRID: Color = (228, 232, 236);
@@ -41,12 +41,12 @@ fn left_margin(panel: &Panel, width: f64) -> f64 {
     0.58 * SMALL * letters as f64 + if panel.rows.is_empty() { 24.0 } else { 10.0 }
 }
 
-fn columns(keys: &[Key], width: f64) -> usize {
+fn columns(keys: &[LegendEntry], width: f64) -> usize {
     let longest = keys.iter().map(|key| key.name.chars().count()).max().unwrap_or(1);
     ((width / (0.56 * SMALL * longest as f64 + 34.0)) as usize).clamp(1, keys.len().max(1))
 }
 
-fn legend_height(keys: &[Key], width: f64) -> f64 {
+fn legend_height(keys: &[LegendEntry], width: f64) -> f64 {
     if keys.is_empty() { 0.0 } else { keys.len().div_ceil(columns(keys, width)) as f64 * LINE + 6.0 }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn draw<B: DrawingBackend>(
     let mut pen = Pen { backend, scale };
     pen.backend.ensure_prepared()?;
     pen.rectangle([0.0, 0.0], [width, height], (255, 255, 255), 1.0)?;
-    // Panels over the same axis stand exactly below each other.
+    // Panels with the same axis are aligned.
     let left = figure
         .panels
         .iter()
@@ -191,7 +191,7 @@ impl<B: DrawingBackend> Pen<'_, B> {
         self.text(panel.y.label, [6.0, (top + bottom) / 2.0], (HPos::Center, VPos::Center), INK, true)
     }
 
-    fn legend(&mut self, keys: &[Key], top: f64, width: f64) -> Drawing<B> {
+    fn legend(&mut self, keys: &[LegendEntry], top: f64, width: f64) -> Drawing<B> {
         let columns = columns(keys, width);
         for (at, key) in keys.iter().enumerate() {
             let x = 12.0 + (at % columns) as f64 * ((width - 20.0) / columns as f64);

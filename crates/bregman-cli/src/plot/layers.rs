@@ -1,15 +1,16 @@
 //! The layers of one run, one row each.
 
-use super::axis::{Axis, Scale};
+use super::axis::{PlotAxis, Scale};
 use super::curves::target_look;
-use super::scene::{COLORS, Color, Drawn, Key, Look, Mark, Panel};
+use super::scene::{COLORS, Color, Drawn, LegendEntry, Look, Mark, Panel};
 use crate::runs::Run;
 
-/// Rows for the layers of the first run that has any.
-fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, Axis, Vec<String>)> {
+/// One row per layer of the first run that has layers.
+fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, PlotAxis, Vec<String>)> {
     let run = runs.iter().find(|run| !run.layers.layers.is_empty())?;
     let names = run.layers.layers.iter().map(|layer| layer.name.trim_end_matches(".weight").to_owned()).collect();
-    let rows = Axis { scale: Scale::Linear, range: [run.layers.layers.len() as f64, 0.0], label: "", percent: false };
+    let rows =
+        PlotAxis { scale: Scale::Linear, range: [run.layers.layers.len() as f64, 0.0], label: "", percent: false };
     Some((run, rows, names))
 }
 
@@ -28,9 +29,12 @@ pub(super) fn layers(runs: &[&Run]) -> Drawn {
         run.target
             .map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }),
     );
-    let x = Axis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
-    let dead =
-        Key { name: "nothing lives here".to_owned(), look: Look { color: DEAD, dash: None, width: 4.0 }, symbol: None };
+    let x = PlotAxis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
+    let dead = LegendEntry {
+        name: "all weights are zero".to_owned(),
+        look: Look { color: DEAD, dash: None, width: 4.0 },
+        symbol: None,
+    };
     let keys = if run.layers.dead().next().is_some() { vec![dead] } else { vec![] };
     Some((Panel { x, y, marks, rows }, keys))
 }
@@ -55,8 +59,8 @@ pub(super) fn heat(runs: &[&Run]) -> Drawn {
         cells.collect::<Vec<_>>()
     };
     let marks = run.layers.layers.iter().enumerate().flat_map(cell).collect();
-    let x = Axis { scale: Scale::Linear, range: [0.5, last + 0.5], label: "epoch", percent: false };
-    let keys = [0.0, 0.5, 0.75, 0.9, 1.0].map(|share: f64| Key {
+    let x = PlotAxis { scale: Scale::Linear, range: [0.5, last + 0.5], label: "epoch", percent: false };
+    let keys = [0.0, 0.5, 0.75, 0.9, 1.0].map(|share: f64| LegendEntry {
         name: format!("{} % zeros", 100.0 * share),
         look: Look { color: cividis(share), dash: None, width: 6.0 },
         symbol: None,
@@ -64,7 +68,7 @@ pub(super) fn heat(runs: &[&Run]) -> Drawn {
     Some((Panel { x, y, marks, rows }, keys.to_vec()))
 }
 
-/// Even to the eye, and the same for colour-blind readers (Nuñez, Anderton & Renslow 2018).
+/// Cividis: perceptually uniform, also for colour-blind readers (Nuñez, Anderton & Renslow 2018).
 fn cividis(share: f64) -> Color {
     const STOPS: [Color; 11] = [
         (0, 32, 77),

@@ -1,7 +1,7 @@
 //! Single figures for papers: the charts of the report as SVG, PNG or PDF.
 //!
 //! ```text
-//! runs ─▶ what: a panel each ─▶ scene: marks over two axes ─▶ draw ─▶ SVG, PNG (plotters), PDF (ours, with its font inside)
+//! runs ─▶ what: panels ─▶ scene: marks over two axes ─▶ draw ─▶ SVG, PNG (plotters), PDF (ours, font embedded)
 //! ```
 
 mod axis;
@@ -14,5 +14,5 @@ mod scene;
 mod scores;
 mod what;
 
-pub(crate) use output::{Format, write};
+pub(crate) use output::{FigureFormat, write};
 pub(crate) use what::{What, figure};

@@ -12,29 +12,29 @@ use crate::failure::Failure;
 
 /// The font of figures; see `assets/font/README.md`.
 pub(super) const FONT: &[u8] = include_bytes!("../../assets/font/DejaVuSans-subset.ttf");
-/// Units to a point in SVG and PDF: backends know whole units only.
+/// Units per point in SVG and PDF: backends use whole units only.
 const FINE: f64 = 16.0;
-/// Pixels to a point in PNG: 288 to an inch.
+/// Pixels per point in PNG: 288 per inch.
 const PIXELS: usize = 4;
-/// Each of them is the mean of so many by so many, which smooths edges.
+/// Each pixel is the mean of this many by this many, which smooths edges.
 const SMOOTH: usize = 2;
 
-/// A file format, told by its ending.
+/// A file format, chosen by the file's extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum FigureFormat {
     Svg,
     Png,
     Pdf,
 }
 
-impl Format {
+impl FigureFormat {
     pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
         match path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
             Some("pdf") => Ok(Self::Pdf),
             _ => Err(Failure::mistake(
-                format!("{}: what format is this?", path.display()),
+                format!("{}: unknown figure format", path.display()),
                 "name the file .svg, .png or .pdf",
             )),
         }
@@ -42,17 +42,17 @@ impl Format {
 }
 
 /// Writes the figure; returns the bytes written.
-pub(crate) fn write(figure: &Figure, format: Format, width: f64, path: &Path) -> Result<usize, Failure> {
-    // Without it text could not be measured; a second registration changes nothing.
+pub(crate) fn write(figure: &Figure, format: FigureFormat, width: f64, path: &Path) -> Result<usize, Failure> {
+    // Needed to measure text; registering it again changes nothing.
     let _ = register_font(FAMILY, FontStyle::Normal, FONT);
     let failed = |problem: String| Failure::failed(format!("{}: {problem}", path.display()));
     let bytes = match format {
-        Format::Svg => svg(figure, width),
-        Format::Png => png(figure, width),
-        Format::Pdf => pdf(figure, width),
+        FigureFormat::Svg => svg(figure, width),
+        FigureFormat::Png => png(figure, width),
+        FigureFormat::Pdf => pdf(figure, width),
     };
     let bytes = bytes.map_err(failed)?;
-    crate::report::write(path, &bytes)?;
+    bregman_base::files::write_file(path, &bytes)?;
     Ok(bytes.len())
 }
 
@@ -66,7 +66,7 @@ fn svg(figure: &Figure, width: f64) -> Result<Vec<u8>, String> {
     let mut text = String::new();
     draw(figure, width, &mut SVGBackend::with_string(&mut text, (wide, high)), FINE)
         .map_err(|error| error.to_string())?;
-    // The view box keeps the fine units; the picture has its size in points.
+    // The view box keeps the fine units; the size of the picture is in points.
     let fine = format!("width=\"{wide}\" height=\"{high}\"");
     let [points_wide, points_high] = size;
     let points = format!("width=\"{points_wide}pt\" height=\"{points_high:.1}pt\"");

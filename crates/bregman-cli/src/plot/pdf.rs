@@ -1,5 +1,5 @@
-//! A PDF of one page: vector paths, and text in a font that is inside the file, as publishers ask for (ISO 32000-1, 8.5
-//! paths, 9.7 composite fonts).
+//! A PDF of one page: vector paths, and text in an embedded font, as publishers require (ISO 32000-1, 8.5 paths, 9.7
+//! composite fonts).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,13 +25,13 @@ pub(super) struct Pdf {
     glyphs: BTreeMap<u16, char>,
 }
 
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+type BackendResult = Result<(), DrawingErrorKind<Infallible>>;
 
 impl Pdf {
     /// An empty page of this size in points.
     pub(super) fn new(size: [f64; 2], scale: f64) -> Result<Self, String> {
         let font = FontRef::try_from_slice(FONT).map_err(|error| error.to_string())?;
-        // PDF counts from below, backends from above.
+        // The origin is at the bottom in PDF, at the top in backends.
         let content = format!("{0:.6} 0 0 -{0:.6} 0 {1:.2} cm 1 j\n", 1.0 / scale, size[1]);
         Ok(Self { size, scale, font, content, alphas: Vec::new(), glyphs: BTreeMap::new() })
     }
@@ -44,7 +44,7 @@ impl Pdf {
         })
     }
 
-    /// Colour, transparency and width for what follows.
+    /// Sets colour, transparency and line width.
     fn ink(&mut self, color: BackendColor, width: u32) {
         let [r, g, b] = [color.rgb.0, color.rgb.1, color.rgb.2].map(|channel| f64::from(channel) / 255.0);
         let alpha = self.alpha(color.alpha);
@@ -73,7 +73,8 @@ impl Pdf {
             self.glyphs.iter().map(|(glyph, letter)| format!("<{glyph:04x}> <{:04x}>\n", u32::from(*letter))).collect();
         let unicode = format!(
             "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Letters def /CMapType 2 def\n\
-             1 begincodespacerange <0000> <ffff> endcodespacerange\n{} beginbfchar\n{letters}endbfchar\nendcmap end end\n",
+             1 begincodespacerange <0000> <ffff> endcodespacerange\n{} beginbfchar\n{letters}endbfchar\n\
+             endcmap end end\n",
             self.glyphs.len()
         );
         let alphas: String = self
@@ -95,14 +96,18 @@ impl Pdf {
             )
             .into_bytes(),
             stream(self.content.as_bytes(), ""),
-            b"<< /Type /Font /Subtype /Type0 /BaseFont /BREGMA+DejaVuSans /Encoding /Identity-H /DescendantFonts [6 0 R] /ToUnicode 9 0 R >>".to_vec(),
+            b"<< /Type /Font /Subtype /Type0 /BaseFont /BREGMA+DejaVuSans /Encoding /Identity-H \
+              /DescendantFonts [6 0 R] /ToUnicode 9 0 R >>"
+                .to_vec(),
             format!(
-                "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /BREGMA+DejaVuSans /FontDescriptor 7 0 R /CIDToGIDMap /Identity \
+                "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /BREGMA+DejaVuSans /FontDescriptor 7 0 R /CIDToGIDMap \
+                 /Identity \
                  /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> /W [{widths}] >>"
             )
             .into_bytes(),
             format!(
-                "<< /Type /FontDescriptor /FontName /BREGMA+DejaVuSans /Flags 4 /FontBBox [-1021 -463 1793 1232] /ItalicAngle 0 \
+                "<< /Type /FontDescriptor /FontName /BREGMA+DejaVuSans /Flags 4 /FontBBox [-1021 -463 1793 1232] \
+                 /ItalicAngle 0 \
                  /Ascent {} /Descent {} /CapHeight 729 /StemV 80 /FontFile2 8 0 R >>",
                 em(self.font.ascent_unscaled()),
                 em(self.font.descent_unscaled())
@@ -120,7 +125,8 @@ impl Pdf {
         let table: String = places.iter().map(|place| format!("{place:010} 00000 n \n")).collect();
         let (start, count) = (file.len(), objects.len() + 1);
         let trailer = format!(
-            "xref\n0 {count}\n0000000000 65535 f \n{table}trailer\n<< /Size {count} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"
+            "xref\n0 {count}\n0000000000 65535 f \n{table}trailer\n<< /Size {count} /Root 1 0 R >>\nstartxref\n\
+             {start}\n%%EOF\n"
         );
         file.extend_from_slice(trailer.as_bytes());
         file
@@ -134,37 +140,51 @@ impl DrawingBackend for Pdf {
         ((self.size[0] * self.scale) as u32, (self.size[1] * self.scale) as u32)
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> BackendResult {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> BackendResult {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, (x, y): BackendCoord, color: BackendColor) -> Drawn {
+    fn draw_pixel(&mut self, (x, y): BackendCoord, color: BackendColor) -> BackendResult {
         self.ink(color, 1);
         let _ = writeln!(self.content, "{x} {y} 1 1 re f");
         Ok(())
     }
 
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        path: I,
+        style: &S,
+    ) -> BackendResult {
         self.ink(style.color(), style.stroke_width());
         self.path(path, "S");
         Ok(())
     }
 
-    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
+    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> BackendResult {
         self.draw_path([from, to], style)
     }
 
-    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, corners: I, style: &S) -> Drawn {
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        corners: I,
+        style: &S,
+    ) -> BackendResult {
         self.ink(style.color(), 1);
         self.path(corners, "f");
         Ok(())
     }
 
-    fn draw_rect<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S, fill: bool) -> Drawn {
+    fn draw_rect<S: BackendStyle>(
+        &mut self,
+        from: BackendCoord,
+        to: BackendCoord,
+        style: &S,
+        fill: bool,
+    ) -> BackendResult {
         self.ink(style.color(), style.stroke_width());
         let _ = writeln!(
             self.content,
@@ -178,9 +198,15 @@ impl DrawingBackend for Pdf {
         Ok(())
     }
 
-    fn draw_circle<S: BackendStyle>(&mut self, (x, y): BackendCoord, radius: u32, style: &S, fill: bool) -> Drawn {
+    fn draw_circle<S: BackendStyle>(
+        &mut self,
+        (x, y): BackendCoord,
+        radius: u32,
+        style: &S,
+        fill: bool,
+    ) -> BackendResult {
         self.ink(style.color(), style.stroke_width());
-        // Four Bézier curves; their handles are 4/3·(√2 − 1) of the radius long.
+        // Four Bézier curves with handles of 4/3·(√2 − 1) times the radius.
         let (x, y, r) = (f64::from(x), f64::from(y), f64::from(radius));
         let k = 0.552_284_75 * r;
         let _ = writeln!(self.content, "{} {y} m", x + r);
@@ -196,7 +222,7 @@ impl DrawingBackend for Pdf {
         Ok(())
     }
 
-    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> Drawn {
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> BackendResult {
         let size = style.size() / 1.24;
         let glyphs: Vec<u16> = text.chars().map(|letter| self.font.glyph_id(letter).0).collect();
         let width: f64 = size * glyphs.iter().map(|&glyph| self.advance(glyph)).sum::<f64>();
@@ -212,8 +238,7 @@ impl DrawingBackend for Pdf {
             VPos::Center => 0.27 * size,
             VPos::Bottom => -0.2 * size,
         };
-        // The page is upside down, so letters are turned back; along each direction of writing the anchor moves with
-        // the text.
+        // The page is flipped vertically, so letters are flipped back; the anchor follows the direction of writing.
         let (x, y) = (f64::from(x), f64::from(y));
         let (matrix, [x, y]) = match style.transform() {
             FontTransform::Rotate270 => ("0 -1 -1 0", [x + down, y - right]),

@@ -1,16 +1,16 @@
-//! A figure before it is drawn: marks over axes, in the values of the data.
+//! A figure before it is drawn: marks over axes, in data coordinates.
 
-use super::axis::{Axis, Scale};
+use super::axis::{PlotAxis, Scale};
 
 /// Red, green, blue.
 pub(super) type Color = (u8, u8, u8);
 
-/// Okabe & Ito's colours, which colour-blind readers tell apart; without their yellow, which paper swallows.
+/// The colour-blind-safe palette of Okabe & Ito, without yellow, which is hard to see on paper.
 pub(super) const COLORS: [Color; 7] =
     [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (77, 77, 77)];
 pub(super) const GOOD: Color = (0, 122, 90);
 pub(super) const GREY: Color = (98, 108, 121);
-/// Strokes and gaps, in points: with the colours, 21 lines that differ.
+/// Strokes and gaps, in points: together with the colours, 21 distinct lines.
 const DASHES: [Option<[f64; 2]>; 3] = [None, Some([5.0, 2.5]), Some([1.5, 2.0])];
 
 /// How a line or point looks.
@@ -44,18 +44,18 @@ pub(super) enum Mark {
 /// One pair of axes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Panel {
-    pub(super) x: Axis,
-    pub(super) y: Axis,
+    pub(super) x: PlotAxis,
+    pub(super) y: PlotAxis,
     pub(super) marks: Vec<Mark>,
-    /// Names of rows at 0.5, 1.5, … from above, instead of ticks.
+    /// Names of rows at 0.5, 1.5, … from the top, instead of ticks.
     pub(super) rows: Vec<String>,
 }
 
-/// What a chart gives: nothing where the runs have no data for it.
-pub(super) type Drawn = Option<(Panel, Vec<Key>)>;
+/// A drawn chart; `None` if the runs have no data for it.
+pub(super) type Drawn = Option<(Panel, Vec<LegendEntry>)>;
 
 impl Panel {
-    /// Axes around all marks, each given as its scale, its label and whether it shows shares.
+    /// Axes around all marks, each given as its scale, its label and whether it shows fractions.
     pub(super) fn around(
         x: (Scale, &'static str, bool),
         y: (Scale, &'static str, bool),
@@ -67,15 +67,15 @@ impl Panel {
             Mark::Point { at, .. } => vec![*at],
         };
         let all: Vec<[f64; 2]> = marks.iter().flat_map(corners).filter(|[_, y]| y.is_finite()).collect();
-        let x = Axis::over(x.0, x.1, x.2, all.iter().map(|[x, _]| *x))?;
-        let y = Axis::over(y.0, y.1, y.2, all.iter().map(|[_, y]| *y))?;
+        let x = PlotAxis::over(x.0, x.1, x.2, all.iter().map(|[x, _]| *x))?;
+        let y = PlotAxis::over(y.0, y.1, y.2, all.iter().map(|[_, y]| *y))?;
         Some(Self { x, y, marks, rows: Vec::new() })
     }
 }
 
 /// An entry of the legend.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Key {
+pub(super) struct LegendEntry {
     pub(super) name: String,
     pub(super) look: Look,
     pub(super) symbol: Option<usize>,
@@ -85,5 +85,5 @@ pub(super) struct Key {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Figure {
     pub(super) panels: Vec<Panel>,
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<LegendEntry>,
 }

@@ -1,11 +1,11 @@
 //! Error rates, DET curves and scores of evaluated runs.
 
 use super::axis::Scale;
-use super::scene::{COLORS, Color, Drawn, GREY, Key, Look, Mark, Panel};
+use super::scene::{COLORS, Color, Drawn, GREY, LegendEntry, Look, Mark, Panel};
 use crate::evaluation::{Domain, Evaluation};
 use crate::runs::Run;
 
-/// One symbol and colour per method; a line through the means of the runs with one target.
+/// One symbol and colour per method; a line through the means of the runs with the same target.
 pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
     type Points<'a> = Vec<(Option<f64>, &'a Evaluation)>;
     let mut methods: Vec<(&str, Points)> = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
             }
             marks.push(Mark::Point { at: [subject.sparsity, rates.eer], symbol: number, color: look.color });
         }
-        keys.push(Key { name: (*name).to_owned(), look, symbol: Some(number) });
+        keys.push(LegendEntry { name: (*name).to_owned(), look, symbol: Some(number) });
     }
     let label = if domain == Domain::In { "EER, %" } else { "EER out of domain, %" };
     let mut panel = Panel::around((Scale::Nines, "sparsity, %", true), (Scale::Linear, label, true), marks)?;
@@ -51,7 +51,7 @@ pub(super) fn det(runs: &[&Run]) -> Drawn {
             let inside = |rate: f64| (0.0002..=0.8).contains(&rate);
             let points = evaluation.rates.det.iter().filter(|point| inside(point.miss) && inside(point.false_alarm));
             marks.push(Mark::Line { points: points.map(|point| [point.false_alarm, point.miss]).collect(), look });
-            keys.push(Key { name: format!("{}, {}", run.name, evaluation.subject.test), look, symbol: None });
+            keys.push(LegendEntry { name: format!("{}, {}", run.name, evaluation.subject.test), look, symbol: None });
         }
     }
     Some((Panel::around((Scale::Probit, "false alarms, %", true), (Scale::Probit, "misses, %", true), marks)?, keys))
@@ -79,7 +79,7 @@ pub(super) fn scores(runs: &[&Run]) -> Drawn {
     let top = panel.y.range[1];
     let threshold = Look { color: GREY, dash: Some([3.0, 2.0]), width: 0.9 };
     panel.marks.push(Mark::Line { points: vec![[rates.threshold, 0.0], [rates.threshold, top]], look: threshold });
-    let key = |name: &str, look| Key { name: name.to_owned(), look, symbol: None };
+    let key = |name: &str, look| LegendEntry { name: name.to_owned(), look, symbol: None };
     let block = |color| Look { color, dash: None, width: 5.0 };
     Some((
         panel,

@@ -52,7 +52,7 @@ pub(crate) enum What {
     Scores,
 }
 
-/// The panels that are asked for, below each other.
+/// The requested panels, below each other.
 pub(crate) fn figure(runs: &[&Run], what: &[What]) -> Result<Figure, Failure> {
     let mut figure = Figure::default();
     for &what in what {
@@ -77,11 +77,11 @@ impl What {
             Self::Eer | Self::EerOut | Self::Det | Self::Scores => {
                 "evaluate the run first: bregman evaluate RUN --trials LIST --root DIR"
             }
-            Self::Lambda | Self::Error => "only runs with a steered λ have it",
+            Self::Lambda | Self::Error => "only runs with an adaptive λ have it",
             Self::ValidationLoss | Self::ValidationAccuracy | Self::Norm | Self::Groups | Self::Layers | Self::Heat => {
-                "it is logged when an epoch ends, and validation needs a validation set"
+                "it is logged at the end of each epoch, and validation needs a validation set"
             }
-            _ => "nothing has been logged yet: is this the folder of a run?",
+            _ => "nothing has been logged yet; is this the folder of a run?",
         }
     }
 

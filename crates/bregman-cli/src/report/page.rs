@@ -1,19 +1,20 @@
-//! The page: template, style, script and data put together. Nothing is loaded from anywhere else.
+//! The page: template, style, script and data in one file. Nothing is loaded from elsewhere.
 //!
-//! While a run trains, the file is rewritten and the open page looks into it every few seconds: it loads itself into a
-//! hidden frame, which hands its data over by a message. That works from `file://`, where a page may not read files, and keeps zoom and choices.
+//! While a run trains, the file is rewritten and the open page checks it every few seconds: it loads itself into a
+//! hidden frame, which posts its data as a message. That works from `file://`, where a page may not read files, and
+//! keeps zoom and selections.
 
 use serde::Serialize;
 
 use crate::runs::Run;
 
-/// Whether the page should look for news, and how often.
+/// Whether the page should check for updates, and every how many seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Live(pub(crate) Option<u64>);
 
 #[derive(Serialize)]
-struct Data<'a> {
+struct PageData<'a> {
     version: &'static str,
     /// Milliseconds since 1970.
     written: u128,
@@ -23,7 +24,7 @@ struct Data<'a> {
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
 const STYLE: &str = include_str!("../../assets/report.css");
-/// One idea per file, in the order in which they need each other.
+/// The scripts, each after those it uses.
 const SCRIPTS: &str = concat!(
     include_str!("../../assets/js/dom.js"),
     include_str!("../../assets/js/format.js"),
@@ -45,8 +46,8 @@ const SCRIPTS: &str = concat!(
 /// The whole file.
 pub(crate) fn page(runs: &[&Run], live: Live) -> String {
     let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis());
-    let data = Data { version: env!("CARGO_PKG_VERSION"), written, live, runs };
-    // No `<` of a run's name or recipe may end the script element.
+    let data = PageData { version: env!("CARGO_PKG_VERSION"), written, live, runs };
+    // A `<` in a run's name or recipe must not end the script element.
     let data = serde_json::to_string(&data).expect("runs are plain data").replace('<', "\\u003c");
     let parts = [("/*STYLE*/", STYLE), ("/*SCRIPT*/", SCRIPTS), ("/*DATA*/", &data)];
     parts.iter().fold(TEMPLATE.to_owned(), |page, (mark, text)| page.replacen(mark, text, 1))

@@ -1,28 +1,27 @@
-//! Reading runs again only when they have changed, and replacing the report as a whole.
+//! Reads runs again only when they have changed, and replaces the report atomically.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rayon::prelude::*;
 
-use crate::failure::Failure;
 use crate::runs::{Found, Run};
 
 /// The runs read so far.
-pub(crate) struct Reader {
+pub(crate) struct RunReader {
     buckets: usize,
     known: Vec<(Found, Fingerprint, Run)>,
 }
 
-/// Size and time of every file that a report is made of.
+/// Size and modification time of every file that a report reads.
 type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-impl Reader {
+impl RunReader {
     pub(crate) fn new(buckets: usize) -> Self {
         Self { buckets, known: Vec::new() }
     }
 
-    /// Reads the runs that are new or have changed; tells whether there were any.
+    /// Reads the runs that are new or have changed; returns whether there were any.
     pub(crate) fn read(&mut self, found: &[Found]) -> bool {
         let old = std::mem::take(&mut self.known);
         let buckets = self.buckets;
@@ -56,17 +55,4 @@ fn fingerprint(run: &Path) -> Fingerprint {
     let mut all: Fingerprint = all.collect();
     all.sort();
     all
-}
-
-/// Replaces `path` in one go: whoever opens it sees the old or the new text, never half of it.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&temporary); // the first error is the one to report
-        failed(error)
-    })
 }

@@ -16,7 +16,7 @@ pub(crate) struct Browser {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: Value,
     next: u64,
-    /// What the page complained about.
+    /// Errors that the page reported.
     pub(crate) complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
@@ -61,8 +61,8 @@ impl Browser {
             .by_ref()
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned));
-        std::thread::spawn(move || lines.for_each(drop)); // a full pipe would stop the browser
-        let (socket, _) = tungstenite::connect(address.expect("Chromium says where it listens")).unwrap();
+        std::thread::spawn(move || lines.for_each(drop)); // a full pipe would block the browser
+        let (socket, _) = tungstenite::connect(address.expect("Chromium prints its address")).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         }
@@ -130,7 +130,8 @@ impl Browser {
     /// The middle of an element, scrolled into view.
     pub(crate) fn middle(&mut self, selector: &str) -> [f64; 2] {
         let find = format!(
-            "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{ block: 'center', behavior: 'instant' }});
+            "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{ block: 'center', behavior: \
+             'instant' }});
              const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; }})()"
         );
         let place = self.eval(&find);

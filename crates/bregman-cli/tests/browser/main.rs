@@ -1,16 +1,15 @@
-//! The report in a real browser. Where there is no Chromium, each test says so in one line and passes.
+//! The report in a real browser. Without Chromium, each test prints one line and passes.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod devtools;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
 
-use common::{PER_EPOCH, bregman, epoch_line, step_line, success, text, write_run};
+use common::{PER_EPOCH, bregman, epoch_line, start, step_line, success, text, write_run};
 use devtools::Browser;
 
-/// A browser, or `None` and a line that says why.
+/// A browser; without Chromium prints a line and returns `None`.
 fn browser() -> Option<Browser> {
     let program = devtools::find();
     if program.is_none() {
@@ -20,7 +19,7 @@ fn browser() -> Option<Browser> {
 }
 
 #[test]
-fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
+fn the_page_draws_sorts_shows_values_and_zooms_without_errors() {
     let Some(mut browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (runs, report) = (dir.path().join("runs"), dir.path().join("report.html"));
@@ -50,7 +49,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     assert_eq!(browser.eval("document.querySelectorAll('#chart-sparsity .band').length"), 3, "and its tolerance");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-eer-in .interval').length"), 3, "bootstrap intervals");
     assert_eq!(browser.eval("document.querySelectorAll('#chart-layers .bar').length"), 2);
-    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('dead')") == true);
+    assert!(browser.eval("document.querySelector('#chart-layers').textContent.includes('all zero')") == true);
     assert!(browser.eval("document.querySelector('#notes').textContent.includes('not finished')") == true);
 
     // Sorting by a column, both ways.
@@ -62,7 +61,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     assert_eq!(browser.eval(column), serde_json::json!(["75.00 %", "90.00 %", "95.00 %"]));
     assert_eq!(browser.eval("document.querySelector('#runs th:nth-child(4)').ariaSort"), "ascending");
 
-    // Hovering reads the values of all runs.
+    // Hovering shows the values of all runs.
     let middle = browser.middle("#chart-lambda .overlay");
     browser.mouse("mouseMoved", middle, 0);
     browser.until("!document.querySelector('#chart-lambda .tip').hidden");
@@ -72,7 +71,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
         "{read}"
     );
 
-    // Dragging zooms all charts over steps, a double click goes back.
+    // Dragging zooms all charts over steps, a double click resets the zoom.
     let first_tick = "Number(document.querySelector('#chart-loss-step svg text[text-anchor=middle]').textContent)";
     let before = browser.eval(first_tick);
     browser.mouse("mousePressed", middle, 1);
@@ -87,8 +86,10 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     let entry = browser.middle("#legend li:first-child button");
     browser.click(entry, 1);
     browser.until("document.querySelectorAll('#chart-sparsity path.line').length === 2");
-    browser
-        .eval("(() => { const f = document.querySelector('#filter'); f.value = 'adabreg 0.75'; f.dispatchEvent(new Event('input')); })()");
+    browser.eval(
+        "(() => { const f = document.querySelector('#filter'); f.value = 'adabreg 0.75'; f.dispatchEvent(new \
+            Event('input')); })()",
+    );
     browser.until(
         "document.body.dataset.ready === 'yes' && document.querySelectorAll('#chart-sparsity path.line').length === 1",
     );
@@ -101,8 +102,11 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
     browser.click(button, 1);
     assert_ne!(browser.eval(paper), light);
 
-    // The saved drawing stands alone, the saved numbers are those of the chart.
-    browser.eval("(() => { window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text)); return '#'; }; })()");
+    // The saved drawing is self-contained, the saved numbers are those of the chart.
+    browser.eval(
+        "(() => { window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => \
+        window.saved.push(text)); return '#'; }; })()",
+    );
     browser.eval("document.querySelectorAll('#chart-sparsity .tools button').forEach((button) => button.click())");
     browser.until("window.saved.length === 2");
     let saved = browser.eval("window.saved");
@@ -116,7 +120,7 @@ fn the_page_draws_sorts_reads_and_zooms_without_a_complaint() {
 }
 
 #[test]
-fn damaged_and_empty_runs_are_shown_without_a_complaint() {
+fn damaged_and_empty_runs_are_shown_without_errors() {
     let Some(mut browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.html");
@@ -148,12 +152,7 @@ fn an_open_page_follows_a_growing_run_from_disk_and_keeps_its_state() {
     let dir = tempfile::tempdir().unwrap();
     let (run, report) = (write_run(&dir.path().join("run"), 2, 0.9, "linbreg"), dir.path().join("report.html"));
     let args = ["report", text(&run), "-o", text(&report), "--watch", "--every", "1"];
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_bregman"))
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut watch = start(&args);
     while !report.exists() {
         assert!(watch.try_wait().unwrap().is_none(), "the watch goes on");
         std::thread::sleep(std::time::Duration::from_millis(20));

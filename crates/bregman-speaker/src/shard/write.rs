@@ -190,7 +190,7 @@ impl Packer<'_> {
         if samples.is_empty() {
             return Err(Error::Unreadable {
                 utterance: utterance.path.display().to_string(),
-                problem: "holds no audio samples".to_owned(),
+                problem: "contains no audio samples".to_owned(),
             });
         }
         match original {

@@ -5,8 +5,8 @@
 //! Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
-use super::device::Variant;
 use super::gemm::{Operand, Product};
+use super::gpu::Variant;
 use super::narrow::Narrow;
 use super::stem::Stem;
 use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};
@@ -64,7 +64,10 @@ impl Convolution for Cuda {
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (input, output) = (x.shape, y.shape);
-        let (x, y) = (self.rows(x), self.rows_mut(&y));
+        let (mut x, y) = (self.rows(x), self.rows_mut(&y));
+        if w.block.taps > 1 && x.format != self.map_format() {
+            x = narrowed(self, x, self.map_format())?; // a weight with taps is packed in the format of maps only
+        }
         let (pointer, leading) = weight(&w, x.format);
         let add = matches!(start, Start::Keep);
         let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
@@ -120,8 +123,9 @@ impl Convolution for Cuda {
     ) -> Result<()> {
         let (input, output) = (dx.shape, dy.shape);
         let (mut dy, dx) = (self.rows(dy), self.rows_mut(&dx));
-        if dy.format != dx.format {
-            dy = narrowed(self, dy, dx.format)?;
+        let format = if w.block.taps > 1 { self.map_format() } else { dx.format }; // as in `conv_forward`
+        if dy.format != format {
+            dy = narrowed(self, dy, format)?;
         }
         let (pointer, leading) = weight(&w, dy.format);
         if let Some(layer) = Narrow::new(self, conv, input, dx, dy) {
@@ -147,7 +151,7 @@ impl Convolution for Cuda {
         }
         let geometry = Geometry::new(conv, input, output);
         let columns = w.block.columns;
-        let per_item = output.positions() * columns * dy.format.bytes();
+        let per_item = output.positions() * columns * dx.format.bytes();
         let items = (PATCHES / per_item).clamp(1, output.batch);
         let patches = self.scratch().columns.at_least(&self.device, items * per_item)?.pointer();
         for first in (0..output.batch).step_by(items) {
@@ -156,13 +160,12 @@ impl Convolution for Cuda {
             let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
             let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
             let to =
-                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dy.format };
+                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dx.format };
             // SAFETY: as above; the scratch has room for the patches of these items.
             unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
             let variant = dx.variant();
             let positions = (items * input.positions()) as u64;
-            let launch =
-                self.device.variant("scatter", variant).arg(geometry).arg(patches).arg(dx.pointer).arg(dx.stride);
+            let launch = self.device.variant("scatter", variant).arg(geometry).arg(patches).view(dx);
             let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
             // SAFETY: dx has these items.
             unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
@@ -227,14 +230,7 @@ impl Convolution for Cuda {
         let ([columns, parts], block, shared) = self.sum_grid(variant, dy.rows, dy.channels);
         let mut scratch = self.scratch();
         let sums = scratch.sums.at_least(&self.device, parts as usize * dy.channels as usize * 4)?.pointer();
-        let launch = self
-            .device
-            .variant("column_sums", variant)
-            .arg(dy.pointer)
-            .arg(dy.stride)
-            .arg(dy.rows)
-            .arg(dy.channels)
-            .arg(sums);
+        let launch = self.device.variant("column_sums", variant).view(dy).arg(dy.rows).arg(dy.channels).arg(sums);
         // SAFETY: a part has a value per channel.
         unsafe { launch.run([columns, parts], block, shared)? };
         let launch = self.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
@@ -257,14 +253,7 @@ fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w
 /// y += bias
 fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
     let variant = y.variant();
-    let launch = cuda
-        .device
-        .variant("add_bias", variant)
-        .arg(bias.pointer())
-        .arg(y.pointer)
-        .arg(y.stride)
-        .arg(y.rows)
-        .arg(y.channels);
+    let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).view(y).arg(y.rows).arg(y.channels);
     // SAFETY: the bias has a value per channel.
     unsafe { cuda.over_rows(launch, variant, y.rows, y.channels) }
 }
@@ -286,7 +275,7 @@ fn on_patches(
     let variant = x.variant();
     for first in (0..total).step_by(rows as usize) {
         let rows = rows.min(total - first);
-        let launch = cuda.device.variant("gather", variant).arg(geometry).arg(x.pointer).arg(x.stride).arg(pointer);
+        let launch = cuda.device.variant("gather", variant).arg(geometry).view(x).arg(pointer);
         let threads = rows * (columns as u64) / u64::from(variant.lanes());
         // SAFETY: the scratch has room for these rows of patches.
         unsafe { launch.arg(first).arg(rows).arg(x.channels).run(grid(threads), [256, 1], 0)? };
@@ -338,15 +327,14 @@ fn from_whole(cuda: &Cuda, dx: Rows, add: bool) -> Result<()> {
     }
 }
 
-/// A vector in the format of maps: where a convolution leaves a single position.
+/// A vector in the format of maps: where a convolution has a single position on one side or on both.
 fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     assert!(x.format == Format::F32 && format == Format::Bf16, "only a vector is converted");
     let mut scratch = cuda.scratch();
     let count = (x.rows * u64::from(x.channels)) as usize;
     let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
     let variant = Variant { format, wide: false };
-    let launch =
-        cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
+    let launch = cuda.device.variant("convert", variant).view(x).arg(pointer).arg(x.channels).arg(x.rows);
     // SAFETY: the scratch has room for all values of x.
     unsafe { cuda.over_rows(launch.arg(x.channels), variant, x.rows, x.channels)? };
     Ok(Rows { pointer, stride: x.channels, format, ..x })

@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::device::Stream;
 use super::gemm::{Gemm, Operand, Product};
+use super::gpu::Stream;
 use super::memory::Scratch;
 use super::transfer;
 use super::{Buffer, Cuda, Format, grid};

@@ -8,7 +8,7 @@ use cudarc::cublaslt::{result, sys};
 use cudarc::driver::sys::CUstream;
 
 use super::Format;
-use super::device::Device;
+use super::gpu::Gpu;
 use super::memory::Buffer;
 use crate::{Error, Result};
 
@@ -82,7 +82,7 @@ fn data_type(format: Format) -> sys::cudaDataType {
 }
 
 impl Gemm {
-    pub(super) fn new(device: &Arc<Device>, tf32: bool) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Gpu>, tf32: bool) -> Result<Self> {
         let handle = result::create_handle().map_err(blas)?;
         Ok(Self { handle, workspace: Buffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
     }
@@ -91,7 +91,7 @@ impl Gemm {
     ///
     /// # Safety
     /// The matrices must lie inside of live buffers of the stated formats.
-    pub(super) unsafe fn run(&self, device: &Device, product: &Product) -> Result<()> {
+    pub(super) unsafe fn run(&self, device: &Gpu, product: &Product) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.run_on(device, device.stream(), product) }
     }
@@ -100,7 +100,7 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    pub(super) unsafe fn run_on(&self, device: &Device, stream: CUstream, product: &Product) -> Result<()> {
+    pub(super) unsafe fn run_on(&self, device: &Gpu, stream: CUstream, product: &Product) -> Result<()> {
         device.bind()?;
         let aligned = |pointer: u64| 1u32 << pointer.trailing_zeros().min(8);
         let key = Key {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::Cuda;
-use super::device::{Device, driver};
+use super::driver::driver;
+use super::gpu::Gpu;
 use crate::{Capture, Result};
 
 /// What is known of a piece of work that is run again and again.
@@ -47,7 +48,7 @@ const WARM_UP_RUNS: u32 = 2;
 
 struct Graph {
     executable: sys::CUgraphExec,
-    device: Arc<Device>,
+    device: Arc<Gpu>,
 }
 
 // SAFETY: an executable graph may be launched from any thread, one at a time.
@@ -120,7 +121,7 @@ impl Capture for Cuda {
     }
 }
 
-fn begin(device: &Device) -> Result<()> {
+fn begin(device: &Gpu) -> Result<()> {
     device.bind()?;
     // SAFETY: the stream is alive. Relaxed: an allocation meanwhile invalidates the graph (the generation tells), and
     // nothing else.
@@ -128,7 +129,7 @@ fn begin(device: &Device) -> Result<()> {
         .map_err(driver)
 }
 
-fn end(device: &Arc<Device>) -> Result<Graph> {
+fn end(device: &Arc<Gpu>) -> Result<Graph> {
     device.bind()?;
     // SAFETY: the stream is capturing; a graph is destroyed once its executable form is made.
     unsafe {

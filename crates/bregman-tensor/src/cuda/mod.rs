@@ -15,7 +15,9 @@
 //! | `filterbank` | features from samples |
 //! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `layout` | structs that kernels and Rust share |
-//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and copies to and from it |
+//! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
+//! | `program`, `cache` | the kernels, compiled |
+//! | `memory`, `transfer` | its memory, and copies to and from it |
 //! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
@@ -24,11 +26,13 @@
 mod cache;
 mod conv;
 mod cudnn;
-mod device;
+mod driver;
 mod duals;
 mod filterbank;
 mod gemm;
+mod gpu;
 mod graph;
+mod launch;
 mod layout;
 mod loss;
 mod memory;
@@ -37,11 +41,12 @@ mod narrow;
 mod norm;
 mod pointwise;
 mod pooling;
+mod program;
 mod stem;
 mod step;
 mod transfer;
 
-pub(crate) use device::probe;
+pub(crate) use driver::probe;
 pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
 pub use memory::Buffer;
@@ -49,15 +54,15 @@ pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bregman::HostArrays;
 use cudnn::Cudnn;
-use device::{Device, Launch, Variant};
 use gemm::Gemm;
+use gpu::{Gpu, Variant};
+use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use bregman::HostArrays;
-
-use crate::{Device as _, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Device, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +82,7 @@ impl Format {
 
 /// One NVIDIA GPU.
 pub struct Cuda {
-    device: Arc<Device>,
+    device: Arc<Gpu>,
     gemm: Gemm,
     /// Convolutions with taps; without it they are laid out for products, which takes more memory and time.
     cudnn: Option<Cudnn>,
@@ -146,7 +151,7 @@ impl Cuda {
     /// # Errors
     /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an [`Error`](crate::Error) of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
-        let device = Arc::new(Device::open(ordinal)?);
+        let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
         let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
         let empty = Scratch::new;
@@ -197,7 +202,7 @@ impl Cuda {
     /// A lost device.
     pub fn memory_in_use(&self) -> Result<usize> {
         self.device.bind()?;
-        let (free, total) = cudarc::driver::result::mem_get_info().map_err(device::driver)?;
+        let (free, total) = cudarc::driver::result::mem_get_info().map_err(driver::driver)?;
         Ok(total - free)
     }
 
@@ -274,7 +279,7 @@ impl Cuda {
     }
 }
 
-impl crate::Device for Cuda {
+impl Device for Cuda {
     type Arrays = DeviceArrays;
 
     const PRECISION: Precision = Precision::Bf16;

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 
-use super::device::{Stream, Variant};
+use super::gpu::{Stream, Variant};
 use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
@@ -39,8 +39,7 @@ impl DeviceMemory for Cuda {
         let Workspace { staging, pinned, .. } = &mut *scratch;
         let staging = staging.filled(&self.device, self.device.stream(), pinned, from)?;
         let variant = Variant { format: to.format, wide: false };
-        let launch =
-            self.device.variant("to_channels_last", variant).arg(staging.pointer()).arg(to.pointer).arg(to.stride);
+        let launch = self.device.variant("to_channels_last", variant).arg(staging.pointer()).view(to);
         let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
         unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0) }
@@ -63,12 +62,7 @@ impl DeviceMemory for Cuda {
         let mut scratch = self.scratch();
         let staging = scratch.staging.at_least(&self.device, to.len() * 4)?;
         let variant = Variant { format: from.format, wide: false };
-        let launch = self
-            .device
-            .variant("from_channels_last", variant)
-            .arg(from.pointer)
-            .arg(from.stride)
-            .arg(staging.pointer());
+        let launch = self.device.variant("from_channels_last", variant).view(from).arg(staging.pointer());
         let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
         unsafe { launch.run(grid(shape.len() as u64), [256, 1], 0)? };
@@ -125,14 +119,7 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
         // [batch, frames, features] is our own order
         let from = Rows { pointer: from, stride: to.channels, format: to.format, ..to };
         let variant = from.variant_with(&[to]);
-        let launch = cuda
-            .device
-            .variant("convert", variant)
-            .on(stream)
-            .arg(from.pointer)
-            .arg(from.stride)
-            .arg(to.pointer)
-            .arg(to.stride);
+        let launch = cuda.device.variant("convert", variant).on(stream).view(from).view(to);
         let launch = launch.arg(to.rows).arg(to.channels);
         // SAFETY: both sides have as many values as the shape.
         return unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) };

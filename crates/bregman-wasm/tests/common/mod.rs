@@ -1,4 +1,4 @@
-//! The built module, a small model of WeSpeaker's from the golden numbers, and two sounds.
+//! The built module, a small WeSpeaker model from the golden files, and two recordings.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use bregman_audio::Audio;
 use bregman_train::Deployable;
 
-/// The folder of the page with the module in it; `None`, and a line, where the compiler lacks the target.
+/// The folder of the page with the module in it; prints a line and returns `None` if the compiler lacks the target.
 pub(crate) fn web() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let libraries =
@@ -22,7 +22,7 @@ pub(crate) fn web() -> Option<PathBuf> {
     Some(folder.join("web"))
 }
 
-/// A program that answers to `--version`.
+/// A program that runs with `--version`.
 pub(crate) fn program(variable: &str, name: &str) -> Option<PathBuf> {
     let program = PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| name.into()));
     let found = Command::new(&program).arg("--version").output().is_ok_and(|output| output.status.success());
@@ -32,7 +32,7 @@ pub(crate) fn program(variable: &str, name: &str) -> Option<PathBuf> {
     found.then_some(program)
 }
 
-/// A model file, calibrated at 0.25.
+/// A model file with a threshold of 0.25.
 pub(crate) fn model() -> Vec<u8> {
     let network = Deployable::open(&bregman_golden::dir().join("model.pt")).unwrap();
     let mut model = network.to_model().unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn model() -> Vec<u8> {
     model.to_bytes(bregman_runtime::ValueFormat::F32).unwrap()
 }
 
-/// WAV files of two sounds, and their score as the native runtime has it.
+/// WAV files of two recordings, and their score computed by the native runtime.
 pub(crate) fn sounds(model: &[u8]) -> ([Vec<u8>; 2], f64) {
     let runtime = bregman_runtime::Model::from_bytes(model).unwrap();
     let sounds = [1.0, 1.3].map(|pitch| {

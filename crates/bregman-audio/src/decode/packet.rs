@@ -1,4 +1,4 @@
-//! One packet to mono samples.
+//! Decodes one packet to mono samples.
 
 use symphonia::core::codecs::audio::well_known::CODEC_ID_PCM_S16LE;
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
@@ -7,10 +7,10 @@ use symphonia::core::packet::Packet;
 
 use crate::{Error, Result};
 
-/// Packets to interleaved samples.
+/// Decodes packets to interleaved samples.
 pub(super) enum Codec {
-    /// 16-bit PCM, the format of most corpora and of our shards: done here, because symphonia's way through it took two
-    /// thirds of the time.
+    /// 16-bit PCM, the format of most corpora and of our shards: decoded here, because symphonia took two thirds of
+    /// the time for it.
     Pcm16 {
         rate: u32,
         channels: usize,
@@ -18,9 +18,9 @@ pub(super) enum Codec {
     Other(Box<dyn AudioDecoder>),
 }
 
-/// The last decoded block.
+/// The samples of the last decoded packet.
 #[derive(Default)]
-pub(super) struct Block {
+pub(super) struct PacketSamples {
     pub(super) mono: Vec<f32>,
     pub(super) interleaved: Vec<f32>,
     /// Index of its first sample in the file, the encoder's priming included.
@@ -39,7 +39,7 @@ impl Codec {
         ))
     }
 
-    /// Forgets what came before, after a jump.
+    /// Resets the decoder after a seek.
     pub(super) fn reset(&mut self) {
         if let Self::Other(codec) = self {
             codec.reset();
@@ -68,7 +68,7 @@ impl Codec {
     }
 }
 
-impl Block {
+impl PacketSamples {
     pub(super) fn mix(&mut self, channels: usize) -> Result<()> {
         if channels == 1 {
             std::mem::swap(&mut self.mono, &mut self.interleaved);
@@ -77,7 +77,7 @@ impl Block {
             self.mono.clear();
             self.mono.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale));
         }
-        // One comparison for the whole block; where the first one is only matters if there is one.
+        // One check for the whole block; the position is searched only if it fails.
         const EXPONENT: u32 = 0x7f80_0000;
         if self.mono.iter().fold(0, |largest, x| largest.max(x.to_bits() & EXPONENT)) < EXPONENT {
             return Ok(());
