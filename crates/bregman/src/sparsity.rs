@@ -23,7 +23,7 @@ impl TensorStats {
     pub fn of(values: &[f32]) -> Self {
         Self {
             len: values.len() as u64,
-            zeros: values.iter().filter(|&&value| value == 0.0).count() as u64,
+            zeros: bregman_base::lanes::zeros(values) as u64,
             sum_squares: values.iter().map(|&value| f64::from(value) * f64::from(value)).sum(),
         }
     }
