@@ -22,9 +22,9 @@ impl<T> Clone for Disjoint<'_, T> {
 
 impl<T> Copy for Disjoint<'_, T> {}
 
-// SAFETY: the slice is borrowed exclusively for 'a, so nobody outside reaches it. All access is through unsafe functions
-// whose callers promise that no two parts in use overlap where one is written; then threads only write (T: Send) or
-// share (T: Sync) values, as with slices.
+// SAFETY: the slice is borrowed exclusively for 'a, so nobody outside reaches it. All access is through unsafe
+// functions whose callers promise that no two parts in use overlap where one is written; then threads only write (T:
+// Send) or share (T: Sync) values, as with slices.
 unsafe impl<T: Send + Sync> Send for Disjoint<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Disjoint<'_, T> {}

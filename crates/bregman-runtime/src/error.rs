@@ -19,7 +19,8 @@ pub enum Error {
     Format(String),
     /// A model file of a later program.
     #[error(
-        "model file of version {found}, this program reads version {known}: export the model again, or update the program"
+        "model file of version {found}, this program reads version {known}: export the model again, or update the \
+         program"
     )]
     Version {
         /// What the file says.
@@ -46,7 +47,8 @@ pub enum Error {
         problem: String,
     },
     /// Audio that is too short for the front end.
-    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are needed", *needed as f64 / f64::from(*rate))]
+    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are \
+        needed", *needed as f64 / f64::from(*rate))]
     TooShort {
         /// How many there were.
         samples: usize,

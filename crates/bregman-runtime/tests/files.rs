@@ -182,7 +182,13 @@ proptest! {
 
     /// Every single altered byte, and every cut, is found by the sum or the header's checks.
     #[test]
-    fn an_altered_or_cut_file_is_refused(which in 0usize..2, format in 0usize..3, at in any::<prop::sample::Index>(), flip in 1u8..=255, cut in any::<bool>()) {
+    fn an_altered_or_cut_file_is_refused(
+        which in 0usize..2,
+        format in 0usize..3,
+        at in any::<prop::sample::Index>(),
+        flip in 1u8..=255,
+        cut in any::<bool>(),
+    ) {
         let bytes = stored(which, format);
         let at = at.index(bytes.len());
         let mut altered = bytes.clone();
@@ -191,10 +197,14 @@ proptest! {
         prop_assert!(ModelFile::from_bytes(&altered).is_err());
     }
 
-    /// With a sum made to fit, anything goes but a panic or a read elsewhere: an error, or a model that embeds something.
+    /// With a sum made to fit, anything goes but a panic or a read elsewhere: an error, or a model that embeds
+    /// something.
     #[test]
     fn a_forged_file_gives_an_error_or_a_working_model(
-        which in 0usize..2, format in 0usize..3, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in prop::option::of(any::<prop::sample::Index>())
+        which in 0usize..2,
+        format in 0usize..3,
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let mut bytes = stored(which, format);
         for (at, flip) in flips {

@@ -35,7 +35,8 @@ pub enum Error {
         library: &'static str,
     },
     /// The driver is older than the CUDA libraries.
-    #[error("the NVIDIA driver supports CUDA {}.{}, but {}.{} or newer is needed", found[0], found[1], needed[0], needed[1])]
+    #[error("the NVIDIA driver supports CUDA {}.{}, but {}.{} or newer is \
+        needed", found[0], found[1], needed[0], needed[1])]
     DriverTooOld {
         /// Major and minor version of CUDA that the driver supports.
         found: [i32; 2],
@@ -43,7 +44,8 @@ pub enum Error {
         needed: [i32; 2],
     },
     /// The GPU lacks instructions that the kernels use.
-    #[error("{name} has compute capability {}.{}, but {}.{} or newer is needed", found[0], found[1], needed[0], needed[1])]
+    #[error("{name} has compute capability {}.{}, but {}.{} or newer is \
+        needed", found[0], found[1], needed[0], needed[1])]
     GpuTooOld {
         /// What the GPU calls itself.
         name: String,

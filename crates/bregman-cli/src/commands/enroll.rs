@@ -142,9 +142,9 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     known.write(&path)?;
     let count = known.speakers.len();
     if json {
-        return print_json(
-            &serde_json::json!({ "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count }),
-        );
+        return print_json(&serde_json::json!({
+            "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count
+        }));
     }
     print(&format!(
         "{}: {} recordings, {seconds:.1} s; {} knows {count} speakers\n",

@@ -31,7 +31,8 @@ Enroll maps:  'model path1 path2 …', models are means weighted by duration
 Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
-  bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 --scores scores.txt --json")]
+  bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 \
+--scores scores.txt --json")]
 pub(crate) struct Args {
     /// Run (its best checkpoint, or else its last) or checkpoint
     run: PathBuf,

@@ -155,7 +155,11 @@ mod tests {
             for (at, &value) in values.iter().enumerate() {
                 let bucket = thinned.last.partition_point(|&last| last < at as u64 + 1);
                 let exact = curve.low.is_empty();
-                let (low, high) = if exact { (curve.mean[bucket], curve.mean[bucket]) } else { (curve.low[bucket], curve.high[bucket]) };
+                let (low, high) = if exact {
+                    (curve.mean[bucket], curve.mean[bucket])
+                } else {
+                    (curve.low[bucket], curve.high[bucket])
+                };
                 let digits = 1e-5 * value.abs();
                 prop_assert!(low - digits <= value && value <= high + digits, "{} not in {}..{}", value, low, high);
             }

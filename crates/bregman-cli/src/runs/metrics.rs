@@ -113,7 +113,8 @@ impl Metrics {
                 if line.ends_with(b"\n") {
                     garbled.push(number);
                 } else {
-                    let text = "the last line of metrics.jsonl is cut off and left out: the run is being written, or was killed";
+                    let text = "the last line of metrics.jsonl is cut off and left out: the run is being written, or \
+                        was killed";
                     metrics.problems.push(text.to_owned());
                 }
             }
@@ -185,7 +186,8 @@ mod tests {
     #[test]
     fn garbled_lines_are_counted_and_the_first_is_named() {
         let metrics = read(
-            "{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n",
+            "{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n\
+             {\"kind\":\"new\"}\n",
         );
         assert_eq!(metrics.steps.step, [1, 3]);
         assert_eq!(

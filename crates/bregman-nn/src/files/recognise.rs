@@ -33,7 +33,8 @@ fn ecapa(checkpoint: &Checkpoint) -> Result<Architecture> {
         inputs if inputs == 3 * frames => true,
         _ => {
             return unknown(format!(
-                "pool.linear1 has {inputs} inputs for {frames} channels: attentive statistics take {frames} or 3 × {frames}"
+                "pool.linear1 has {inputs} inputs for {frames} channels: attentive statistics take {frames} or 3 × \
+                 {frames}"
             ));
         }
     };

@@ -6,7 +6,8 @@
 //! 12  CRC-32 of all after it u32
 //! 16  length of the header   u64
 //! 24  header                 JSON: architecture, front end, threshold, and per layer its encoding and lengths
-//!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its scale and shift (f32)
+//!     payload                layer after layer: positions, values, bias, then scale and shift of a norm after a ReLU
+//!                            (f32)
 //! ```
 //!
 //! Reading checks the sum, then every length against the architecture, then every position and value while it is

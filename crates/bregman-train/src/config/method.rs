@@ -32,7 +32,7 @@ pub enum MethodConfig {
 /// | setting | default | purpose |
 /// | --- | --- | --- |
 /// | `target` | – | the sparsity asked for |
-/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant` chooses subgradient correction or prox rescaling |
+/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant`: correction or rescaling |
 /// | `law` | `{ kind = "multiplicative" }`, the paper's | or `density`, `quantile` |
 /// | `lambda` | 0.01 LinBreg, 1 AdaBreg (less in short runs: [`AdaptiveConfig::first_lambda`]) | λ₀ |
 /// | `period` | "auto": total steps / 150, at most 50 | f, steps between updates of λ |

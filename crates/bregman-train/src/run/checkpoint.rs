@@ -3,7 +3,7 @@
 //! ```text
 //! model.safetensors      weights and batch-norm statistics, names of WeSpeaker's state_dict
 //! optimizer.safetensors  NAME.p, NAME.m, NAME.v (f32), NAME.mask (bool): what the optimizer keeps
-//! state.json             step, position, λ, controller, learning rate, best epoch, sums of the epoch, lengths of the logs
+//! state.json             step, position, λ, controller, learning rate, best epoch, sums of the epoch, log lengths
 //! config.toml            the resolved experiment
 //! ```
 

@@ -34,7 +34,8 @@ impl<B: Device> Trainer<'_, B> {
         if !record.dead.is_empty() {
             let names = record.dead.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect it with a λ-scale below 1 \
+                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect \
+                 it with a λ-scale below 1 \
                  (method.groups) or a ceiling (method.layers.limits)",
                 last.epoch
             ));

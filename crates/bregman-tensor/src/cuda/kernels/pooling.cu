@@ -1,7 +1,8 @@
-// Kernels that reduce over the positions of an item, or spread one value per channel and item over them. A block looks at 32·V channels of
-// one item (blockIdx.y) with eight strips of positions. Values per item are vectors: always f32.
+// Kernels that reduce over the positions of an item, or spread one value per channel and item over them. A block looks
+// at 32·V channels of one item (blockIdx.y) with eight strips of positions. Values per item are vectors: always f32.
 
-#define ITEM_ROWS(row, n) for (u64 row = (u64)blockIdx.y * (n) + threadIdx.y, end = ((u64)blockIdx.y + 1) * (n); row < end; row += blockDim.y)
+#define ITEM_ROWS(row, n) \
+    for (u64 row = (u64)blockIdx.y * (n) + threadIdx.y, end = ((u64)blockIdx.y + 1) * (n); row < end; row += blockDim.y)
 #define POOL_EPSILON 1e-7f
 
 template <typename T, int V> DEVICE void mean_body(const T *x, u32 sx, u32 n, float *mean, u32 sm, u32 channels) {
@@ -19,8 +20,8 @@ template <typename T, int V> DEVICE void mean_body(const T *x, u32 sx, u32 n, fl
 EXPORT(mean, (const T *x, u32 sx, u32 n, float *mean, u32 sm, u32 channels), (x, sx, n, mean, sm, channels))
 
 // y = residual + gate · x
-template <typename T, int V>
-DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels) {
+template <typename T, int V> DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *residual,
+                                                   u32 sr, T *y, u32 sy, u32 n, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float g[V];
@@ -33,12 +34,13 @@ DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *re
         Lanes<T, V>::store(y + row * sy + c, v);
     }
 }
-EXPORT(gate, (const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels),
+EXPORT(gate,
+       (const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels),
        (x, sx, gate, sg, residual, sr, y, sy, n, channels))
 
 // dgate = Σ x · dy
-template <typename T, int V>
-DEVICE void gate_backward_gate_body(const T *x, u32 sx, const T *dy, u32 sd, float *dgate, u32 sg, u32 n, u32 channels) {
+template <typename T, int V> DEVICE void gate_backward_gate_body(const T *x, u32 sx, const T *dy, u32 sd, float *dgate,
+                                                                 u32 sg, u32 n, u32 channels) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     float sum[V] = {};
@@ -55,9 +57,9 @@ EXPORT(gate_backward_gate, (const T *x, u32 sx, const T *dy, u32 sd, float *dgat
        (x, sx, dy, sd, dgate, sg, n, channels))
 
 // dx = gate · dy + dmean / n
-template <typename T, int V>
-DEVICE void gate_backward_input_body(const float *gate, u32 sg, const float *dmean, u32 sm, const T *dy, u32 sd, T *dx, u32 sx, u32 n,
-                                     u32 channels) {
+template <typename T, int V> DEVICE void gate_backward_input_body(const float *gate, u32 sg, const float *dmean, u32 sm,
+                                                                  const T *dy, u32 sd, T *dx, u32 sx, u32 n,
+                                                                  u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float g[V], share[V];
@@ -73,11 +75,15 @@ EXPORT(gate_backward_input,
        (const float *gate, u32 sg, const float *dmean, u32 sm, const T *dy, u32 sd, T *dx, u32 sx, u32 n, u32 channels),
        (gate, sg, dmean, sm, dy, sd, dx, sx, n, channels))
 
-// Where the mean of (item, height) row group `group` and channel c goes in a vector of 2 · channels · height; its deviation follows `half` later.
-DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) { return (u64)(group / height) * stride + c * height + group % height; }
+// Where the mean of (item, height) row group `group` and channel c goes in a vector of 2 · channels · height; its
+// deviation follows `half` later.
+DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) {
+    return (u64)(group / height) * stride + c * height + group % height;
+}
 
 // Mean and √(unbiased variance + ε) over the width.
-template <typename T, int V> DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels) {
+template <typename T, int V>
+DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels) {
     extern __shared__ float shared[];
     __shared__ float means[32 * V];
     u32 c = COLUMN;
@@ -106,12 +112,13 @@ template <typename T, int V> DEVICE void moments_body(const T *x, u32 sx, u32 n,
         stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + POOL_EPSILON);
     }
 }
-EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels), (x, sx, n, height, stats, ss, channels))
+EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels),
+       (x, sx, n, height, stats, ss, channels))
 
 // dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
-template <typename T, int V>
-DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st,
-                                  u32 n, u32 height, u32 channels) {
+template <typename T, int V> DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss,
+                                                               const float *dstats, u32 sd, int add, T *dx, u32 st,
+                                                               u32 n, u32 height, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float mean[V], share[V], slope[V];
@@ -131,11 +138,13 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
     }
 }
 EXPORT(moments_backward,
-       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st, u32 n, u32 height, u32 channels),
+       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st, u32 n,
+        u32 height, u32 channels),
        (x, sx, stats, ss, dstats, sd, add, dx, st, n, height, channels))
 
 // h = tanh(h + context)
-template <typename T, int V> DEVICE void context_tanh_body(const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels) {
+template <typename T, int V>
+DEVICE void context_tanh_body(const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float add[V] = {};
@@ -147,7 +156,8 @@ template <typename T, int V> DEVICE void context_tanh_body(const float *context,
         Lanes<T, V>::store(h + row * sh + c, v);
     }
 }
-EXPORT(context_tanh, (const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels), (context, sc, h, sh, n, channels))
+EXPORT(context_tanh, (const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels),
+       (context, sc, h, sh, n, channels))
 
 // d = (1 − a²) · d, dcontext = Σ d
 template <typename T, int V>
@@ -232,11 +242,12 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
 EXPORT(attentive, (const T *x, u32 sx, T *attention, u32 sa, float *stats, u32 ss, u32 n, u32 channels),
        (x, sx, attention, sa, stats, ss, n, channels))
 
-// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σα·dα).
-// The sum is known without looking: Σα·dα = u·μ + v·(σ² + μ²), but at the floor of σ, where v = 0.
-template <typename T, int V>
-DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats,
-                                    u32 sd, T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels) {
+// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα −
+// Σα·dα). The sum is known without looking: Σα·dα = u·μ + v·(σ² + μ²), but at the floor of σ, where v = 0.
+template <typename T, int V> DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 sa,
+                                                                 const float *stats, u32 ss, const float *dstats,
+                                                                 u32 sd, T *dlogits, u32 sl, T *dx, u32 st, u32 n,
+                                                                 u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float u[V], v[V], centre[V];
@@ -260,6 +271,6 @@ DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 
     }
 }
 EXPORT(attentive_backward,
-       (const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats, u32 sd, T *dlogits, u32 sl, T *dx,
-        u32 st, u32 n, u32 channels),
+       (const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats, u32 sd,
+        T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels),
        (x, sx, attention, sa, stats, ss, dstats, sd, dlogits, sl, dx, st, n, channels))

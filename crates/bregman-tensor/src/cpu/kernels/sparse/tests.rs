@@ -288,7 +288,11 @@ proptest! {
 
     #[test]
     fn a_refreshed_matrix_holds_exactly_the_weights_in_both_orientations(
-        rows in 1usize..60, channels in 1usize..400, taps in 1usize..10, zeros in 0f32..1.0, seeds in prop::array::uniform2(any::<u64>()),
+        rows in 1usize..60,
+        channels in 1usize..400,
+        taps in 1usize..10,
+        zeros in 0f32..1.0,
+        seeds in prop::array::uniform2(any::<u64>()),
     ) {
         let mut matrix = SparseMatrix::new(rows, channels, taps);
         for seed in seeds {
