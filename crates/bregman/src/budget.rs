@@ -1,4 +1,4 @@
-//! How a sparsity is shared out between layers: every layer its own target, together the one asked for.
+//! How a sparsity is distributed over layers: each layer has its own target, and together they meet the given one.
 //!
 //! Layer l with n_l weights gets the density d_l = clamp(c·w_l, 1 − ceiling_l, 1 − floor_l), and c is chosen such that
 //! Σ n_l·d_l = (1 − s*)·Σ n_l. Uniform: w_l = 1. Erdős–Rényi-kernel: w_l = (Σ of the dimensions) / (Π of the

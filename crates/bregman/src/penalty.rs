@@ -140,7 +140,7 @@ impl Shrinkage {
 
     /// x ← scale·prox(x), `threshold` with the group weight already in it.
     ///
-    /// Dead means exactly +0.0, and an element (a group) is dead if and only if its [magnitude](Self::magnitudes) ≤
+    /// Zero means exactly +0.0, and an element (a group) is zero if and only if its [magnitude](Self::magnitudes) ≤
     /// threshold.
     #[inline(always)]
     pub(crate) fn shrink(self, x: &mut [f32], threshold: f32, scale: f32) {

@@ -19,7 +19,7 @@ pub struct TensorStats {
 }
 
 impl TensorStats {
-    /// Share of zeros; 0 for an empty selection.
+    /// Fraction of zeros; 0 for an empty selection.
     pub fn sparsity(&self) -> f64 {
         if self.len == 0 { 0.0 } else { self.zeros as f64 / self.len as f64 }
     }
@@ -89,7 +89,7 @@ impl<'a> Sparsity<'a> {
         self.groups.params().iter().map(|param| param.name.as_str()).zip(self.stats)
     }
 
-    /// Names of the weight tensors without a single live weight: nothing passes through them any more.
+    /// Names of the weight tensors without a single non-zero weight: nothing passes through them any more.
     pub fn dead(&self) -> Vec<&'a str> {
         let is_dead =
             |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;

@@ -1,4 +1,4 @@
-//! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
+//! Properties that hold for all inputs: of the optimizers, of the closed loop, and of saving and resuming.
 
 use bregman::{
     AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,

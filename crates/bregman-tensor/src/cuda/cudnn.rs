@@ -292,7 +292,7 @@ impl Cudnn {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).plans.clear();
-        // SAFETY: created in `open`, destroyed once; an error on the way out has nobody to go to.
+        // SAFETY: created in `open`, destroyed once; errors cannot be reported while dropping.
         unsafe { sys::cudnnDestroy(self.handle) };
     }
 }

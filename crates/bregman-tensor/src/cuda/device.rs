@@ -148,7 +148,7 @@ pub(crate) fn probe(ordinal: usize) -> Result<()> {
     driver_version().map_or(Ok(()), |found| check_driver(found, compiler_version()[0]))
 }
 
-/// The newest CUDA that the driver supports, if it tells.
+/// The newest CUDA that the driver supports, if known.
 fn driver_version() -> Option<[i32; 2]> {
     let mut version = 0;
     // SAFETY: the library is loaded, and the number is ours.
@@ -269,7 +269,7 @@ fn libraries() -> Result<()> {
 /// How they are compiled.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
-/// Major and minor version of NVRTC; 0 if it does not tell.
+/// Major and minor version of NVRTC; 0 if unknown.
 fn compiler_version() -> [i32; 2] {
     let [mut major, mut minor] = [0; 2];
     // SAFETY: the library is loaded, and both numbers are ours.

@@ -215,7 +215,7 @@ fn set<T: bytemuck::NoUninit>(
 impl Drop for Gemm {
     fn drop(&mut self) {
         let plans = std::mem::take(&mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: nothing uses these any more. Errors on the way out have nobody to go to.
+        // SAFETY: nothing uses these any more. Errors cannot be reported while dropping.
         unsafe {
             for plan in plans.into_values() {
                 for layout in plan.layouts {

@@ -138,7 +138,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, released once, after the last copy. Errors on the way out have nobody to go to.
+        // SAFETY: made in `new`, released once, after the last copy. Errors cannot be reported while dropping.
         unsafe {
             let _ = result::event::synchronize(self.copied);
             let _ = result::event::destroy(self.copied);
@@ -166,7 +166,7 @@ impl Scratch {
     }
 }
 
-/// A buffer that grows to what is asked of it; its contents do not survive.
+/// A buffer that grows on demand; growing discards its contents.
 pub(super) struct Scratch(Option<Buffer>);
 
 impl Scratch {

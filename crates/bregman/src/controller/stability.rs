@@ -23,7 +23,7 @@ pub struct LoopGain {
 }
 
 impl LoopGain {
-    /// What to tell the user, if the loop is not calm.
+    /// A message for the user, if the loop overshoots or oscillates.
     pub fn warning(&self) -> Option<String> {
         let Self { gain, sensitivity } = self;
         let calm = format!("divide the gain (α or κ) by {:.1}, or use the quantile controller", gain / OVERSHOOT);
@@ -46,7 +46,7 @@ impl LoopGain {
 /// λ is moved by this share up and down to measure the sensitivity.
 const PROBE: f64 = 0.01;
 
-/// Measures the loop gain of `law` at `lambda` by counting who would live a little above and below.
+/// Measures the loop gain of `law` at `lambda` by counting the weights that would be non-zero a little above and below.
 ///
 /// `None` for laws without a loop (fixed, quantile) and optimizers without duals.
 pub(super) fn loop_gain(law: &Law, lambda: f64, reading: &Reading<'_>) -> Result<Option<LoopGain>> {
