@@ -2,7 +2,7 @@
 
 use bregman::{
     AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
-    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
+    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd, Variant,
 };
 use bregman_base::Rng;
 use proptest::prelude::*;
@@ -252,7 +252,7 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
         for (law, penalty) in
             laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty)))
         {
-            let ramp = Ramp { shape: Shape::Cubic, from: 0.5, begin: 2, end: 20 };
+            let ramp = Ramp { shape: RampShape::Cubic, from: 0.5, begin: 2, end: 20 };
             let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
             assert_resumes_exactly(rule, penalty, config.clone());
             assert_resumes_exactly(rule, penalty, ControllerConfig { layers: Some(Budget::default()), ..config });

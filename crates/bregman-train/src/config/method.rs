@@ -2,8 +2,8 @@
 
 use bregman::topology::{GradualPruning, OneShotPruning, StaticMask};
 use bregman::{
-    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Pruning, Ramp, Role,
-    Rule, Sgd, Shape, Structure, Survivors, Topology,
+    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Pruning, Ramp,
+    RampShape, Role, Rule, Sgd, Structure, Survivors, Topology,
 };
 use serde::{Deserialize, Serialize};
 
@@ -285,7 +285,7 @@ impl MethodConfig {
         let topology = match self {
             Self::Adaptive(_) | Self::Fixed(_) | Self::Dense(_) => return Ok(None),
             Self::Gradual(GradualConfig { target, epochs, structure, layers, .. }) => {
-                let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: *epochs };
+                let ramp = Ramp { shape: RampShape::Exponential, from: 0.0, begin: 0, end: *epochs };
                 let pruning = Pruning { structure: *structure, layers: layers.clone() };
                 Topology::new(GradualPruning { target: *target, ramp }, pruning, seed)
             }

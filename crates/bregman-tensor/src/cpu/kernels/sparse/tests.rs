@@ -214,9 +214,9 @@ fn every_instruction_set_gives_the_right_product() {
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     for arch in sets {
         let mut y = vec![f32::NAN; rows * len];
-        matrix.forward(arch, Strip::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, TOLERANCE);
-        matrix.forward(arch, Strip::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, ROUNDED_TOLERANCE);
     }
 }
