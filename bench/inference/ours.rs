@@ -10,7 +10,7 @@ use std::process::Command;
 
 use bregman_audio::{FbankConfig, RATE};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Architecture as Trainable, Checkpoint, EcapaConfig, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_nn::{Checkpoint, EcapaConfig, Model as Engine, ResNetConfig, Rng, Values};
 use bregman_runtime::{Architecture, FrontEnd, Instructions, Model, ModelFile, Options, ValueFormat, cosine};
 use bregman_tensor::Cpu;
 use serde_json::{Value, json};
@@ -75,19 +75,11 @@ fn prepare(network: &str, folder: &Path) -> Vec<[usize; 2]> {
 
 /// Random weights, a random subset of them zero, as a checkpoint.
 fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
-    let (trainable, architecture) = match network {
-        "ecapa" => {
-            let config = EcapaConfig::default();
-            let EcapaConfig { channels, features, embedding, global_context } = config;
-            (Trainable::Ecapa(config), Architecture::Ecapa { channels, features, embedding, global_context })
-        }
-        _ => {
-            let config = ResNetConfig::default();
-            let ResNetConfig { blocks, channels, features, embedding } = config;
-            (Trainable::ResNet(config), Architecture::ResNet { blocks, channels, features, embedding })
-        }
+    let architecture = match network {
+        "ecapa" => Architecture::new(80, EcapaConfig::default()),
+        _ => Architecture::new(80, ResNetConfig::default()),
     };
-    let mut state = Engine::new(Cpu::new(), &trainable, None, 1).expect("a network").state().expect("its state");
+    let mut state = Engine::new(Cpu::new(), &architecture, None, 1).expect("a network").state().expect("its state");
     let mut rng = Rng::new(2);
     // non-zero weights are scaled up, so that activations neither vanish nor explode
     let scale = (1.0 - sparsity).max(1e-3).sqrt().recip();

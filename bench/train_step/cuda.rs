@@ -87,7 +87,7 @@ fn measure(network: &str, precision: Precision) -> Measured {
     let mut model = Model::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
     let weights: Vec<Vec<f32>> = (model.params().all().iter())
         .map(|parameter| {
-            let mut values = vec![0.0; parameter.count()];
+            let mut values = vec![0.0; parameter.param.len()];
             model.backend().download(&parameter.value, &mut values).expect("weights");
             values
         })

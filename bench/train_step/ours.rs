@@ -11,7 +11,7 @@ mod features;
 
 use std::process::Command;
 
-use bregman::{AdaBreg, Groups, Optimizer, Param, Role, Rule};
+use bregman::{AdaBreg, Groups, Optimizer, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_nn::{Architecture, EcapaConfig, Input, Model, Params, ResNetConfig, Rng};
 use bregman_tensor::{Backend, Cpu, Margin, Precision};
@@ -115,7 +115,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
-    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
+    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
         parameter
             .value
             .iter_mut()
@@ -147,23 +147,15 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
 /// The network as published.
 fn architecture(network: &str) -> Architecture {
     match network {
-        "ecapa" => Architecture::Ecapa(EcapaConfig::default()),
-        "resnet34" => Architecture::ResNet(ResNetConfig::default()),
+        "ecapa" => Architecture::new(FEATURES, EcapaConfig::default()),
+        "resnet34" => Architecture::new(FEATURES, ResNetConfig::default()),
         other => panic!("no network {other}"),
     }
 }
 
 /// The default groups: ℓ1 on all weights.
 fn groups<B: Backend>(params: &Params<B>) -> Groups {
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    let params = params.all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
-    Groups::resolve(params, vec![]).expect("groups")
+    Groups::resolve(params.described(), vec![]).expect("groups")
 }
 
 /// Peak resident memory of this process.

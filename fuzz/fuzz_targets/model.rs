@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(whole.is_ok(), "one reader takes what the other refuses");
         let weights: usize = model.layers().iter().map(|layer| layer.shape.iter().product::<usize>()).sum();
         if weights <= RUN {
-            let features = vec![0.5; 3 * model.architecture().features()];
+            let features = vec![0.5; 3 * model.architecture().features];
             let embedding = model.embed_features(&features).expect("three finite frames have an embedding");
             assert_eq!(embedding.len(), model.embedding_size());
         }

@@ -120,6 +120,26 @@ fn a_run_is_not_continued_with_other_settings() {
     assert!(errors(&exists).contains("--resume"), "{}", errors(&exists));
 }
 
+#[test]
+fn the_line_that_starts_a_run_names_device_and_precision() {
+    let (dir, recipe) = place(1);
+    let (recipe, run) = (recipe.to_str().unwrap(), dir.path().join("run"));
+    let begin = |more: &[&str]| {
+        let args = [&["train", recipe, "--device", "cpu", "--out", run.to_str().unwrap()], more].concat();
+        let output = bregman(&args);
+        let message = errors(&output);
+        success(&output);
+        message.lines().find(|line| line.starts_with("device: cpu (")).expect(&message).to_owned()
+    };
+    assert!(begin(&["--precision", "bf16"]).ends_with(", bf16"));
+    assert!(begin(&["--resume"]).ends_with(", bf16"), "a run keeps its precision");
+    std::fs::remove_dir_all(&run).unwrap();
+    let plain = begin(&[]);
+    assert!(plain.contains(" thread") && plain.ends_with(", f32"), "{plain}");
+    let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(config.contains("precision = \"f32\""), "{config}");
+}
+
 /// A run that was killed after its first checkpoint, for the tests with a full disk.
 fn killed_run(recipe: &str, run: &Path) {
     let mut child = start(&["train", recipe, "--out", run.to_str().unwrap()]);

@@ -19,6 +19,14 @@ pub enum Error {
         /// What it may be.
         expected: &'static str,
     },
+    /// A layer whose description does not fit what is built of it.
+    #[error("layer {layer} {problem}")]
+    Layer {
+        /// Its name.
+        layer: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// Input that the network cannot take.
     #[error("input {tensor}: {problem}")]
     Input {
@@ -55,8 +63,8 @@ pub enum Error {
         /// The checkpoint's shape.
         got: Vec<usize>,
     },
-    /// A checkpoint is of a network that is not here.
-    #[error("checkpoint of an unknown network: {problem}")]
+    /// A checkpoint is of a network that is not here, or a network does not say what it is.
+    #[error("unknown network: {problem}")]
     Unknown {
         /// What was found in it.
         problem: String,
@@ -77,6 +85,12 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+}
+
+impl From<bregman_network::SizeError> for Error {
+    fn from(bregman_network::SizeError { field, value, expected }: bregman_network::SizeError) -> Self {
+        Self::Config { field, value, expected }
+    }
 }
 
 /// The result of everything here.

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use bregman_nn::{Architecture, Array, Checkpoint, EcapaConfig, Error, Model, ResNetConfig, Values};
 use bregman_tensor::Cpu;
 use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
@@ -40,31 +42,31 @@ fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
 fn full_size_networks_have_the_published_parameters() {
     let recorded = json("fullsize_parameter_counts");
     for (prefix, architecture) in [
-        ("ECAPA", Architecture::Ecapa(EcapaConfig::default())),
-        ("ResNet34", Architecture::ResNet(ResNetConfig::default())),
+        ("ECAPA", Architecture::new(80, EcapaConfig::default())),
+        ("ResNet34", Architecture::new(80, ResNetConfig::default())),
     ] {
         let (name, record) = recorded.as_object().unwrap().iter().find(|(name, _)| name.starts_with(prefix)).unwrap();
         let model = Model::new(Cpu::new(), &architecture, Some(5994), 1).unwrap();
         let parameters = model.params().all();
-        let total: usize = parameters.iter().map(|parameter| parameter.count()).sum();
+        let total: usize = parameters.iter().map(|parameter| parameter.param.len()).sum();
         assert_eq!(total as u64, record["with_5994_class_classifier"].as_u64().unwrap(), "{name}");
         let (classifier, rest) = parameters.split_last().unwrap();
         assert_eq!(
-            rest.iter().map(|p| p.count()).sum::<usize>() as u64,
+            rest.iter().map(|p| p.param.len()).sum::<usize>() as u64,
             record["total_parameters"].as_u64().unwrap(),
             "{name}"
         );
-        assert_eq!((&*classifier.name, classifier.shape[0]), ("projection.weight", 5994));
+        assert_eq!((&*classifier.param.name, classifier.param.shape[0]), ("projection.weight", 5994));
         let listed = record["parameters"].as_object().unwrap();
         assert_eq!(listed.len(), rest.len());
         for parameter in rest {
-            let shape: Vec<usize> = listed[&parameter.name]["shape"]
+            let shape: Vec<usize> = listed[&parameter.param.name]["shape"]
                 .as_array()
                 .unwrap()
                 .iter()
                 .map(|n| n.as_u64().unwrap() as usize)
                 .collect();
-            assert_eq!(parameter.shape, shape, "{}", parameter.name);
+            assert_eq!(parameter.param.shape, shape, "{}", parameter.param.name);
         }
     }
 }
@@ -72,7 +74,7 @@ fn full_size_networks_have_the_published_parameters() {
 #[test]
 fn initial_weights_are_pytorchs_default_and_depend_on_the_seed_only() {
     let config = EcapaConfig { channels: 64, ..EcapaConfig::default() };
-    let state = |seed| Model::new(Cpu::new(), &Architecture::Ecapa(config), None, seed).unwrap().state().unwrap();
+    let state = |seed| Model::new(Cpu::new(), &Architecture::new(80, config), None, seed).unwrap().state().unwrap();
     let first = state(3);
     assert_eq!(first, state(3));
     assert_ne!(first, state(4));
@@ -115,4 +117,18 @@ fn a_wrong_checkpoint_is_refused_naming_the_tensor_and_changes_nothing() {
     assert_eq!(model.state().unwrap(), before);
     model.load(&extra.without("projection.")).unwrap();
     assert_eq!(model.state().unwrap(), weights);
+}
+
+#[test]
+fn a_models_state_is_what_its_description_lists() {
+    for architecture in [
+        Architecture::new(80, EcapaConfig { channels: 16, ..EcapaConfig::default() }),
+        Architecture::new(80, ResNetConfig { channels: 2, ..ResNetConfig::default() }),
+    ] {
+        let state = Model::new(Cpu::new(), &architecture, None, 1).unwrap().state().unwrap();
+        let floats = state.tensors.iter().filter(|(_, array)| matches!(array.values, Values::F32(_)));
+        let built: BTreeMap<String, Vec<usize>> =
+            floats.map(|(name, array)| (name.clone(), array.shape.clone())).collect();
+        assert_eq!(built, architecture.layers().iter().flat_map(|layer| layer.tensors()).collect());
+    }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use bregman_nn::{Builder, Context, MarginClassifier, Values};
+use bregman_nn::{Builder, Context, Head, MarginClassifier, Values};
 use bregman_tensor::{Backend, Cpu, Margin, Shape, Tensor};
 use common::{Floats, furthest, json, largest, tensors};
 

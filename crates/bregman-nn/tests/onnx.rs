@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-use bregman_nn::{Architecture, Input, Model};
+use bregman_nn::{CrossEntropy, Input, Mlp, Model};
 use bregman_tensor::Cpu;
 use common::{Features, Floats, furthest, json, largest, load, model_cases, tensors};
 
@@ -206,7 +206,11 @@ fn onnx_runtime_computes_our_embeddings() {
             assert!(error <= 5e-5, "{name}, {} frames: relative error {error:e}", piece.frames);
         }
     }
-    let mut perceptron = Model::new(Cpu::new(), &Architecture::Mlp(vec![6, 5, 4]), None, 1).unwrap();
+    let mut perceptron = Model::with_network(Cpu::new(), 1, |builder| {
+        let network = Mlp::new(builder, &[6, 5, 4])?;
+        Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, 4)?))))
+    })
+    .unwrap();
     let values: Vec<f32> = (0..18).map(|i| (i as f32).sin()).collect();
     let input = Input { values: &values, batch: 3, frames: 1 };
     let ours = perceptron.embed(input).unwrap();

@@ -42,12 +42,13 @@ fn a_warm_training_step_reuses_its_buffers() {
     let labels: Vec<usize> = (0..batch).collect();
     let scratch = SCRATCH * std::thread::available_parallelism().unwrap().get() as isize;
     for architecture in [
-        Architecture::Ecapa(EcapaConfig { channels: 64, ..EcapaConfig::default() }),
-        Architecture::ResNet(ResNetConfig { channels: 8, ..ResNetConfig::default() }),
+        Architecture::new(80, EcapaConfig { channels: 64, ..EcapaConfig::default() }),
+        Architecture::new(80, ResNetConfig { channels: 8, ..ResNetConfig::default() }),
     ] {
         for (precision, zeros) in [(Precision::F32, 0), (Precision::F32, 19), (Precision::Bf16, 0)] {
             let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(2000), 0).unwrap();
-            for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.shape.len() > 1) {
+            for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1)
+            {
                 parameter
                     .value
                     .iter_mut()

@@ -1,18 +1,18 @@
 //! Whole training steps: networks learn with every optimizer, in both precisions, repeatably, and bad input is named.
 
-use bregman::{AdaBreg, AdamW, Groups, LinBreg, Optimizer, Param, ProxSgd, Rule, Sgd};
-use bregman_nn::{Architecture, EcapaConfig, Error, Input, Model, Outcome, ResNetConfig, Rng, Role};
+use bregman::{AdaBreg, AdamW, Groups, LinBreg, Optimizer, ProxSgd, Rule, Sgd};
+use bregman_nn::{Architecture, CrossEntropy, EcapaConfig, Error, Input, Mlp, Model, Outcome, ResNetConfig, Rng};
 use bregman_tensor::{Cpu, Margin, Precision, WeightPolicy};
 
 const BATCH: usize = 8;
 const FEATURES: usize = 16;
 
 fn ecapa() -> Architecture {
-    Architecture::Ecapa(EcapaConfig { channels: 16, features: FEATURES, embedding: 12, global_context: true })
+    Architecture::new(FEATURES, EcapaConfig { channels: 16, embedding: 12, global_context: true })
 }
 
 fn resnet() -> Architecture {
-    Architecture::ResNet(ResNetConfig { blocks: [1, 1, 1, 1], channels: 4, features: FEATURES, embedding: 12 })
+    Architecture::new(FEATURES, ResNetConfig { blocks: [1, 1, 1, 1], channels: 4, embedding: 12 })
 }
 
 fn features(frames: usize) -> Vec<f32> {
@@ -41,16 +41,7 @@ impl Trainer {
         frames: usize,
     ) -> Self {
         let mut model = Model::new(backend, architecture, Some(BATCH), 3).unwrap();
-        let role = |role| match role {
-            Role::ConvWeight => bregman::Role::ConvWeight,
-            Role::LinearWeight => bregman::Role::LinearWeight,
-            Role::Classifier => bregman::Role::Classifier,
-            Role::Bias => bregman::Role::Bias,
-            Role::Norm => bregman::Role::Norm,
-        };
-        let params =
-            model.params().all().iter().map(|p| Param::new(p.name.clone(), p.shape.clone(), role(p.role))).collect();
-        let groups = Groups::resolve(params, vec![]).unwrap();
+        let groups = Groups::resolve(model.params().described(), vec![]).unwrap();
         let (values, _) = model.params_mut().values_and_gradients();
         let optimizer = Optimizer::new(rule, groups, lambda, &values).unwrap();
         Self { model, optimizer, learning_rate, values: features(frames), frames }
@@ -154,7 +145,11 @@ fn a_step_is_repeatable_to_the_last_bit() {
 
 #[test]
 fn a_perceptron_learns_with_plain_cross_entropy() {
-    let mut model = Model::new(Cpu::new(), &Architecture::Mlp(vec![FEATURES, 32, BATCH]), None, 1).unwrap();
+    let mut model = Model::with_network(Cpu::new(), 1, |builder| {
+        let network = Mlp::new(builder, &[FEATURES, 32, BATCH])?;
+        Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, BATCH)?))))
+    })
+    .unwrap();
     let values = features(1);
     let labels: Vec<usize> = (0..BATCH).collect();
     let input = Input { values: &values, batch: BATCH, frames: 1 };
@@ -207,11 +202,11 @@ fn bad_input_is_named() {
     assert!(text.contains("class 9"), "{text}");
     assert!(model.embed(input(&[], 0, 10)).unwrap_err().to_string().contains("empty"));
     assert!(model.embed(input(&[], 1, 0)).unwrap_err().to_string().contains("0 frames"));
-    for (field, config) in [
-        ("channels", EcapaConfig { channels: 12, ..EcapaConfig::default() }),
-        ("features", EcapaConfig { features: 0, ..EcapaConfig::default() }),
+    for (field, architecture) in [
+        ("channels", Architecture::new(80, EcapaConfig { channels: 12, ..EcapaConfig::default() })),
+        ("features", Architecture::new(0, EcapaConfig::default())),
     ] {
-        let error = Model::new(Cpu::new(), &Architecture::Ecapa(config), None, 0).err().unwrap().to_string();
+        let error = Model::new(Cpu::new(), &architecture, None, 0).err().unwrap().to_string();
         assert!(error.contains(field), "{error}");
     }
 }
@@ -224,13 +219,18 @@ fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
     let labels: Vec<usize> = (0..BATCH).collect();
     assert!(model.gradients(Input { values: &values, batch: BATCH, frames: 10 }, &labels, PLAIN).is_ok());
     let victim =
-        model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap();
+        model.params_mut().all_mut().iter_mut().find(|p| p.param.name == "layer3.se_res2block.0.conv.weight").unwrap();
     let healthy = std::mem::replace(&mut victim.value[5], f32::NAN);
     model.refresh().unwrap();
     let error = model.gradients(Input { values: &values, batch: BATCH, frames: 10 }, &labels, PLAIN).unwrap_err();
     assert!(matches!(&error, Error::NotFinite { tensor } if tensor.contains("layer3.se_res2block.0.conv")), "{error}");
-    model.params_mut().all_mut().iter_mut().find(|p| p.name == "layer3.se_res2block.0.conv.weight").unwrap().value[5] =
-        healthy;
+    model
+        .params_mut()
+        .all_mut()
+        .iter_mut()
+        .find(|p| p.param.name == "layer3.se_res2block.0.conv.weight")
+        .unwrap()
+        .value[5] = healthy;
     model.refresh().unwrap();
     values[7] = f32::INFINITY;
     let error = model.embed(Input { values: &values, batch: BATCH, frames: 10 }).unwrap_err();
@@ -241,8 +241,8 @@ fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
 fn a_class_without_live_weights_gets_a_gradient_of_usual_size() {
     let mut model = Model::new(Cpu::new(), &ecapa(), Some(3), 1).unwrap();
     let classifier = model.params_mut().all_mut().last_mut().unwrap();
-    assert_eq!(classifier.name, "projection.weight");
-    let dim = classifier.shape[1];
+    assert_eq!(classifier.param.name, "projection.weight");
+    let dim = classifier.param.shape[1];
     classifier.value[..dim].fill(0.0);
     model.refresh().unwrap();
     let (values, frames) = (vec![0.3; 2 * 12 * model.features()], 12);

@@ -82,6 +82,12 @@ pub enum Error {
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<bregman_network::SizeError> for Error {
+    fn from(bregman_network::SizeError { field, value, expected }: bregman_network::SizeError) -> Self {
+        Self::Architecture { field, value, expected }
+    }
+}
+
 impl Error {
     pub(crate) fn format(problem: impl Into<String>) -> Self {
         Self::Format(problem.into())

@@ -2,9 +2,12 @@
 //! exact.
 //!
 //! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything
-//! between, W ← diag(s)·W and b ← s·b + t; before one, b ← b + W·t, then W ← W·diag(s). Zeros stay zeros.
+//! between (ResNet), W ← diag(s)·W and b ← s·b + t; before a linear one (the end of ECAPA), b ← b + W·t, then
+//! W ← W·diag(s). Zeros stay zeros. In ECAPA's frame layers a ReLU stands between, and the next convolution pads with
+//! zeros *after* the norm: there it is stored as a scale and a shift.
 
-use crate::architecture::{LayerSpec, Norm};
+use bregman_network::{LayerKind, LayerSpec, NormSpec, Pointwise};
+
 use crate::file::{Layer, ModelFile};
 use crate::{Architecture, Error, FrontEnd, Result};
 
@@ -40,33 +43,26 @@ impl ModelFile {
 }
 
 fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>) -> Result<Layer> {
-    let (rows, columns) = (spec.shape[0], spec.shape[1..].iter().product::<usize>());
-    let mut weight = find(&format!("{}.weight", spec.name), &spec.shape)?.to_vec();
+    let [rows, columns] = spec.matrix();
+    let mut weight = find(&format!("{}.weight", spec.name), &spec.shape())?.to_vec();
     let mut bias = if spec.bias { find(&format!("{}.bias", spec.name), &[rows])?.to_vec() } else { vec![0.0; rows] };
-    let affine = |norm: &str, channels: usize| -> Result<[Vec<f32>; 2]> {
-        let part = |part: &str| find(&format!("{norm}.{part}"), &[channels]);
-        let (gamma, beta, mean, variance) =
-            (part("weight")?, part("bias")?, part("running_mean")?, part("running_var")?);
+    let affine = |norm: &NormSpec, channels: usize| -> Result<[Vec<f32>; 2]> {
+        let part = |part: &str| find(&format!("{}.{part}", norm.name), &[channels]);
+        let (mean, variance) = (part("running_mean")?, part("running_var")?);
+        let (ones, zeros) = (vec![1.0; channels], vec![0.0; channels]);
+        let (gamma, beta) = if norm.affine { (part("weight")?, part("bias")?) } else { (&ones[..], &zeros[..]) };
         let scale: Vec<f32> =
             gamma.iter().zip(variance).map(|(gamma, variance)| gamma / (variance + NORM_EPSILON).sqrt()).collect();
         let shift =
             scale.iter().zip(mean).zip(beta).map(|((&scale, &mean), &beta)| (-scale).mul_add(mean, beta)).collect();
         Ok([scale, shift])
     };
-    let (mut after_relu, mut input_mean) = (None, None);
-    match &spec.norm {
-        Norm::Absent => {}
-        Norm::AfterRelu(norm) => after_relu = Some(affine(norm, rows)?),
-        Norm::Folded(norm) => {
-            let [scale, shift] = affine(norm, rows)?;
-            for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {
-                weights.iter_mut().for_each(|weight| *weight *= scale[row]);
-                bias[row] = scale[row].mul_add(bias[row], shift[row]);
-            }
-        }
-        Norm::FoldedBefore(norm) => {
+    let mut input_mean = None;
+    match &spec.before[..] {
+        [] => {}
+        [Pointwise::Norm(norm)] if spec.kind == LayerKind::Linear => {
             let [scale, shift] = affine(norm, columns)?;
-            input_mean = Some(find(&format!("{norm}.running_mean"), &[columns])?.to_vec());
+            input_mean = Some(find(&format!("{}.running_mean", norm.name), &[columns])?.to_vec());
             for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {
                 let sum: f64 =
                     weights.iter().zip(&shift).map(|(&weight, &shift)| f64::from(weight) * f64::from(shift)).sum();
@@ -74,6 +70,15 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
                 weights.iter_mut().zip(&scale).for_each(|(weight, scale)| *weight *= scale);
             }
         }
+        _ => return Err(Error::tensor(&spec.name, "what comes before it cannot be folded into its weights")),
     }
+    if let [Pointwise::Norm(norm), ..] = &spec.after[..] {
+        let [scale, shift] = affine(norm, rows)?;
+        for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {
+            weights.iter_mut().for_each(|weight| *weight *= scale[row]);
+            bias[row] = scale[row].mul_add(bias[row], shift[row]);
+        }
+    }
+    let after_relu = spec.norm_after_relu().map(|norm| affine(norm, rows)).transpose()?;
     Ok(Layer { weight, bias, after_relu, input_mean })
 }

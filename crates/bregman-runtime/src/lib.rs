@@ -11,7 +11,6 @@
 //! model embeds features computed elsewhere.
 #![deny(unsafe_code)]
 
-mod architecture;
 mod error;
 mod file;
 mod fold;
@@ -24,8 +23,8 @@ mod network;
 #[cfg(feature = "audio")]
 mod stream;
 
-pub use architecture::{Architecture, LayerSpec, Norm};
 pub use bregman_base::lanes::cosine;
+pub use bregman_network::{Architecture, LayerSpec};
 pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;

@@ -1,14 +1,16 @@
 //! A loaded model: from samples to embeddings.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bregman_network::{Architecture, Extent, Operation};
 use serde::Serialize;
 
-use crate::file::{Contents, Positions, Threshold, ValueFormat};
+use crate::file::{Contents, Positions, StoredLayer, Threshold, ValueFormat};
 use crate::kernels::Instructions;
-use crate::network::{Network, Run, Workspace};
-use crate::{Architecture, Error, FrontEnd, Result};
+use crate::network::{Cost, Network, Run, Workspace};
+use crate::{Error, FrontEnd, Result};
 
 /// How to execute a model.
 ///
@@ -49,18 +51,9 @@ pub struct LayerInfo {
     pub dense: bool,
     /// Bytes of its weights in memory.
     pub memory: usize,
-    /// How often each weight is used for an utterance of so many frames: times `live` that is its multiply-adds.
+    /// Of its output: each weight is used once per position.
     #[serde(skip)]
-    uses: Uses,
-}
-
-/// How often a layer's weights are used.
-#[derive(Clone, Copy, Debug)]
-enum Uses {
-    /// Once.
-    Once,
-    /// In each of `height` rows of frames, of which a stride leaves one in `stride`.
-    Plane { height: usize, stride: usize },
+    extent: Extent,
 }
 
 impl LayerInfo {
@@ -71,11 +64,7 @@ impl LayerInfo {
 
     /// Multiplications and additions that remain for an utterance of `frames` frames.
     pub fn multiply_adds(&self, frames: usize) -> u64 {
-        let uses = match self.uses {
-            Uses::Once => 1,
-            Uses::Plane { height, stride } => height * frames.div_ceil(stride),
-        };
-        self.live as u64 * uses as u64
+        self.live as u64 * self.extent.positions(frames) as u64
     }
 }
 
@@ -145,8 +134,8 @@ impl Model {
     /// As [`Model::from_bytes`], and threads that cannot be started.
     pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<Self> {
         let contents = Contents::parse(bytes)?;
-        let network = Network::new(&contents)?;
-        let layers = describe(&contents, &network);
+        let (network, costs) = Network::new(&contents)?;
+        let layers = describe(&contents, &costs);
         let Options { threads, instructions } = *options;
         let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
@@ -322,7 +311,7 @@ impl Model {
     }
 
     fn check(&self, features: &[f32]) -> Result<()> {
-        let bins = self.architecture.features();
+        let bins = self.architecture.features;
         if features.is_empty() || !features.len().is_multiple_of(bins) {
             return Err(Error::Features { values: features.len(), bins });
         }
@@ -350,7 +339,7 @@ impl Model {
         Ok(Session {
             workspace: self.network.workspace(),
             #[cfg(feature = "audio")]
-            extractor: crate::front_end::Extractor::new(&self.front_end, self.architecture.features())?,
+            extractor: crate::front_end::Extractor::new(&self.front_end, self.architecture.features)?,
         })
     }
 
@@ -364,31 +353,24 @@ impl Model {
     }
 }
 
-fn describe(contents: &Contents, network: &Network) -> Vec<LayerInfo> {
-    let costs = network.costs();
-    let height = |name: &str| match contents.architecture {
-        Architecture::Ecapa { .. } => (1, 1),
-        Architecture::ResNet { features, .. } => {
-            let stage = name
-                .strip_prefix("layer")
-                .and_then(|rest| rest.get(..1)?.parse::<usize>().ok())
-                .map_or(0, |stage| stage - 1);
-            (features >> stage, 1 << stage)
+fn describe(contents: &Contents, costs: &[Cost]) -> Vec<LayerInfo> {
+    let graph = contents.architecture.graph();
+    let mut extents = HashMap::new();
+    for (node, extent) in graph.nodes().iter().zip(graph.extents()) {
+        if let Operation::Layer(layer) = &node.operation {
+            extents.insert(&*layer.name, extent);
         }
+    }
+    let describe = |(layer, cost): (&StoredLayer, &Cost)| LayerInfo {
+        name: layer.spec.name.clone(),
+        shape: layer.spec.shape(),
+        live: cost.live,
+        positions: layer.positions,
+        values: layer.values,
+        bytes: layer.bytes(),
+        dense: cost.dense,
+        memory: cost.bytes,
+        extent: extents[&*layer.spec.name],
     };
-    let describe = |(layer, cost): (&crate::file::StoredLayer, &crate::network::Cost)| {
-        let (height, stride) = height(&layer.spec.name);
-        LayerInfo {
-            name: layer.spec.name.clone(),
-            shape: layer.spec.shape.clone(),
-            live: cost.live,
-            positions: layer.positions,
-            values: layer.values,
-            bytes: layer.bytes(),
-            dense: cost.dense,
-            memory: cost.bytes,
-            uses: if layer.spec.shape.len() == 2 { Uses::Once } else { Uses::Plane { height, stride } },
-        }
-    };
-    contents.layers.iter().zip(&costs).map(describe).collect()
+    contents.layers.iter().zip(costs).map(describe).collect()
 }

@@ -54,7 +54,7 @@ fn golden_models_give_the_training_engines_and_the_references_embeddings() {
 #[test]
 fn embeddings_equal_the_training_engines_at_every_sparsity_and_length() {
     for mut pair in networks() {
-        let bins = pair.file.architecture.features();
+        let bins = pair.file.architecture.features;
         let model = model(&pair, ValueFormat::F32, &Options::default());
         for frames in FRAMES {
             let features = features(frames, bins, frames as u64);
@@ -67,7 +67,7 @@ fn embeddings_equal_the_training_engines_at_every_sparsity_and_length() {
 #[test]
 fn every_instruction_set_and_number_of_threads_computes_the_same() {
     for pair in networks() {
-        let bins = pair.file.architecture.features();
+        let bins = pair.file.architecture.features;
         let features = features(163, bins, 9);
         let reference = model(&pair, ValueFormat::F32, &Options::default()).embed_features(&features).unwrap();
         for instructions in Instructions::available() {

@@ -61,7 +61,7 @@ fn rounded_files_give_nearly_the_same_embeddings() {
     for sparsity in [0.0, 0.9] {
         for architecture in [ecapa(32, 80, 48, true), ecapa(16, 24, 10, false), resnet([1, 2, 1, 1], 8, 24, 20)] {
             let mut pair = random(architecture, sparsity, 8);
-            let features = features(120, pair.file.architecture.features(), 3);
+            let features = features(120, pair.file.architecture.features, 3);
             let expected = pair.expected(&features);
             for (format, limit) in [(ValueFormat::F16, 1e-3), (ValueFormat::Int8, 5e-2)] {
                 let model = Model::from_bytes(&pair.file.to_bytes(format).unwrap()).unwrap();
@@ -215,7 +215,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Ok(model) = Model::from_bytes(&resummed(bytes)) {
-            let features = features(90, model.architecture().features(), 1);
+            let features = features(90, model.architecture().features, 1);
             let _ = model.embed_features(&features);
         }
     }

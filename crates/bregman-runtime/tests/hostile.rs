@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::LazyLock;
 
-use bregman_runtime::{Architecture, Error, Model, ModelFile, ValueFormat};
+use bregman_runtime::{Error, Model, ModelFile, ValueFormat};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn read(bytes: &[u8]) -> Result<(), Error> {
     let model = Model::from_bytes(bytes)?;
     whole.expect("one reader takes what the other refuses");
     let embedding = model
-        .embed_features(&vec![0.5; 3 * model.architecture().features()])
+        .embed_features(&vec![0.5; 3 * model.architecture().features])
         .expect("three finite frames have an embedding");
     assert_eq!(embedding.len(), model.embedding_size());
     Ok(())
@@ -82,10 +82,9 @@ fn another_front_end_or_layer_is_named() {
 
 #[test]
 fn a_small_file_cannot_ask_for_all_of_the_memory() {
-    let huge = Architecture::ResNet { blocks: [64; 4], channels: 512, features: 80, embedding: 256 };
-    assert!(matches!(huge.check(), Err(Error::Architecture { field: "weights", .. })));
-    let largest = Architecture::Ecapa { channels: 4096, features: 80, embedding: 192, global_context: true };
-    largest.check().unwrap();
+    let huge = common::resnet([64; 4], 512, 80, 256);
+    assert!(matches!(huge.check().map_err(Error::from), Err(Error::Architecture { field: "weights", .. })));
+    common::ecapa(4096, 80, 192, true).check().unwrap();
 }
 
 /// A change of a file's bytes.

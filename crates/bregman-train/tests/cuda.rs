@@ -123,16 +123,8 @@ fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Ve
 /// last bit.
 fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
-    let mut model = Model::new(backend, &bregman_nn::Architecture::Ecapa(config), Some(70), 5).unwrap();
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    let params: Vec<Param> =
-        model.params().all().iter().map(|p| Param::new(&p.name, p.shape.clone(), role(p.role))).collect();
+    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
     let penalties = [Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
     for (case, (penalty, variant)) in penalties
         .into_iter()
@@ -186,7 +178,7 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
                 .all()
                 .iter()
                 .map(|p| {
-                    let mut read = vec![0.0; p.count()];
+                    let mut read = vec![0.0; p.param.len()];
                     device.download(&p.value, &mut read).unwrap();
                     read
                 })

@@ -87,7 +87,7 @@ fn measure(model: &Model, args: &Args) -> Result<Row, Failure> {
         .collect();
     let frames = (100.0 * args.seconds).ceil().max(1.0) as usize; // a hop of 10 ms
     let features: Vec<f32> =
-        (0..frames * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
+        (0..frames * model.architecture().features).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
     let mut embedding = vec![0.0; model.embedding_size()];
     let total_ms = median(args.repeats, || model.embed_into(&samples, &mut embedding))?;
     let network_ms = median(args.repeats, || model.embed_features_into(&features, &mut embedding))?;

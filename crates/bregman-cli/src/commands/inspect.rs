@@ -37,10 +37,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     if let Some(path) = &args.plot {
         let trained = Trained::load(&args.run)?;
-        let weights = trained.model().params().all().iter().filter(|parameter| parameter.shape.len() > 1);
+        let weights = trained.model().params().all().iter().filter(|parameter| parameter.param.shape.len() > 1);
         pattern::draw(
             path,
-            &weights.map(|weight| SparsityPattern::new(&weight.name, &weight.shape, &weight.value)).collect::<Vec<_>>(),
+            &weights
+                .map(|weight| SparsityPattern::new(&weight.param.name, &weight.param.shape, &weight.value))
+                .collect::<Vec<_>>(),
         )?;
     }
     let inspection = Inspection::of(&args.run)?;

@@ -87,7 +87,7 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
 /// The shortest time of each layer in a few executions.
 fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
     let features: Vec<f32> =
-        (0..FRAMES * model.architecture().features()).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
+        (0..FRAMES * model.architecture().features).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
     let mut best = model.profile(&features)?;
     for _ in 0..4 {
         best.iter_mut().zip(model.profile(&features)?).for_each(|(best, time)| *best = time.min(*best));
@@ -98,7 +98,7 @@ fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
 fn text(inspection: &Inspection, total_ms: f64) -> String {
     let Inspection { file, bytes, weights, live, sparsity, multiply_adds, threshold, .. } = inspection;
     let mut text = format!(
-        "model       {} ({:.2} MB)\nnetwork     {:?}\n",
+        "model       {} ({:.2} MB)\nnetwork     {}\n",
         file.display(),
         *bytes as f64 / 1e6,
         inspection.architecture

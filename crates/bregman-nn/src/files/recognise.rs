@@ -1,83 +1,28 @@
-//! Which network a checkpoint is of: its size is written in the shapes of its tensors, under WeSpeaker's names.
+//! Which network a checkpoint is of.
 
-use crate::{Architecture, Checkpoint, EcapaConfig, Error, ResNetConfig, Result};
+use bregman_network::{Architecture, TensorShapes};
 
-impl Architecture {
-    /// The network that a checkpoint of WeSpeaker or of ours is of. [`crate::Model::load`] then compares every tensor.
+use crate::{Checkpoint, Error, Result};
+
+impl Checkpoint {
+    /// The network that a checkpoint of WeSpeaker or of ours is of, its size read off the shapes of its tensors.
+    /// [`crate::Model::load`] then compares every tensor.
     ///
     /// # Errors
     /// Tensors of another network, or of a variant that is not here.
-    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
-        let tensors = &checkpoint.tensors;
-        if tensors.contains_key("layer1.conv.weight") && tensors.contains_key("linear.weight") {
-            return ecapa(checkpoint);
-        }
-        if tensors.contains_key("layer1.0.conv1.weight") && tensors.contains_key("seg_1.weight") {
-            return resnet(checkpoint);
-        }
-        let some: Vec<&str> = tensors.keys().take(3).map(String::as_str).collect();
-        unknown(format!(
-            "its tensors ({} …) are neither those of WeSpeaker's ECAPA_TDNN nor of its ResNet",
-            some.join(", ")
-        ))
+    pub fn architecture(&self) -> Result<Architecture> {
+        let shape = |name: &str| self.tensors.get(name).map(|array| array.shape.as_slice());
+        Architecture::recognise(&TensorShapes(&shape)).map_err(|unknown| {
+            let first: Vec<&str> = self.tensors.keys().take(3).map(String::as_str).collect();
+            Error::Unknown { problem: format!("{unknown} (it has {} …)", first.join(", ")) }
+        })
     }
-}
-
-fn ecapa(checkpoint: &Checkpoint) -> Result<Architecture> {
-    let [channels, features, _] = shape(checkpoint, "layer1.conv.weight")?;
-    let [embedding, statistics] = shape(checkpoint, "linear.weight")?;
-    let [_, inputs, _] = shape(checkpoint, "pool.linear1.weight")?;
-    let frames = statistics / 2;
-    let global_context = match inputs {
-        inputs if inputs == frames => false,
-        inputs if inputs == 3 * frames => true,
-        _ => {
-            return unknown(format!(
-                "pool.linear1 has {inputs} inputs for {frames} channels: attentive statistics take {frames} or 3 × \
-                 {frames}"
-            ));
-        }
-    };
-    Ok(Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context }))
-}
-
-fn resnet(checkpoint: &Checkpoint) -> Result<Architecture> {
-    let tensors = &checkpoint.tensors;
-    if tensors.contains_key("layer1.0.conv3.weight") {
-        return unknown(
-            "a ResNet of bottleneck blocks (ResNet50 and deeper); only basic blocks (ResNet18, ResNet34) are known"
-                .to_owned(),
-        );
-    }
-    if tensors.contains_key("seg_2.weight") {
-        return unknown("a ResNet with two embedding layers (two_emb_layer: true); only one is known".to_owned());
-    }
-    let [channels, _, _, _] = shape(checkpoint, "conv1.weight")?;
-    let [embedding, statistics] = shape(checkpoint, "seg_1.weight")?;
-    let blocks = [1, 2, 3, 4]
-        .map(|stage| (0..).take_while(|i| tensors.contains_key(&format!("layer{stage}.{i}.conv1.weight"))).count());
-    // two statistics of 8 × channels, over an eighth of the frequencies
-    let features = statistics / (2 * channels.max(1));
-    Ok(Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding }))
-}
-
-fn shape<const N: usize>(checkpoint: &Checkpoint, tensor: &str) -> Result<[usize; N]> {
-    let array = checkpoint.tensors.get(tensor).ok_or_else(|| Error::Missing { tensor: tensor.to_owned() })?;
-    array
-        .shape
-        .as_slice()
-        .try_into()
-        .or_else(|_| unknown(format!("{tensor} has shape {:?}, expected {N} dimensions", array.shape)))
-}
-
-fn unknown<T>(problem: String) -> Result<T> {
-    Err(Error::Unknown { problem })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Array, Model, Values};
+    use crate::{Array, EcapaConfig, Model, ResNetConfig, Values};
     use bregman_tensor::Cpu;
 
     fn state(architecture: &Architecture) -> Checkpoint {
@@ -87,10 +32,10 @@ mod tests {
     #[test]
     fn every_size_is_read_off_the_shapes() {
         let ecapa = |channels, features, embedding, global_context| {
-            Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context })
+            Architecture::new(features, EcapaConfig { channels, embedding, global_context })
         };
         let resnet = |blocks, channels, features, embedding| {
-            Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding })
+            Architecture::new(features, ResNetConfig { blocks, channels, embedding })
         };
         for architecture in [
             ecapa(16, 80, 192, true),
@@ -98,13 +43,13 @@ mod tests {
             resnet([3, 4, 6, 3], 4, 80, 256),
             resnet([2, 2, 2, 2], 2, 40, 32),
         ] {
-            assert_eq!(Architecture::of(&state(&architecture)).unwrap(), architecture);
+            assert_eq!(state(&architecture).architecture().unwrap(), architecture);
         }
     }
 
     #[test]
     fn other_networks_are_refused_by_what_they_are() {
-        let fail = |checkpoint: &Checkpoint| Architecture::of(checkpoint).unwrap_err().to_string();
+        let fail = |checkpoint: &Checkpoint| checkpoint.architecture().unwrap_err().to_string();
         let array =
             |shape: &[usize]| Array { shape: shape.to_vec(), values: Values::F32(vec![0.0; shape.iter().product()]) };
         let mut other = Checkpoint::default();
@@ -112,15 +57,13 @@ mod tests {
         other.tensors.insert("encoder.block.0".to_owned(), array(&[1]));
         assert!(fail(&other).contains("encoder.block.0"));
 
-        let resnet =
-            state(&Architecture::ResNet(ResNetConfig { blocks: [1; 4], channels: 1, features: 8, embedding: 2 }));
+        let resnet = state(&Architecture::new(8, ResNetConfig { blocks: [1; 4], channels: 1, embedding: 2 }));
         for (tensor, named) in [("layer1.0.conv3.weight", "bottleneck"), ("seg_2.weight", "two_emb_layer")] {
             let mut variant = resnet.clone();
             variant.tensors.insert(tensor.to_owned(), array(&[1]));
             assert!(fail(&variant).contains(named));
         }
-        let ecapa =
-            state(&Architecture::Ecapa(EcapaConfig { channels: 8, features: 8, embedding: 2, global_context: false }));
+        let ecapa = state(&Architecture::new(8, EcapaConfig { channels: 8, embedding: 2, global_context: false }));
         let mut flat = ecapa.clone();
         flat.tensors.insert("linear.weight".to_owned(), array(&[6144]));
         assert!(fail(&flat).contains("linear.weight has shape [6144]"));

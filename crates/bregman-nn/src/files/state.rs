@@ -1,5 +1,6 @@
 //! A model's state as named tensors, under the names of PyTorch's `state_dict`.
 
+use bregman::Param;
 use bregman_tensor::Backend;
 
 use crate::{Array, Checkpoint, Error, Model, Result, Values};
@@ -14,7 +15,8 @@ impl<B: Backend> Model<B> {
         };
         let mut checkpoint = Checkpoint::default();
         for parameter in self.params().all() {
-            checkpoint.tensors.insert(parameter.name.clone(), read(&parameter.value, &parameter.shape)?);
+            let Param { name, shape, .. } = &parameter.param;
+            checkpoint.tensors.insert(name.clone(), read(&parameter.value, shape)?);
         }
         for norm in self.params().norms() {
             let mut insert = |part: &str, array| checkpoint.tensors.insert(format!("{}.{part}", norm.name), array);
@@ -59,7 +61,7 @@ impl<B: Backend> Model<B> {
             Values::I64(_) => unreachable!("formats were compared"),
         };
         for parameter in params.all_mut() {
-            backend.upload(floats(&parameter.name), &mut parameter.value)?;
+            backend.upload(floats(&parameter.param.name), &mut parameter.value)?;
         }
         for norm in params.norms_mut() {
             backend.upload(floats(&format!("{}.running_mean", norm.name)), &mut norm.running_mean)?;

@@ -1,9 +1,10 @@
 //! Convolutions and linear layers: one type, because a linear layer is the pointwise convolution of a vector.
 
+use bregman::{Param, Role};
+use bregman_network::{LayerKind, LayerSpec};
 use bregman_tensor::{Backend, Conv, Start, Tensor, View, ViewMut};
 
-use crate::model::params::ParamId;
-use crate::{Builder, Context, Result, Role};
+use crate::{Builder, Context, ParamId, Result};
 
 /// `y = W ∗ x + b`
 ///
@@ -30,51 +31,14 @@ pub enum InputGradient<'a, B: Backend> {
 }
 
 impl ConvLayer {
-    /// A 1-D convolution that keeps the length; `inputs` are the channels of each input tensor.
-    pub fn conv1d<B: Backend>(
-        builder: &mut Builder<B>,
-        name: &str,
-        inputs: &[usize],
-        outputs: usize,
-        kernel: usize,
-        dilation: usize,
-    ) -> Result<Self> {
-        let shape = [outputs, inputs.iter().sum(), kernel];
-        Self::new(builder, name, &shape, inputs, Conv::same_1d(kernel, dilation), true)
-    }
-
-    /// A square 2-D convolution without bias, padded by half the kernel.
-    pub fn conv2d<B: Backend>(
-        builder: &mut Builder<B>,
-        name: &str,
-        inputs: usize,
-        outputs: usize,
-        kernel: usize,
-        stride: usize,
-    ) -> Result<Self> {
-        let shape = [outputs, inputs, kernel, kernel];
-        Self::new(builder, name, &shape, &[inputs], Conv::square(kernel, stride), false)
-    }
-
-    /// A linear layer.
-    pub fn linear<B: Backend>(builder: &mut Builder<B>, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
-        Self::new(builder, name, &[outputs, inputs], &[inputs], Conv::POINTWISE, true)
-    }
-
-    fn new<B: Backend>(
-        builder: &mut Builder<B>,
-        name: &str,
-        shape: &[usize],
-        inputs: &[usize],
-        geometry: Conv,
-        bias: bool,
-    ) -> Result<Self> {
-        // PyTorch's default: Kaiming uniform with a = √5
-        let bound = 1.0 / (shape[1..].iter().product::<usize>() as f32).sqrt();
-        let role = if shape.len() == 2 { Role::LinearWeight } else { Role::ConvWeight };
-        let weight = builder.weight(format!("{name}.weight"), role, shape, inputs, bound)?;
-        let bias = if bias { Some(builder.bias(format!("{name}.bias"), shape[0], bound)?) } else { None };
-        Ok(Self { weight, bias, geometry, outputs: shape[0] })
+    /// The weight and bias of a description, drawn as PyTorch draws them (Kaiming uniform with a = √5).
+    pub fn new<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<Self> {
+        let (name, [outputs, columns]) = (&spec.name, spec.matrix());
+        let bound = 1.0 / (columns as f32).sqrt();
+        let role = if spec.kind == LayerKind::Linear { Role::LinearWeight } else { Role::ConvWeight };
+        let weight = builder.weight(Param::new(format!("{name}.weight"), spec.shape(), role), &spec.inputs, bound)?;
+        let bias = if spec.bias { Some(builder.bias(format!("{name}.bias"), outputs, bound)?) } else { None };
+        Ok(Self { weight, bias, geometry: geometry(spec.kind), outputs })
     }
 
     /// Gives `y` its shape and fills it.
@@ -98,7 +62,7 @@ impl ConvLayer {
             None => Start::Zero,
         };
         ctx.backend.conv_forward(&self.geometry, x, weight.weight(block), start, y.view_mut())?;
-        ctx.checked(y.view(), weight.name.trim_end_matches(".weight"))
+        ctx.checked(y.view(), weight.param.name.trim_end_matches(".weight"))
     }
 
     /// `y = Wᵢ ∗ x`: one block without bias, for an input that lies outside of the others' positions.
@@ -120,7 +84,7 @@ impl ConvLayer {
         self.backward_products(ctx, x, dy, InputGradient::Into(dx))
     }
 
-    /// As [`ConvLayer::backward`] but for the bias, whose gradient a norm behind the layer finds on its way.
+    /// As [`ConvLayer::backward`] without that of the bias.
     pub fn backward_products<B: Backend>(
         &self,
         ctx: &mut Context<B>,
@@ -136,8 +100,8 @@ impl ConvLayer {
         }
     }
 
-    /// The bias.
-    pub(crate) fn bias(&self) -> Option<ParamId> {
+    /// Its bias, whose gradient a norm behind the layer finds on its way.
+    pub fn bias(&self) -> Option<ParamId> {
         self.bias
     }
 
@@ -171,5 +135,18 @@ impl ConvLayer {
     ) -> Result<()> {
         let weight = ctx.params.get(self.weight).weight(block);
         Ok(ctx.backend.conv_backward_input(&self.geometry, weight, dy, add, dx)?)
+    }
+}
+
+/// Convolutions pad by half of their reach.
+fn geometry(kind: LayerKind) -> Conv {
+    match kind {
+        LayerKind::Linear => Conv::POINTWISE,
+        LayerKind::Conv1d { kernel, stride, dilation } => {
+            Conv { stride: [1, stride], ..Conv::same_1d(kernel, dilation) }
+        }
+        LayerKind::Conv2d { kernel, stride } => {
+            Conv { kernel, stride, padding: kernel.map(|taps| taps / 2), dilation: [1, 1] }
+        }
     }
 }

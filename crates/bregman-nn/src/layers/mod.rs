@@ -1,6 +1,10 @@
-//! Layers: `forward` next to `backward`, parameters under the names of the network they belong to.
+//! Layers: `forward` next to `backward`, parameters as their description (`bregman-network`) names and shapes them.
 
+pub(crate) mod attentive;
 pub(crate) mod conv;
+pub(crate) mod conv_norm;
 pub(crate) mod norm;
-pub(crate) mod pool;
-pub(crate) mod tdnn;
+pub(crate) mod res2;
+pub(crate) mod se_res2_block;
+pub(crate) mod squeeze_excite;
+pub(crate) mod temporal;

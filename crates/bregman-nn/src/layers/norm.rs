@@ -1,9 +1,9 @@
 //! Batch norm, fused with the ReLU before or after it.
 
+use bregman_network::NormSpec;
 use bregman_tensor::{Backend, NormGradients, NormParams, NormStatistics, Relu, View, ViewMut};
 
-use crate::model::params::{NormId, ParamId};
-use crate::{Builder, Context, Result};
+use crate::{Builder, Context, NormId, ParamId, Result};
 
 /// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places.
 ///
@@ -18,8 +18,8 @@ pub struct NormLayer {
 
 impl NormLayer {
     /// γ = 1, β = 0.
-    pub fn new<B: Backend>(builder: &mut Builder<B>, name: &str, channels: usize, relu: Relu) -> Result<Self> {
-        let (scale, shift, state) = builder.norm(name, channels)?;
+    pub fn new<B: Backend>(builder: &mut Builder<B>, spec: &NormSpec, channels: usize, relu: Relu) -> Result<Self> {
+        let (scale, shift, state) = builder.norm(spec, channels)?;
         Ok(Self { scale, shift, state, relu })
     }
 
@@ -49,7 +49,7 @@ impl NormLayer {
 
     /// Gradient of a training pass: `d` holds dy and becomes dx. `bias` is that of a convolution right before, whose
     /// gradient Σ dx falls out.
-    pub(crate) fn backward<B: Backend>(
+    pub fn backward<B: Backend>(
         &self,
         ctx: &mut Context<B>,
         x: View<B>,

@@ -5,23 +5,10 @@ pub(crate) mod params;
 
 mod step;
 
+use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
-use crate::{
-    Builder, Context, CrossEntropy, Ecapa, EcapaConfig, Error, MarginClassifier, Mlp, Network, Params, ResNet,
-    ResNetConfig, Result,
-};
-
-/// Which network, and how large.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Architecture {
-    /// ECAPA-TDNN: speaker embeddings from frames.
-    Ecapa(EcapaConfig),
-    /// ResNet34 and its like: speaker embeddings from the time-frequency plane.
-    ResNet(ResNetConfig),
-    /// A perceptron of these sizes, whose outputs are the class scores.
-    Mlp(Vec<usize>),
-}
+use crate::{Builder, Context, Error, Head, MarginClassifier, Network, Params, Result, networks};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
 /// itself](Model::set_filterbank) takes `batch × samples` instead.
@@ -41,19 +28,14 @@ struct FrontEnd<B: Backend> {
     filterbank: B::Filterbank,
 }
 
-enum Head<B: Backend> {
-    None,
-    Margin(MarginClassifier<B>),
-    CrossEntropy(CrossEntropy<B>),
-}
+/// What a model is built of; without a head it only embeds.
+pub type NetworkAndHead<B> = (Box<dyn Network<B>>, Option<Box<dyn Head<B>>>);
 
 /// Network, parameters, loss.
 pub struct Model<B: Backend> {
-    architecture: Architecture,
     context: Context<B>,
     network: Box<dyn Network<B>>,
-    head: Head<B>,
-    classes: usize,
+    head: Option<Box<dyn Head<B>>>,
     front_end: Option<FrontEnd<B>>,
     /// One is in use while the other is filled with the next batch.
     inputs: [Tensor<B>; 2],
@@ -66,37 +48,65 @@ pub struct Model<B: Backend> {
 }
 
 impl<B: Backend> Model<B> {
-    /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding; a perceptron brings
-    /// its own classes.
+    /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding.
     pub fn new(backend: B, architecture: &Architecture, classes: Option<usize>, seed: u64) -> Result<Self> {
+        architecture.check()?;
+        if classes == Some(0) {
+            return Err(Error::Config { field: "classes", value: 0, expected: "at least 1" });
+        }
+        Self::with_network(backend, seed, |builder| {
+            let network = networks::build(builder, architecture)?;
+            let head = match classes {
+                Some(classes) => {
+                    Some(Box::new(MarginClassifier::new(builder, network.outputs(), classes)?) as Box<dyn Head<B>>)
+                }
+                None => None,
+            };
+            Ok((network, head))
+        })
+    }
+
+    /// A freshly initialised model of any network, with a loss where it is to be trained.
+    ///
+    /// ```
+    /// # use bregman_nn::{CrossEntropy, Mlp, Model};
+    /// # use bregman_tensor::Cpu;
+    /// let model = Model::with_network(Cpu::new(), 1, |builder| {
+    ///     let network = Mlp::new(builder, &[20, 32, 3])?;
+    ///     let head = CrossEntropy::new(builder, 3)?;
+    ///     Ok((Box::new(network), Some(Box::new(head))))
+    /// })?;
+    /// assert_eq!((model.features(), model.outputs()), (20, 3));
+    /// # Ok::<(), bregman_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `build` refuses, and too little memory.
+    pub fn with_network(
+        backend: B,
+        seed: u64,
+        build: impl FnOnce(&mut Builder<B>) -> Result<NetworkAndHead<B>>,
+    ) -> Result<Self> {
         let mut builder = Builder::new(&backend, seed);
-        let network: Box<dyn Network<B>> = match architecture {
-            Architecture::Ecapa(config) => Box::new(Ecapa::new(&mut builder, *config)?),
-            Architecture::ResNet(config) => Box::new(ResNet::new(&mut builder, *config)?),
-            Architecture::Mlp(sizes) => Box::new(Mlp::new(&mut builder, sizes)?),
-        };
-        let head = match (architecture, classes) {
-            (Architecture::Mlp(_), _) => Head::CrossEntropy(CrossEntropy::new(&builder)?),
-            (_, Some(0)) => return Err(Error::Config { field: "classes", value: 0, expected: "at least 1" }),
-            (_, Some(classes)) => Head::Margin(MarginClassifier::new(&mut builder, network.outputs(), classes)?),
-            (_, None) => Head::None,
-        };
-        let classes = classes.filter(|_| matches!(head, Head::Margin(_))).unwrap_or(network.outputs());
+        let (network, head) = build(&mut builder)?;
         let params = builder.finish()?;
         let inputs = [Tensor::empty(&backend)?, Tensor::empty(&backend)?];
-        let (architecture, context) = (architecture.clone(), Context::new(backend, params));
-        let (front_end, current, staged, graphs, unread) = (None, 0, None, Default::default(), 0);
-        Ok(Self { architecture, context, network, head, classes, front_end, inputs, current, staged, graphs, unread })
+        Ok(Self {
+            context: Context::new(backend, params),
+            network,
+            head,
+            front_end: None,
+            inputs,
+            current: 0,
+            staged: None,
+            graphs: Default::default(),
+            unread: 0,
+        })
     }
 
     /// The device.
     pub fn backend(&self) -> &B {
         &self.context.backend
-    }
-
-    /// Which network it is, and how large.
-    pub fn architecture(&self) -> &Architecture {
-        &self.architecture
     }
 
     /// All parameters, their gradients and the batch norms' state.
@@ -135,6 +145,11 @@ impl<B: Backend> Model<B> {
     /// Brings the device's copies of the weights up to date: to be called after every optimizer step.
     pub fn refresh(&mut self) -> Result<()> {
         self.context.params.refresh(&self.context.backend)
+    }
+
+    /// The network.
+    pub fn network(&self) -> &dyn Network<B> {
+        &*self.network
     }
 
     /// Values of an embedding.

@@ -2,33 +2,16 @@
 //!
 //! One flat list is what an optimizer, a checkpoint and a multi-tensor kernel want to walk over.
 
+use bregman::{Param, Role};
+use bregman_network::NormSpec;
 use bregman_tensor::{Backend, Block, Storage, Weight};
 
-use crate::{Result, Rng};
-
-/// The part a parameter plays, which decides whether an optimizer may make it sparse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Weight of a convolution: may become sparse.
-    ConvWeight,
-    /// Weight of a linear layer: may become sparse.
-    LinearWeight,
-    /// Weight of the classifier: may become sparse.
-    Classifier,
-    /// Additive constant of such a layer.
-    Bias,
-    /// Scale γ or shift β of a batch norm.
-    Norm,
-}
+use crate::{Error, Result, Rng};
 
 /// One named parameter with its gradient.
 pub struct Parameter<B: Backend> {
-    /// Name in WeSpeaker's `state_dict`.
-    pub name: String,
-    /// Shape in PyTorch's order.
-    pub shape: Vec<usize>,
-    /// What it is.
-    pub role: Role,
+    /// Name in the `state_dict`, shape in PyTorch's order, role.
+    pub param: Param,
     /// The values. Whoever changes them calls [`Params::refresh`] afterwards.
     pub value: B::Buffer,
     /// Gradient of the last backward pass.
@@ -37,18 +20,14 @@ pub struct Parameter<B: Backend> {
 }
 
 impl<B: Backend> Parameter<B> {
-    /// How many values.
-    pub fn count(&self) -> usize {
-        self.shape.iter().product()
-    }
-
     /// Column block `i` as kernels read it.
-    pub(crate) fn weight(&self, i: usize) -> Weight<'_, B> {
+    pub fn weight(&self, i: usize) -> Weight<'_, B> {
         let (block, copies) = &self.blocks[i];
         Weight { value: &self.value, block: *block, copies }
     }
 
-    pub(crate) fn block(&self, i: usize) -> Block {
+    /// Where column block `i` lies.
+    pub fn block(&self, i: usize) -> Block {
         self.blocks[i].0
     }
 }
@@ -71,11 +50,11 @@ pub struct NormState<B: Backend> {
 
 /// Number of a parameter in its [`Params`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ParamId(usize);
+pub struct ParamId(usize);
 
 /// Number of a batch norm in its [`Params`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NormId(usize);
+pub struct NormId(usize);
 
 /// Every parameter and batch norm of a network.
 pub struct Params<B: Backend> {
@@ -93,6 +72,11 @@ impl<B: Backend> Params<B> {
     /// All parameters, in the order of their layers.
     pub fn all(&self) -> &[Parameter<B>] {
         &self.list
+    }
+
+    /// What an optimizer must know of every parameter.
+    pub fn described(&self) -> Vec<Param> {
+        self.list.iter().map(|parameter| parameter.param.clone()).collect()
     }
 
     /// All parameters, to change; then call [`Params::refresh`].
@@ -125,11 +109,13 @@ impl<B: Backend> Params<B> {
         Ok(())
     }
 
-    pub(crate) fn get(&self, id: ParamId) -> &Parameter<B> {
+    /// One parameter.
+    pub fn get(&self, id: ParamId) -> &Parameter<B> {
         &self.list[id.0]
     }
 
-    pub(crate) fn get_mut(&mut self, id: ParamId) -> &mut Parameter<B> {
+    /// One parameter, to change; a backward pass writes its gradient.
+    pub fn get_mut(&mut self, id: ParamId) -> &mut Parameter<B> {
         &mut self.list[id.0]
     }
 
@@ -185,34 +171,36 @@ impl<'a, B: Backend> Builder<'a, B> {
         Ok(self.params)
     }
 
-    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks.
-    pub(crate) fn weight(
-        &mut self,
-        name: String,
-        role: Role,
-        shape: &[usize],
-        inputs: &[usize],
-        bound: f32,
-    ) -> Result<ParamId> {
-        let (rows, stride, taps) = (shape[0], shape[1..].iter().product(), shape[2..].iter().product());
+    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks: see [`crate::ConvLayer`].
+    pub fn weight(&mut self, param: Param, inputs: &[usize], bound: f32) -> Result<ParamId> {
+        let (rows, stride, taps) = (param.shape[0], param.row_len(), param.kernel_len());
         let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
         let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
         let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
-        self.parameter(name, shape, role, blocks, |rng| rng.symmetric(bound))
+        self.parameter(param, blocks, |rng| rng.symmetric(bound))
     }
 
     /// A bias, uniform in ±`bound`.
-    pub(crate) fn bias(&mut self, name: String, size: usize, bound: f32) -> Result<ParamId> {
-        self.parameter(name, &[size], Role::Bias, Vec::new(), |rng| rng.symmetric(bound))
+    pub fn bias(&mut self, name: String, size: usize, bound: f32) -> Result<ParamId> {
+        self.parameter(Param::new(name, [size], Role::Bias), Vec::new(), |rng| rng.symmetric(bound))
     }
 
     /// Scale (1), shift (0) and state of a batch norm.
-    pub(crate) fn norm(&mut self, name: &str, channels: usize) -> Result<(ParamId, ParamId, NormId)> {
-        let scale = self.parameter(format!("{name}.weight"), &[channels], Role::Norm, Vec::new(), |_| 1.0)?;
-        let shift = self.parameter(format!("{name}.bias"), &[channels], Role::Norm, Vec::new(), |_| 0.0)?;
+    ///
+    /// # Errors
+    /// A norm without scale and shift: there is no such layer yet.
+    pub fn norm(&mut self, spec: &NormSpec, channels: usize) -> Result<(ParamId, ParamId, NormId)> {
+        let NormSpec { name, affine } = spec;
+        if !affine {
+            return Err(Error::Layer { layer: name.clone(), problem: "must have a scale and a shift" });
+        }
+        let mut part = |part, value| {
+            self.parameter(Param::new(format!("{name}.{part}"), [channels], Role::Norm), vec![], |_| value)
+        };
+        let (scale, shift) = (part("weight", 1.0)?, part("bias", 0.0)?);
         let exact = |backend: &B| backend.alloc(channels, Storage::Exact);
         let mut state = NormState {
-            name: name.to_owned(),
+            name: name.clone(),
             channels,
             running_mean: exact(self.backend)?,
             running_variance: exact(self.backend)?,
@@ -227,18 +215,15 @@ impl<'a, B: Backend> Builder<'a, B> {
 
     fn parameter(
         &mut self,
-        name: String,
-        shape: &[usize],
-        role: Role,
+        param: Param,
         blocks: Vec<(Block, B::Copies)>,
         mut draw: impl FnMut(&mut Rng) -> f32,
     ) -> Result<ParamId> {
-        let count = shape.iter().product();
-        let values: Vec<f32> = (0..count).map(|_| draw(&mut self.rng)).collect();
-        let mut value = self.backend.alloc(count, Storage::Exact)?;
+        let values: Vec<f32> = (0..param.len()).map(|_| draw(&mut self.rng)).collect();
+        let mut value = self.backend.alloc(values.len(), Storage::Exact)?;
         self.backend.upload(&values, &mut value)?;
-        let grad = self.backend.alloc(count, Storage::Exact)?;
-        self.params.list.push(Parameter { name, shape: shape.to_vec(), role, value, grad, blocks });
+        let grad = self.backend.alloc(values.len(), Storage::Exact)?;
+        self.params.list.push(Parameter { param, value, grad, blocks });
         Ok(ParamId(self.params.list.len() - 1))
     }
 }

@@ -2,8 +2,8 @@
 
 use bregman_tensor::{Backend, Margin, Tensor};
 
-use super::{Head, Input, Model};
-use crate::{Error, Outcome, Result};
+use super::{Input, Model};
+use crate::{Error, Head, Outcome, Result};
 
 /// The batch that waits in the input not in use.
 #[derive(Clone, Copy)]
@@ -18,9 +18,12 @@ impl<B: Backend> Model<B> {
     /// The same as [`Model::stage`], [`Model::launch`] and [`Model::outcome`]; a loop that stages the next batch before
     /// it asks for the outcome keeps a GPU busy:
     /// ```
-    /// # use bregman_nn::{Architecture, Input, Model};
+    /// # use bregman_nn::{CrossEntropy, Input, Mlp, Model};
     /// # use bregman_tensor::{Cpu, Margin};
-    /// # let mut model = Model::new(Cpu::new(), &Architecture::Mlp(vec![2, 3]), None, 0)?;
+    /// # let mut model = Model::with_network(Cpu::new(), 0, |builder| {
+    /// #     let network = Mlp::new(builder, &[2, 3])?;
+    /// #     Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, 3)?))))
+    /// # })?;
     /// # let margin = Margin { scale: 1.0, margin: 0.0, easy: false };
     /// # let batches = [[0.5, 1.0], [2.0, 0.1]];
     /// let mut batches = batches.iter().map(|values| Input { values, batch: 1, frames: 1 });
@@ -56,10 +59,9 @@ impl<B: Backend> Model<B> {
     pub fn launch(&mut self, labels: &[usize], margin: Margin) -> Result<()> {
         let nothing = || Error::Input { tensor: "features", problem: "no batch was staged".to_owned() };
         let Staged { batch, frames } = self.staged.take().ok_or_else(nothing)?;
-        self.check_labels(batch, labels)?;
+        self.set_labels(batch, labels)?;
         self.current = 1 - self.current;
         self.unread += 1;
-        self.set_labels(labels)?;
         self.context.begin(true);
         if self.context.check {
             return self.pass(margin); // reads results back on the way: cannot be captured
@@ -91,9 +93,8 @@ impl<B: Backend> Model<B> {
     /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void
     /// afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
-        self.check_labels(input.batch, labels)?;
+        self.set_labels(input.batch, labels)?;
         self.run(input, false)?;
-        self.set_labels(labels)?;
         let d = self.loss(margin)?;
         self.context.give(d);
         self.outcome()
@@ -102,45 +103,36 @@ impl<B: Backend> Model<B> {
     /// What the loss of the last pass came to. Waits for the device.
     pub fn outcome(&mut self) -> Result<Outcome> {
         self.unread = 0;
-        match &self.head {
-            Head::Margin(head) => head.outcome(&self.context.backend),
-            Head::CrossEntropy(head) => head.outcome(&self.context.backend),
-            Head::None => Err(Self::no_classes()),
-        }
-    }
-
-    fn no_classes() -> Error {
-        Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }
-    }
-
-    fn set_labels(&mut self, labels: &[usize]) -> Result<()> {
-        match &mut self.head {
-            Head::Margin(head) => head.set_labels(&self.context.backend, labels),
-            Head::CrossEntropy(head) => head.set_labels(&self.context.backend, labels),
-            Head::None => Err(Self::no_classes()),
-        }
+        self.head.as_ref().ok_or_else(no_head)?.outcome(&self.context.backend)
     }
 
     /// The gradient of the last pass' loss to the network's outputs.
     fn loss(&mut self, margin: Margin) -> Result<Tensor<B>> {
-        let context = &mut self.context;
+        let (context, head) = (&mut self.context, self.head.as_mut().ok_or_else(no_head)?);
         let mut d = context.take(self.network.output().shape)?;
-        match &mut self.head {
-            Head::Margin(head) => head.backward(context, self.network.output(), margin, &mut d)?,
-            Head::CrossEntropy(head) => head.backward(context, self.network.output(), &mut d)?,
-            Head::None => return Err(Self::no_classes()),
-        }
+        head.backward(context, self.network.output(), margin, &mut d)?;
         Ok(d)
     }
 
-    fn check_labels(&self, batch: usize, labels: &[usize]) -> Result<()> {
-        let fail = |problem: String| Err(Error::Input { tensor: "labels", problem });
-        if labels.len() != batch {
-            return fail(format!("{} labels for {batch} items", labels.len()));
-        }
-        match labels.iter().position(|&label| label >= self.classes) {
-            Some(item) => fail(format!("item {item} has class {}, the model has {}", labels[item], self.classes)),
-            None => Ok(()),
-        }
+    /// Hands the labels of a batch to the head.
+    fn set_labels(&mut self, batch: usize, labels: &[usize]) -> Result<()> {
+        let head = self.head.as_mut().ok_or_else(no_head)?;
+        check_labels(&**head, batch, labels)?;
+        head.set_labels(&self.context.backend, labels)
+    }
+}
+
+fn no_head() -> Error {
+    Error::Config { field: "classes", value: 0, expected: "a model built with classes, to train it" }
+}
+
+fn check_labels<B: Backend>(head: &dyn Head<B>, batch: usize, labels: &[usize]) -> Result<()> {
+    let fail = |problem: String| Err(Error::Input { tensor: "labels", problem });
+    if labels.len() != batch {
+        return fail(format!("{} labels for {batch} items", labels.len()));
+    }
+    match labels.iter().position(|&label| label >= head.classes()) {
+        Some(item) => fail(format!("item {item} has class {}, the model has {}", labels[item], head.classes())),
+        None => Ok(()),
     }
 }

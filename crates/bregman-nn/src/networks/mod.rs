@@ -1,4 +1,4 @@
-//! What a network is to the code that trains it.
+//! Networks: forward and backward of what `bregman-network` describes.
 
 pub(crate) mod ecapa;
 pub(crate) mod mlp;
@@ -6,9 +6,19 @@ pub(crate) mod resnet;
 
 use std::ops::RangeInclusive;
 
+use bregman_network::{Architecture, Graph, NetworkConfig};
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
-use crate::{Context, Result};
+use crate::{Builder, Context, Ecapa, ResNet, Result};
+
+/// The network of a description, freshly initialised.
+pub(crate) fn build<B: Backend>(builder: &mut Builder<B>, architecture: &Architecture) -> Result<Box<dyn Network<B>>> {
+    let features = architecture.features;
+    Ok(match &architecture.network {
+        NetworkConfig::Ecapa(config) => Box::new(Ecapa::new(builder, config, features)?),
+        NetworkConfig::ResNet(config) => Box::new(ResNet::new(builder, config, features)?),
+    })
+}
 
 /// From a batch of features to one vector per item.
 pub trait Network<B: Backend>: Send {
@@ -21,6 +31,10 @@ pub trait Network<B: Backend>: Send {
     /// How many frames an item may have.
     fn frames(&self) -> RangeInclusive<usize> {
         1..=usize::MAX
+    }
+    /// What it computes, for an ONNX export; none where it does not say.
+    fn graph(&self) -> Option<Graph> {
+        None
     }
     /// Keeps what the backward pass needs, and the output.
     fn forward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>) -> Result<()>;

@@ -39,22 +39,19 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
     let (features, embedding) = (number(constructor, "feat_dim"), number(constructor, "embed_dim"));
     match case["kind"].as_str().unwrap() {
-        "ecapa" => Architecture::Ecapa(EcapaConfig {
-            channels: number(constructor, "channels"),
+        "ecapa" => Architecture::new(
             features,
-            embedding,
-            global_context: constructor["global_context_att"].as_bool().unwrap(),
-        }),
+            EcapaConfig {
+                channels: number(constructor, "channels"),
+                embedding,
+                global_context: constructor["global_context_att"].as_bool().unwrap(),
+            },
+        ),
         "resnet" => {
             let blocks: Vec<usize> =
                 constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
             let blocks = blocks.try_into().unwrap();
-            Architecture::ResNet(ResNetConfig {
-                blocks,
-                channels: number(constructor, "m_channels"),
-                features,
-                embedding,
-            })
+            Architecture::new(features, ResNetConfig { blocks, channels: number(constructor, "m_channels"), embedding })
         }
         other => panic!("unknown kind {other}"),
     }

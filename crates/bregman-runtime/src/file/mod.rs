@@ -16,6 +16,7 @@
 mod positions;
 mod values;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use bregman_base::files::write_file;
@@ -24,7 +25,8 @@ use serde::{Deserialize, Serialize};
 pub use positions::Positions;
 pub use values::ValueFormat;
 
-use crate::architecture::{LayerSpec, Norm};
+use bregman_network::LayerSpec;
+
 use crate::{Architecture, Error, FrontEnd, Result};
 
 const MAGIC: &[u8; 8] = b"bregman\n";
@@ -48,11 +50,11 @@ pub struct Threshold {
 /// A layer in memory: `y = W ∗ x + b`, and where there is one the norm after the ReLU that follows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Row-major, in the shape of its [`LayerSpec`].
+    /// Row-major, in the shape that its [`LayerSpec`] has.
     pub weight: Vec<f32>,
     /// One per output.
     pub bias: Vec<f32>,
-    /// Scale and shift per output, for [`Norm::AfterRelu`].
+    /// Scale and shift per output, where [a norm follows a ReLU](LayerSpec::norm_after_relu).
     pub after_relu: Option<[Vec<f32>; 2]>,
     /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias
     /// for what rounding the weights W to R shifts, b + (W − R)·mean, so that the error is that of the
@@ -102,6 +104,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) architecture: Architecture,
     pub(crate) front_end: FrontEnd,
     pub(crate) threshold: Option<Threshold>,
+    /// Every layer of the architecture, in the order of the file.
     pub(crate) layers: Vec<StoredLayer<'a>>,
 }
 
@@ -133,7 +136,7 @@ impl ModelFile {
             entries.push(write_layer(spec, layer, format, &mut payload)?);
         }
         let header = Header {
-            architecture: self.architecture.clone(),
+            architecture: self.architecture,
             front_end: self.front_end.clone(),
             threshold: self.threshold.clone(),
             layers: entries,
@@ -165,14 +168,14 @@ impl ModelFile {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let contents = Contents::parse(bytes)?;
         let read = |layer: &StoredLayer| {
-            let mut weight = vec![0.0; layer.spec.shape.iter().product()];
-            let columns = weight.len() / layer.spec.shape[0];
+            let mut weight = vec![0.0; layer.spec.weights()];
+            let [_, columns] = layer.spec.matrix();
             layer.for_each(|row, column, value| weight[row * columns + column] = value)?;
             let [bias, scale, shift] = layer.vectors()?;
             Ok(Layer {
                 weight,
                 bias,
-                after_relu: matches!(layer.spec.norm, Norm::AfterRelu(_)).then_some([scale, shift]),
+                after_relu: layer.spec.norm_after_relu().map(|_| [scale, shift]),
                 input_mean: None,
             })
         };
@@ -183,13 +186,13 @@ impl ModelFile {
 }
 
 fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &mut Vec<u8>) -> Result<Entry> {
-    let (count, rows) = (spec.shape.iter().product::<usize>(), spec.shape[0]);
+    let (count, rows) = (spec.weights(), spec.outputs);
     let wrong = |problem: String| Error::tensor(&spec.name, problem);
     if layer.weight.len() != count {
-        return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape)));
+        return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape())));
     }
     let vectors: Vec<&Vec<f32>> = layer.after_relu.iter().flatten().collect();
-    let expected = if matches!(spec.norm, Norm::AfterRelu(_)) { 2 } else { 0 };
+    let expected = if spec.norm_after_relu().is_some() { 2 } else { 0 };
     if layer.bias.len() != rows || vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
         return Err(wrong(format!("bias, scale or shift is missing, extra or not of length {rows}")));
     }
@@ -245,16 +248,17 @@ impl<'a> Contents<'a> {
         let header: Header =
             serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
         header.architecture.check()?;
-        let specs = header.architecture.layers();
-        if specs.len() != header.layers.len() {
-            return Err(Error::format(format!("{} layers, its architecture has {}", header.layers.len(), specs.len())));
+        let mut specs: HashMap<String, LayerSpec> =
+            header.architecture.layers().into_iter().map(|spec| (spec.name.clone(), spec)).collect();
+        let mut split = |entry: Entry| {
+            let unknown = || Error::tensor(&entry.name, "is no layer of its architecture, or stands in the file twice");
+            let spec = specs.remove(&entry.name).ok_or_else(unknown)?;
+            StoredLayer::split(spec, entry, &mut payload)
+        };
+        let layers = header.layers.into_iter().map(&mut split).collect::<Result<Vec<_>>>()?;
+        if let Some(missing) = specs.keys().min() {
+            return Err(Error::tensor(missing, "is missing"));
         }
-        let layers = specs
-            .into_iter()
-            .zip(header.layers)
-            .map(|(spec, entry)| StoredLayer::split(spec, entry, &mut payload))
-            .collect();
-        let layers: Vec<_> = Result::<_>::from_iter::<Vec<Result<_>>>(layers)?;
         if !payload.is_empty() {
             return Err(Error::format(format!("{} bytes too many", payload.len())));
         }
@@ -264,16 +268,13 @@ impl<'a> Contents<'a> {
 
 impl<'a> StoredLayer<'a> {
     fn split(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<Self> {
-        let Entry { name, positions, values, live, position_bytes } = entry;
+        let Entry { positions, values, live, position_bytes, .. } = entry;
         let wrong = |problem: &str| Error::tensor(&spec.name, problem);
-        let (count, rows) = (spec.shape.iter().product::<usize>(), spec.shape[0]);
-        if name != spec.name {
-            return Err(wrong(&format!("the file has {name} in its place")));
-        }
+        let (count, rows) = (spec.weights(), spec.outputs);
         if live > count {
             return Err(wrong("more values than weights"));
         }
-        let vectors = if matches!(spec.norm, Norm::AfterRelu(_)) { 3 } else { 1 };
+        let vectors = if spec.norm_after_relu().is_some() { 3 } else { 1 };
         let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
         let mut take = |length: Option<usize>| -> Result<_> {
             let (bytes, rest) = length
@@ -293,8 +294,8 @@ impl<'a> StoredLayer<'a> {
 
     /// Calls `found` with row, column and value of every stored weight, in rising order.
     pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
-        let (count, rows) = (self.spec.shape.iter().product::<usize>(), self.spec.shape[0]);
-        let (columns, mut i, mut finite) = (count / rows, 0, true);
+        let ([rows, columns], count) = (self.spec.matrix(), self.spec.weights());
+        let (mut i, mut finite) = (0, true);
         let (mut row, mut row_end) = (0, columns);
         let decoded = positions::decode(self.positions, self.position_bytes, count, self.live, |at| {
             while at >= row_end {
@@ -311,7 +312,7 @@ impl<'a> StoredLayer<'a> {
 
     /// Bias, scale and shift; the latter two empty where there is no norm.
     pub(crate) fn vectors(&self) -> Result<[Vec<f32>; 3]> {
-        let rows = self.spec.shape[0];
+        let rows = self.spec.outputs;
         let format = ValueFormat::F32;
         let present = self.vector_bytes.len() / (rows * format.bytes());
         let read = |which: usize| -> Vec<f32> {

@@ -26,7 +26,7 @@ pub(super) fn pays(weights: usize, live: usize) -> bool {
 
 impl Dense {
     pub(super) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
-        let (rows, width) = (layer.spec.shape[0], columns.len());
+        let (rows, width) = (layer.spec.outputs, columns.len());
         let mut panels = vec![0.0; rows.div_ceil(ROWS) * width * ROWS];
         layer.for_each(|row, column, value| {
             if columns.contains(&column) {

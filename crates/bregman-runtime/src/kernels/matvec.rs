@@ -13,7 +13,7 @@ pub(crate) struct Linear {
 impl Linear {
     /// Those columns of a stored layer, with its bias or without.
     pub(crate) fn new(layer: &StoredLayer, columns: std::ops::Range<usize>, bias: bool) -> Result<Self> {
-        let rows = layer.spec.shape[0];
+        let rows = layer.spec.outputs;
         let weights = Sparse::new(layer, columns)?;
         let bias = if bias { layer.vectors()?[0].clone() } else { vec![0.0; rows] };
         Ok(Self { weights, bias })

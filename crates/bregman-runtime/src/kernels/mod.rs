@@ -121,9 +121,9 @@ pub(crate) struct Place {
 impl Weights {
     /// Takes over those columns of a stored layer.
     pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
-        let (rows, width) = (layer.spec.shape[0], columns.len());
+        let (rows, width) = (layer.spec.outputs, columns.len());
         // of a few columns the share of zeros is taken to be that of all
-        let all = layer.spec.shape.iter().product();
+        let all = layer.spec.weights();
         let (live, form) = if dense::pays(all, layer.live) {
             let dense = Dense::new(layer, columns)?;
             (dense.live(), Form::Dense(dense))

@@ -22,7 +22,7 @@ pub(super) struct Sparse {
 impl Sparse {
     /// Takes over those columns of a stored layer.
     pub(super) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
-        let (rows, mut ends) = (layer.spec.shape[0], Vec::new());
+        let (rows, mut ends) = (layer.spec.outputs, Vec::new());
         let mut found: (Vec<u32>, Vec<f32>) = (Vec::with_capacity(layer.live), Vec::with_capacity(layer.live));
         layer.for_each(|row, column, value| {
             ends.resize(row, found.0.len());

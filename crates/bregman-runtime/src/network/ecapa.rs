@@ -3,18 +3,20 @@
 //! with the neighbouring frames on both sides.
 
 use bregman_base::{Buffer, Disjoint};
+use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
 
-use super::{Conv, Cost, Layers, Run};
+use super::{Conv, Layers, Product, Run};
 use crate::Result;
-use crate::architecture::{BOTTLENECK, FRAME_CHANNELS, SCALE};
-use crate::file::StoredLayer;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::{BLOCK, Linear, Offsets, Place};
+use crate::kernels::{BLOCK, Offsets, Place};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
 /// it in the next row's margin.
 const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
+const FRAME_CHANNELS: usize = EcapaConfig::FRAME_CHANNELS;
+const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
+const SCALE: usize = EcapaConfig::SCALE;
 
 pub(crate) struct Ecapa {
     channels: usize,
@@ -23,10 +25,10 @@ pub(crate) struct Ecapa {
     blocks: Vec<Block>,
     aggregate: Strip,
     hidden: Strip,
-    /// Number of the layer `hidden`, and its columns for the utterance's mean and deviation.
-    context: Option<Linear>,
+    /// The columns of `hidden` for the utterance's mean and deviation.
+    context: Option<Product>,
     logits: Strip,
-    linear: (usize, Linear),
+    linear: Product,
 }
 
 /// A pointwise convolution over strips.
@@ -52,9 +54,13 @@ struct Halo {
 }
 
 impl Halo {
-    fn new(conv: Conv, kernel: usize, dilation: usize) -> Self {
+    fn new(layers: &mut Layers, spec: &LayerSpec) -> Result<Self> {
+        let LayerKind::Conv1d { kernel, dilation, .. } = spec.kind else {
+            unreachable!("{} is a convolution over time", spec.name)
+        };
+        let conv = layers.conv(spec)?;
         let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
-        Self { conv, offsets, reach: kernel / 2 * dilation }
+        Ok(Self { conv, offsets, reach: kernel / 2 * dilation })
     }
 }
 
@@ -63,8 +69,8 @@ struct Block {
     first: Strip,
     res2: Vec<Halo>,
     last: Strip,
-    squeeze: (usize, Linear),
-    excite: (usize, Linear),
+    squeeze: Product,
+    excite: Product,
 }
 
 /// The memory of one execution.
@@ -150,41 +156,23 @@ impl Strips {
 }
 
 impl Ecapa {
-    pub(crate) fn new<'b>(
-        channels: usize,
-        features: usize,
-        global_context: bool,
-        stored: &mut std::slice::Iter<'b, StoredLayer<'b>>,
-    ) -> Result<Self> {
-        let layers = &mut Layers { stored, next: 0 };
-        let first = Halo::new(layers.conv()?, 5, 1);
-        let blocks = (0..3).map(|block| Block::new(layers, channels, block)).collect::<Result<_>>()?;
-        let aggregate = Strip::new(layers.conv()?, |channel| channels + channel);
-        let (number, stored) = layers.take();
-        let hidden = Strip::new(Conv::of_columns(number, stored, 0..FRAME_CHANNELS)?, |channel| channel);
-        let context =
-            global_context.then(|| Linear::new(stored, FRAME_CHANNELS..3 * FRAME_CHANNELS, false)).transpose()?;
-        let logits = Strip::new(layers.conv()?, |channel| channel);
-        let (number, stored) = layers.take();
-        let linear = (number, Linear::new(stored, 0..2 * FRAME_CHANNELS, true)?);
-        Ok(Self { channels, features, first, blocks, aggregate, hidden, context, logits, linear })
-    }
-
-    pub(crate) fn costs(&self) -> Vec<Cost> {
-        let linear = |linear: &Linear| Cost { dense: false, bytes: linear.bytes(), live: linear.live() };
-        let mut costs = vec![self.first.conv.cost()];
-        for block in &self.blocks {
-            costs.push(block.first.conv.cost());
-            costs.extend(block.res2.iter().map(|part| part.conv.cost()));
-            costs.extend([block.last.conv.cost(), linear(&block.squeeze.1), linear(&block.excite.1)]);
-        }
-        let mut hidden = self.hidden.conv.cost();
-        if let Some(context) = &self.context {
-            hidden.bytes += context.bytes();
-            hidden.live += context.live();
-        }
-        costs.extend([self.aggregate.conv.cost(), hidden, self.logits.conv.cost(), linear(&self.linear.1)]);
-        costs
+    pub(super) fn new(config: &EcapaConfig, features: usize, layers: &mut Layers) -> Result<Self> {
+        let (specs, channels) = (config.describe(features), config.channels);
+        let hidden = &specs.attention.hidden;
+        let of_frames = hidden.inputs[0];
+        let of_moments = hidden.inputs.get(1).map(|&moments| of_frames..of_frames + moments);
+        let block = |(number, specs): (usize, &SeRes2Layers)| Block::new(layers, specs, channels, number);
+        Ok(Self {
+            channels,
+            features,
+            blocks: specs.blocks.iter().enumerate().map(block).collect::<Result<_>>()?,
+            first: Halo::new(layers, &specs.first)?,
+            aggregate: Strip::new(layers.conv(&specs.aggregate)?, |channel| channels + channel),
+            hidden: Strip::new(layers.conv_of(hidden, 0..of_frames)?, |channel| channel),
+            context: of_moments.map(|columns| layers.linear_of(hidden, columns, false)).transpose()?,
+            logits: Strip::new(layers.conv(&specs.attention.logits)?, |channel| channel),
+            linear: layers.linear(&specs.linear)?,
+        })
     }
 
     pub(crate) fn forward(&self, run: &mut Run, work: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
@@ -206,8 +194,7 @@ impl Ecapa {
             self.block(run, work, strips, number, block);
         }
         self.pool(run, work, strips);
-        let (number, linear) = &self.linear;
-        run.timed(*number, |_| linear.apply(&work.statistics, embedding));
+        self.linear.apply(run, &work.statistics, embedding);
     }
 
     /// One SE-Res2Block up to its gate; the gate is applied by [`Ecapa::gated`].
@@ -220,7 +207,7 @@ impl Ecapa {
             // SAFETY: each task has its own strip of both buffers.
             unsafe {
                 let x = outputs.read(input * strip, input);
-                block.first.apply(arch, x, true, strips.width(strip), 2 * channels * BLOCK * strip, middle);
+                block.first.apply(arch, x, strips.width(strip), 2 * channels * BLOCK * strip, middle);
             }
         });
 
@@ -265,7 +252,7 @@ impl Ecapa {
             // SAFETY: each task has its own strip of all buffers.
             let (x, sums) = unsafe { (middle.read(2 * from, 2 * length), sums.part(strip * channels, channels)) };
             // SAFETY: as above.
-            unsafe { block.last.apply(arch, x, true, strips.width(strip), from, last) };
+            unsafe { block.last.apply(arch, x, strips.width(strip), from, last) };
             // SAFETY: as above.
             let y = unsafe { last.read(from, length) };
             math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
@@ -275,14 +262,14 @@ impl Ecapa {
         for sums in work.sums.chunks_exact(channels) {
             work.mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += sum / strips.frames as f32);
         }
-        run.timed(block.squeeze.0, |_| block.squeeze.1.apply(&work.mean, &mut work.squeezed));
+        block.squeeze.apply(run, &work.mean, &mut work.squeezed);
         work.squeezed.iter_mut().for_each(|value| *value = value.max(0.0));
-        run.timed(block.excite.0, |_| block.excite.1.apply(&work.squeezed, &mut work.gate));
+        block.excite.apply(run, &work.squeezed, &mut work.gate);
         math::sigmoids(arch, &mut work.gate);
 
         // y = x + gate · f₂
         let gate = &work.gate;
-        run.layer(block.excite.0, strips.count(), |strip| {
+        run.layer(block.excite.layer, strips.count(), |strip| {
             let (from, length) = (input * strip + number * channels * BLOCK, channels * BLOCK);
             // SAFETY: each task has its own strip; x and y are different rows of it.
             let (x, y, last) = unsafe {
@@ -306,9 +293,7 @@ impl Ecapa {
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
             let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
             // SAFETY: each task has its own strip.
-            unsafe {
-                self.aggregate.apply(arch, x, true, strips.width(strip), strip_of(FRAME_CHANNELS, strip), frames)
-            };
+            unsafe { self.aggregate.apply(arch, x, strips.width(strip), strip_of(FRAME_CHANNELS, strip), frames) };
         });
 
         // SAFETY: nobody writes the frames from here on.
@@ -322,7 +307,7 @@ impl Ecapa {
                 let [means, deviations] = unsafe { own_channels(moments, chunk) };
                 math::moments(arch, x, pieces, chunk * CHUNK, means, deviations);
             });
-            run.timed(self.hidden.conv.layer, |_| context.apply(&work.moments, &mut work.share));
+            context.apply(run, &work.moments, &mut work.share);
         }
 
         let share = &work.share;
@@ -330,7 +315,7 @@ impl Ecapa {
             let x = &x[strip_of(FRAME_CHANNELS, strip)..][..FRAME_CHANNELS * BLOCK];
             let from = strip_of(BOTTLENECK, strip);
             // SAFETY: each task has its own strip.
-            unsafe { self.hidden.apply(arch, x, false, strips.width(strip), from, hidden) };
+            unsafe { self.hidden.apply(arch, x, strips.width(strip), from, hidden) };
             // SAFETY: as above.
             let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
             math::shifted_tanh(arch, hidden, BLOCK, share);
@@ -339,7 +324,7 @@ impl Ecapa {
             // SAFETY: each task has its own strip.
             unsafe {
                 let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * BLOCK);
-                self.logits.apply(arch, x, false, strips.width(strip), strip_of(FRAME_CHANNELS, strip), logits);
+                self.logits.apply(arch, x, strips.width(strip), strip_of(FRAME_CHANNELS, strip), logits);
             }
         });
 
@@ -367,28 +352,30 @@ unsafe fn own_channels(vector: Disjoint<'_>, chunk: usize) -> [&mut [f32]; 2] {
 }
 
 impl Block {
-    fn new(layers: &mut Layers, channels: usize, number: usize) -> Result<Self> {
-        // input: block 0 reads the rows of the first layer, block 1 those of block 0, …
-        let first = Strip::new(layers.conv()?, |channel| number * channels + channel);
-        let res2 = (0..SCALE - 1).map(|_| Ok(Halo::new(layers.conv()?, 3, number + 2))).collect::<Result<_>>()?;
+    fn new(layers: &mut Layers, specs: &SeRes2Layers, channels: usize, number: usize) -> Result<Self> {
         // the last part of Res2 is its input's
         let passed = channels / SCALE * (SCALE - 1);
-        let last = Strip::new(layers.conv()?, |channel| if channel < passed { channels + channel } else { channel });
-        let mut linear = |columns: usize| -> Result<(usize, Linear)> {
-            let (number, stored) = layers.take();
-            Ok((number, Linear::new(stored, 0..columns, true)?))
-        };
-        Ok(Self { first, res2, last, squeeze: linear(channels)?, excite: linear(BOTTLENECK)? })
+        Ok(Self {
+            // input: block 0 reads the rows of the first layer, block 1 those of block 0, …
+            first: Strip::new(layers.conv(&specs.first)?, |channel| number * channels + channel),
+            res2: specs.res2.iter().map(|spec| Halo::new(layers, spec)).collect::<Result<_>>()?,
+            last: Strip::new(
+                layers.conv(&specs.last)?,
+                |channel| if channel < passed { channels + channel } else { channel },
+            ),
+            squeeze: layers.linear(&specs.squeeze)?,
+            excite: layers.linear(&specs.excite)?,
+        })
     }
 }
 
 impl Strip {
     /// # Safety
     /// Nobody else may use the strip of `y` that begins at `at`.
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], relu: bool, width: usize, at: usize, y: Disjoint) {
+    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Disjoint) {
         let place = Place { x: 0, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(relu, None), y) };
+        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(None), y) };
     }
 }
 
@@ -398,7 +385,7 @@ impl Halo {
     unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Disjoint) {
         let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(true, None), y) };
+        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(None), y) };
     }
 }
 

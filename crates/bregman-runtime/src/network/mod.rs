@@ -3,14 +3,17 @@
 mod ecapa;
 mod resnet;
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use bregman_network::{LayerSpec, NetworkConfig};
 use pulp::Arch;
 use rayon::prelude::*;
 
+use crate::Result;
 use crate::file::{Contents, StoredLayer};
-use crate::kernels::{Offsets, Store, Weights};
-use crate::{Architecture, Result};
+use crate::kernels::{Linear, Offsets, Store, Weights};
 
 /// A network in the form in which it is executed.
 pub(crate) enum Network {
@@ -25,7 +28,7 @@ pub(crate) enum Workspace {
 }
 
 /// A layer as it is executed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) dense: bool,
     /// Bytes of its weights in memory.
@@ -35,16 +38,16 @@ pub(crate) struct Cost {
 }
 
 impl Network {
-    pub(crate) fn new(contents: &Contents) -> Result<Self> {
-        let mut layers = contents.layers.iter();
-        Ok(match contents.architecture {
-            Architecture::Ecapa { channels, features, global_context, .. } => {
-                Self::Ecapa(Box::new(ecapa::Ecapa::new(channels, features, global_context, &mut layers)?))
+    /// The network, and how each layer of the file is executed.
+    pub(crate) fn new(contents: &Contents) -> Result<(Self, Vec<Cost>)> {
+        let (mut layers, features) = (Layers::new(contents), contents.architecture.features);
+        let network = match &contents.architecture.network {
+            NetworkConfig::Ecapa(config) => Self::Ecapa(Box::new(ecapa::Ecapa::new(config, features, &mut layers)?)),
+            NetworkConfig::ResNet(config) => {
+                Self::ResNet(Box::new(resnet::ResNet::new(config, features, &mut layers)?))
             }
-            Architecture::ResNet { blocks, channels, features, .. } => {
-                Self::ResNet(Box::new(resnet::ResNet::new(blocks, channels, features, &mut layers)?))
-            }
-        })
+        };
+        Ok((network, layers.costs))
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
@@ -62,14 +65,6 @@ impl Network {
                 network.forward(run, workspace, features, embedding)
             }
             _ => unreachable!("a workspace belongs to its network"),
-        }
-    }
-
-    /// Every layer with weights, in the order of the file.
-    pub(crate) fn costs(&self) -> Vec<Cost> {
-        match self {
-            Self::Ecapa(network) => network.costs(),
-            Self::ResNet(network) => network.costs(),
         }
     }
 }
@@ -124,51 +119,84 @@ struct Conv {
     layer: usize,
     weights: Weights,
     bias: Vec<f32>,
+    relu: bool,
     scale: Vec<f32>,
     shift: Vec<f32>,
 }
 
 impl Conv {
-    fn new(layer: usize, stored: &StoredLayer) -> Result<Self> {
-        let columns = stored.spec.shape[1..].iter().product();
-        Self::of_columns(layer, stored, 0..columns)
-    }
-
-    fn of_columns(layer: usize, stored: &StoredLayer, columns: std::ops::Range<usize>) -> Result<Self> {
-        let [bias, scale, shift] = stored.vectors()?;
-        Ok(Self { layer, weights: Weights::new(stored, columns)?, bias, scale, shift })
-    }
-
     fn offsets(&self, offset: impl Fn(usize) -> usize) -> Offsets {
         let mut offsets = Offsets::default();
         self.weights.resolve(offset, &mut offsets);
         offsets
     }
 
-    fn store<'a>(&'a self, relu: bool, residual: Option<&'a [f32]>) -> Store<'a> {
-        Store { bias: &self.bias, residual, relu, norm: [&self.scale, &self.shift] }
-    }
-
-    fn cost(&self) -> Cost {
-        let vectors = self.bias.len() + self.scale.len() + self.shift.len();
-        Cost { dense: self.weights.is_dense(), bytes: self.weights.bytes() + 4 * vectors, live: self.weights.live() }
+    fn store<'a>(&'a self, residual: Option<&'a [f32]>) -> Store<'a> {
+        Store { bias: &self.bias, residual, relu: self.relu, norm: [&self.scale, &self.shift] }
     }
 }
 
-/// Takes the stored layers one by one.
-struct Layers<'a, 'b> {
-    stored: &'a mut std::slice::Iter<'b, StoredLayer<'b>>,
-    next: usize,
+/// A linear layer of one vector, and its number in the file.
+struct Product {
+    layer: usize,
+    linear: Linear,
 }
 
-impl<'b> Layers<'_, 'b> {
-    fn take(&mut self) -> (usize, &'b StoredLayer<'b>) {
-        self.next += 1;
-        (self.next - 1, self.stored.next().expect("a file has the layers of its architecture"))
+impl Product {
+    fn apply(&self, run: &mut Run, x: &[f32], y: &mut [f32]) {
+        run.timed(self.layer, |_| self.linear.apply(x, y));
+    }
+}
+
+/// The layers of a file by name, while a network is made of them.
+struct Layers<'a> {
+    stored: &'a [StoredLayer<'a>],
+    numbers: HashMap<&'a str, usize>,
+    costs: Vec<Cost>,
+}
+
+impl<'a> Layers<'a> {
+    fn new(contents: &'a Contents) -> Self {
+        let stored = &contents.layers[..];
+        let numbers = stored.iter().enumerate().map(|(number, layer)| (&*layer.spec.name, number)).collect();
+        Self { stored, numbers, costs: vec![Cost::default(); stored.len()] }
     }
 
-    fn conv(&mut self) -> Result<Conv> {
-        let (layer, stored) = self.take();
-        Conv::new(layer, stored)
+    fn find(&self, spec: &LayerSpec) -> (usize, &'a StoredLayer<'a>) {
+        let number = self.numbers[&*spec.name]; // a file with another set of layers was refused
+        (number, &self.stored[number])
+    }
+
+    fn conv(&mut self, spec: &LayerSpec) -> Result<Conv> {
+        self.conv_of(spec, 0..spec.matrix()[1])
+    }
+
+    /// Some columns of a convolution.
+    fn conv_of(&mut self, spec: &LayerSpec, columns: Range<usize>) -> Result<Conv> {
+        let (layer, stored) = self.find(spec);
+        let [bias, scale, shift] = stored.vectors()?;
+        let weights = Weights::new(stored, columns)?;
+        let vectors = bias.len() + scale.len() + shift.len();
+        self.add(layer, weights.is_dense(), weights.bytes() + 4 * vectors, weights.live());
+        Ok(Conv { layer, weights, bias, relu: spec.relu(), scale, shift })
+    }
+
+    fn linear(&mut self, spec: &LayerSpec) -> Result<Product> {
+        self.linear_of(spec, 0..spec.matrix()[1], true)
+    }
+
+    /// Some columns of a layer, with its bias or without, as a linear layer.
+    fn linear_of(&mut self, spec: &LayerSpec, columns: Range<usize>, bias: bool) -> Result<Product> {
+        let (layer, stored) = self.find(spec);
+        let linear = Linear::new(stored, columns, bias)?;
+        self.add(layer, false, linear.bytes(), linear.live());
+        Ok(Product { layer, linear })
+    }
+
+    fn add(&mut self, layer: usize, dense: bool, bytes: usize, live: usize) {
+        let cost = &mut self.costs[layer];
+        cost.dense |= dense;
+        cost.bytes += bytes;
+        cost.live += live;
     }
 }

@@ -3,19 +3,21 @@
 //! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
 use bregman_base::{Buffer, Disjoint};
+use bregman_network::{ResNetConfig, ResNetStage};
 
-use super::{Conv, Cost, Layers, Run};
+use super::{Conv, Layers, Product, Run};
 use crate::Result;
-use crate::file::StoredLayer;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::{BLOCK, Linear, Offsets, Place};
+use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
     features: usize,
-    channels: usize,
+    stages: [ResNetStage; 4],
+    /// How many the file has.
+    layers: usize,
     stem: Conv,
     blocks: Vec<Block>,
-    linear: (usize, Linear),
+    linear: Product,
 }
 
 /// `y = relu(conv₂(relu(conv₁(x))) + shortcut(x))`
@@ -85,7 +87,7 @@ pub(crate) struct Workspace {
     /// Frames for which planes and offsets are made.
     frames: usize,
     planes: [Plane; 4],
-    /// Of every convolution, in the order of the file.
+    /// Of every convolution, by its number in the file.
     offsets: Vec<Offsets>,
     input: Buffer,
     /// Three activations of each stage: they take turns as input, middle and output.
@@ -102,22 +104,22 @@ impl Workspace {
             return;
         }
         self.frames = frames;
-        self.planes = std::array::from_fn(|stage| Plane::new(network.features >> stage, frames.div_ceil(1 << stage)));
+        self.planes = network.stages.map(|stage| Plane::new(stage.height, frames.div_ceil(stage.step)));
         let zeroed = |buffer: &mut Buffer, length| {
             buffer.grow(length);
             buffer.fill(0.0); // the zeros around the planes lie elsewhere now
         };
         zeroed(&mut self.input, self.planes[0].buffer(1));
         for (stage, (plane, buffers)) in self.planes.iter().zip(&mut self.stages).enumerate() {
-            let channels = network.channels << stage;
+            let channels = network.stages[stage].channels;
             buffers.iter_mut().for_each(|buffer| zeroed(buffer, plane.buffer(channels)));
             if stage > 0 {
-                zeroed(&mut self.phases[stage - 1], plane.buffer(4 * channels / 2));
+                zeroed(&mut self.phases[stage - 1], plane.buffer(4 * network.stages[stage - 1].channels));
             }
         }
-        let last = self.planes[3];
-        self.statistics.resize(2 * (network.channels << 3) * last.height, 0.0);
-        self.offsets.resize_with(network.linear.0, Offsets::default);
+        let last = network.stages[3];
+        self.statistics.resize(2 * last.channels * last.height, 0.0);
+        self.offsets.resize_with(network.layers, Offsets::default);
         let mut resolve =
             |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
         let plane = self.planes[0];
@@ -149,35 +151,20 @@ impl Workspace {
 }
 
 impl ResNet {
-    pub(crate) fn new<'b>(
-        stages: [usize; 4],
-        channels: usize,
-        features: usize,
-        stored: &mut std::slice::Iter<'b, StoredLayer<'b>>,
-    ) -> Result<Self> {
-        let layers = &mut Layers { stored, next: 0 };
-        let stem = layers.conv()?;
+    pub(super) fn new(config: &ResNetConfig, features: usize, layers: &mut Layers) -> Result<Self> {
+        let specs = config.describe(features);
         let mut blocks = Vec::new();
-        for (stage, count) in stages.into_iter().enumerate() {
-            for i in 0..count {
-                let strided = stage > 0 && i == 0;
-                let (first, second) = (layers.conv()?, layers.conv()?);
-                let shortcut = if strided { Some(layers.conv()?) } else { None };
-                blocks.push(Block { stage, strided, first, second, shortcut });
-            }
+        for block in &specs.blocks {
+            blocks.push(Block {
+                stage: block.stage,
+                strided: block.stride != 1,
+                first: layers.conv(&block.first)?,
+                second: layers.conv(&block.second)?,
+                shortcut: block.shortcut.as_ref().map(|shortcut| layers.conv(shortcut)).transpose()?,
+            });
         }
-        let (number, stored) = layers.take();
-        let linear = (number, Linear::new(stored, 0..stored.spec.shape[1], true)?);
-        Ok(Self { features, channels, stem, blocks, linear })
-    }
-
-    pub(crate) fn costs(&self) -> Vec<Cost> {
-        let mut costs = vec![self.stem.cost()];
-        for block in &self.blocks {
-            costs.extend([&block.first, &block.second].into_iter().chain(&block.shortcut).map(Conv::cost));
-        }
-        costs.push(Cost { dense: false, bytes: self.linear.1.bytes(), live: self.linear.1.live() });
-        costs
+        let (stem, linear) = (layers.conv(&specs.stem)?, layers.linear(&specs.linear)?);
+        Ok(Self { features, stages: specs.stages, layers: layers.stored.len(), stem, blocks, linear })
     }
 
     pub(crate) fn forward(&self, run: &mut Run, work: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
@@ -190,57 +177,54 @@ impl ResNet {
         for (frame, values) in features.chunks_exact(self.features).enumerate() {
             values.iter().enumerate().for_each(|(bin, &value)| to[plane.start + bin * plane.pitch + frame] = value);
         }
-        let apply = |run: &mut Run, conv: &Conv, plane, x: &Buffer, relu, residual: Option<&Buffer>, y: &mut Buffer| {
-            convolve(run, conv, &offsets[conv.layer], plane, x, relu, residual, y);
+        let apply = |run: &mut Run, conv: &Conv, plane, x: &Buffer, residual: Option<&Buffer>, y: &mut Buffer| {
+            convolve(run, conv, &offsets[conv.layer], plane, x, residual, y);
         };
         let mut current = 0; // which of the three buffers holds the block's input
-        apply(run, &self.stem, plane, input, true, None, &mut stages[0][current]);
+        apply(run, &self.stem, plane, input, None, &mut stages[0][current]);
         for block in &self.blocks {
             let plane = planes[block.stage];
             let (before, here) = stages.split_at_mut(block.stage);
             let here = &mut here[0];
             if block.strided {
                 let x = &mut phases[block.stage - 1];
-                let inputs = self.channels << (block.stage - 1);
+                let inputs = self.stages[block.stage - 1].channels;
                 run.timed(block.first.layer, |run| {
                     split(run, planes[block.stage - 1], plane, inputs, &before[block.stage - 1][current], x);
                 });
                 let [residual, middle, y] = here;
-                apply(run, &block.first, plane, x, true, None, middle);
+                apply(run, &block.first, plane, x, None, middle);
                 if let Some(shortcut) = &block.shortcut {
-                    apply(run, shortcut, plane, x, false, None, residual);
+                    apply(run, shortcut, plane, x, None, residual);
                 }
-                apply(run, &block.second, plane, middle, true, Some(residual), y);
+                apply(run, &block.second, plane, middle, Some(residual), y);
                 current = 2;
             } else {
                 // input and output take turns in buffers 0 and 2
                 let [even, middle, odd] = here;
                 let (x, y) = if current == 0 { (even, odd) } else { (odd, even) };
-                apply(run, &block.first, plane, x, true, None, middle);
-                apply(run, &block.second, plane, middle, true, Some(x), y);
+                apply(run, &block.first, plane, x, None, middle);
+                apply(run, &block.second, plane, middle, Some(x), y);
                 current = 2 - current;
             }
         }
-        let channels = self.channels << 3;
-        pool(run, planes[3], channels, &stages[3][current], statistics);
-        run.timed(self.linear.0, |_| self.linear.1.apply(statistics, embedding));
+        pool(run, planes[3], self.stages[3].channels, &stages[3][current], statistics);
+        self.linear.apply(run, statistics, embedding);
     }
 }
 
 /// `y = relu(conv(x) + residual)` over all positions of a plane, in blocks; the zeros between rows stay zero.
-#[allow(clippy::too_many_arguments)]
 fn convolve(
     run: &mut Run,
     conv: &Conv,
     offsets: &Offsets,
     plane: Plane,
     x: &Buffer,
-    relu: bool,
     residual: Option<&Buffer>,
     y: &mut Buffer,
 ) {
     let (arch, positions, rows) = (run.arch, plane.positions(), conv.weights.rows());
-    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(relu, residual.map(|residual| &**residual)));
+    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(residual.map(|residual| &**residual)));
     run.layer(conv.layer, positions.div_ceil(BLOCK), |block| {
         let from = block * BLOCK;
         let width = BLOCK.min(positions - from);

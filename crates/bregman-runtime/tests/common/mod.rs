@@ -2,9 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use bregman_audio::FbankConfig;
-use bregman_nn::{
-    Architecture as Trainable, Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values,
-};
+use bregman_nn::{Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values};
 use bregman_runtime::{Architecture, FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 use serde_json::Value;
@@ -16,8 +14,8 @@ pub(crate) struct Pair {
     pub(crate) file: ModelFile,
 }
 
-/// Both architectures of the same size.
-pub(crate) fn architectures(case: &Value) -> (Trainable, Architecture) {
+/// The network that a golden json describes.
+pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
     let number = |key: &str| constructor[key].as_u64().unwrap_or_else(|| panic!("no {key} in {constructor}")) as usize;
     let (features, embedding) = (number("feat_dim"), number("embed_dim"));
@@ -32,24 +30,12 @@ pub(crate) fn architectures(case: &Value) -> (Trainable, Architecture) {
     }
 }
 
-pub(crate) fn ecapa(
-    channels: usize,
-    features: usize,
-    embedding: usize,
-    global_context: bool,
-) -> (Trainable, Architecture) {
-    let engine = Trainable::Ecapa(EcapaConfig { channels, features, embedding, global_context });
-    (engine, Architecture::Ecapa { channels, features, embedding, global_context })
+pub(crate) fn ecapa(channels: usize, features: usize, embedding: usize, global_context: bool) -> Architecture {
+    Architecture::new(features, EcapaConfig { channels, embedding, global_context })
 }
 
-pub(crate) fn resnet(
-    blocks: [usize; 4],
-    channels: usize,
-    features: usize,
-    embedding: usize,
-) -> (Trainable, Architecture) {
-    let engine = Trainable::ResNet(ResNetConfig { blocks, channels, features, embedding });
-    (engine, Architecture::ResNet { blocks, channels, features, embedding })
+pub(crate) fn resnet(blocks: [usize; 4], channels: usize, features: usize, embedding: usize) -> Architecture {
+    Architecture::new(features, ResNetConfig { blocks, channels, embedding })
 }
 
 /// Every golden model with its own weights.
@@ -60,7 +46,7 @@ pub(crate) fn golden() -> Vec<(Pair, Value)> {
     let load = |name: String| {
         let case = bregman_golden::json(&format!("{name}_expected"));
         let weights = Checkpoint::read(&bregman_golden::dir().join(format!("{name}.safetensors"))).unwrap();
-        (pair(&name, architectures(&case), weights), case)
+        (pair(&name, architecture(&case), weights), case)
     };
     names.into_iter().map(load).collect()
 }
@@ -69,10 +55,10 @@ pub(crate) fn front_end(bins: usize) -> FrontEnd {
     FrontEnd::from(&FbankConfig { bins, ..FbankConfig::speechbrain() })
 }
 
-pub(crate) fn pair(name: &str, (trainable, architecture): (Trainable, Architecture), weights: Checkpoint) -> Pair {
-    let mut engine = Engine::new(Cpu::new(), &trainable, None, 0).unwrap();
+pub(crate) fn pair(name: &str, architecture: Architecture, weights: Checkpoint) -> Pair {
+    let mut engine = Engine::new(Cpu::new(), &architecture, None, 0).unwrap();
     engine.load(&weights).unwrap();
-    let front_end = front_end(architecture.features());
+    let front_end = front_end(architecture.features);
     let tensor = |name: &str| match weights.tensors.get(name).map(|array| (&array.shape, &array.values)) {
         Some((shape, Values::F32(values))) => Some((shape.as_slice(), values.as_slice())),
         _ => None,
@@ -82,8 +68,8 @@ pub(crate) fn pair(name: &str, (trainable, architecture): (Trainable, Architectu
 }
 
 /// A network with random weights, some of them zero, and random norms.
-pub(crate) fn random(architectures: (Trainable, Architecture), sparsity: f32, seed: u64) -> Pair {
-    let model = Engine::new(Cpu::new(), &architectures.0, None, seed).unwrap();
+pub(crate) fn random(architecture: Architecture, sparsity: f32, seed: u64) -> Pair {
+    let model = Engine::new(Cpu::new(), &architecture, None, seed).unwrap();
     let mut state = model.state().unwrap();
     let mut rng = Rng::new(seed);
     let mut uniform = || 0.5 * (1.0 + rng.symmetric(1.0));
@@ -99,7 +85,7 @@ pub(crate) fn random(architectures: (Trainable, Architecture), sparsity: f32, se
             values.iter_mut().for_each(|value| *value += uniform() - 0.5);
         }
     }
-    pair(&format!("{:?} at {sparsity}", architectures.1), architectures, state)
+    pair(&format!("{:?} at {sparsity}", architecture), architecture, state)
 }
 
 impl Pair {

@@ -5,8 +5,8 @@
 //! Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
-use super::device::KernelVariant;
-use super::gemm::{GemmProduct, Operand};
+use super::gemm::{Operand, Product};
+use super::gpu::Variant;
 use super::narrow::Narrow;
 use super::stem::Stem;
 use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};
@@ -18,7 +18,7 @@ const PATCHES: usize = 1 << 30;
 /// `Geometry` of kernels/conv.cu.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
-struct ConvGeometry {
+struct Geometry {
     input: [u32; 2],
     output: [u32; 2],
     kernel: [u32; 2],
@@ -27,7 +27,7 @@ struct ConvGeometry {
     dilation: [u32; 2],
 }
 
-impl ConvGeometry {
+impl Geometry {
     fn new(conv: &Conv, input: Shape, output: Shape) -> Self {
         let pair = |values: [usize; 2]| values.map(|value| value as u32);
         Self {
@@ -84,7 +84,7 @@ impl Convolution for Cuda {
             Start::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
             Start::Zero | Start::Keep => None,
         };
-        let product = |x: Rows, columns: usize, y: Rows| GemmProduct {
+        let product = |x: Rows, columns: usize, y: Rows| Product {
             size: [w.block.rows, x.rows as usize, columns],
             a: Operand { pointer, leading, transposed: true },
             b: matrix(x, false),
@@ -130,7 +130,7 @@ impl Convolution for Cuda {
         if by_cudnn(self, Pass::Input, conv, [input, output], whole(self, dx, add)?, pointer, dy)? {
             return from_whole(self, dx, add);
         }
-        let product = |dy: Rows, to: Rows, add: bool| GemmProduct {
+        let product = |dy: Rows, to: Rows, add: bool| Product {
             size: [w.block.columns, dy.rows as usize, w.block.rows],
             a: Operand { pointer, leading, transposed: false },
             b: matrix(dy, false),
@@ -145,7 +145,7 @@ impl Convolution for Cuda {
             // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
             return unsafe { self.gemm.run(&self.device, &product(dy, dx, add)) };
         }
-        let geometry = ConvGeometry::new(conv, input, output);
+        let geometry = Geometry::new(conv, input, output);
         let columns = w.block.columns;
         let per_item = output.positions() * columns * dy.format.bytes();
         let items = (PATCHES / per_item).clamp(1, output.batch);
@@ -161,8 +161,7 @@ impl Convolution for Cuda {
             unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
             let variant = dx.variant();
             let positions = (items * input.positions()) as u64;
-            let launch =
-                self.device.variant("scatter", variant).arg(geometry).arg(patches).arg(dx.pointer).arg(dx.stride);
+            let launch = self.device.variant("scatter", variant).arg(geometry).arg(patches).view(dx);
             let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
             // SAFETY: dx has these items.
             unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
@@ -183,7 +182,7 @@ impl Convolution for Cuda {
         if dy.format != x.format {
             dy = narrowed(self, dy, x.format)?;
         }
-        let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| GemmProduct {
+        let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| Product {
             size: [block.columns, block.rows, x.rows as usize],
             a: matrix(x, false),
             b: matrix(dy, true),
@@ -227,14 +226,7 @@ impl Convolution for Cuda {
         let ([columns, parts], block, shared) = self.sum_grid(variant, dy.rows, dy.channels);
         let mut scratch = self.scratch();
         let sums = scratch.sums.at_least(&self.device, parts as usize * dy.channels as usize * 4)?.pointer();
-        let launch = self
-            .device
-            .variant("column_sums", variant)
-            .arg(dy.pointer)
-            .arg(dy.stride)
-            .arg(dy.rows)
-            .arg(dy.channels)
-            .arg(sums);
+        let launch = self.device.variant("column_sums", variant).view(dy).arg(dy.rows).arg(dy.channels).arg(sums);
         // SAFETY: a part has a value per channel.
         unsafe { launch.run([columns, parts], block, shared)? };
         let launch = self.device.kernel("column_join").arg(sums).arg(parts).arg(dy.channels).arg(db.pointer());
@@ -257,14 +249,7 @@ fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w
 /// y += bias
 fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
     let variant = y.variant();
-    let launch = cuda
-        .device
-        .variant("add_bias", variant)
-        .arg(bias.pointer())
-        .arg(y.pointer)
-        .arg(y.stride)
-        .arg(y.rows)
-        .arg(y.channels);
+    let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).view(y).arg(y.rows).arg(y.channels);
     // SAFETY: the bias has a value per channel.
     unsafe { cuda.over_rows(launch, variant, y.rows, y.channels) }
 }
@@ -278,7 +263,7 @@ fn on_patches(
     x: Rows,
     mut work: impl FnMut(Rows, u64) -> Result<()>,
 ) -> Result<()> {
-    let geometry = ConvGeometry::new(conv, input, output);
+    let geometry = Geometry::new(conv, input, output);
     let columns = input.channels * conv.taps();
     let total = output.plane() as u64;
     let rows = ((PATCHES / (columns * x.format.bytes())).max(1) as u64).min(total);
@@ -286,7 +271,7 @@ fn on_patches(
     let variant = x.variant();
     for first in (0..total).step_by(rows as usize) {
         let rows = rows.min(total - first);
-        let launch = cuda.device.variant("gather", variant).arg(geometry).arg(x.pointer).arg(x.stride).arg(pointer);
+        let launch = cuda.device.variant("gather", variant).arg(geometry).view(x).arg(pointer);
         let threads = rows * (columns as u64) / u64::from(variant.lanes());
         // SAFETY: the scratch has room for these rows of patches.
         unsafe { launch.arg(first).arg(rows).arg(x.channels).run(grid(threads), [256, 1], 0)? };
@@ -302,7 +287,7 @@ fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u
     }
     let mut scratch = cuda.scratch();
     let pointer = scratch.bias.at_least(&cuda.device, count * format.bytes())?.pointer();
-    let variant = KernelVariant { format, wide: false };
+    let variant = Variant { format, wide: false };
     let count = count as u32;
     let launch = cuda
         .device
@@ -344,9 +329,8 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     let mut scratch = cuda.scratch();
     let count = (x.rows * u64::from(x.channels)) as usize;
     let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
-    let variant = KernelVariant { format, wide: false };
-    let launch =
-        cuda.device.variant("convert", variant).arg(x.pointer).arg(x.stride).arg(pointer).arg(x.channels).arg(x.rows);
+    let variant = Variant { format, wide: false };
+    let launch = cuda.device.variant("convert", variant).view(x).arg(pointer).arg(x.channels).arg(x.rows);
     // SAFETY: the scratch has room for all values of x.
     unsafe { cuda.over_rows(launch.arg(x.channels), variant, x.rows, x.channels)? };
     Ok(Rows { pointer, stride: x.channels, format, ..x })
@@ -354,8 +338,7 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
 
 /// Puts a gradient `[rows, taps, channels]` back into the order of the weight.
 fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer) -> Result<()> {
-    let launch =
-        cuda.device.variant("unpack_weight", KernelVariant { format, wide: false }).arg(from).arg(dw.pointer());
+    let launch = cuda.device.variant("unpack_weight", Variant { format, wide: false }).arg(from).arg(dw.pointer());
     let launch = launch.arg(block.stride as u32).arg(block.first as u32).arg(block.rows as u32);
     let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
     // SAFETY: both have the values of the block.

@@ -12,7 +12,8 @@ use cudarc::cudnn::sys::{
 };
 use cudarc::driver::{result, sys as cuda};
 
-use super::device::{Device, driver};
+use super::driver::driver;
+use super::gpu::Gpu;
 use super::memory::Scratch;
 use super::{Format, Rows};
 use crate::{Conv, Error, Result, Shape};
@@ -33,7 +34,7 @@ pub(super) enum Pass {
 
 /// All that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ConvKey {
+struct Key {
     pass: Pass,
     /// kernel, stride, padding, dilation
     geometry: [[usize; 2]; 4],
@@ -43,7 +44,7 @@ struct ConvKey {
     strides: [i64; 2],
 }
 
-struct ConvPlan {
+struct Plan {
     plan: Descriptor,
     workspace: usize,
 }
@@ -56,7 +57,7 @@ pub(super) struct Cudnn {
 
 struct Inner {
     /// `None`: cuDNN has nothing for this shape.
-    plans: HashMap<ConvKey, Option<ConvPlan>>,
+    plans: HashMap<Key, Option<Plan>>,
     workspace: Scratch,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Operands {
 
 impl Cudnn {
     /// cuDNN where it is installed.
-    pub(super) fn open(device: &Device) -> Option<Self> {
+    pub(super) fn open(device: &Gpu) -> Option<Self> {
         device.bind().ok()?;
         // SAFETY: the library's initialisers have no preconditions; the handle is checked.
         unsafe {
@@ -97,7 +98,7 @@ impl Cudnn {
     /// The operands must lie in live buffers and have these shapes.
     pub(super) unsafe fn run(
         &self,
-        device: &Arc<Device>,
+        device: &Arc<Gpu>,
         pass: Pass,
         conv: &Conv,
         shapes: [Shape; 2],
@@ -105,7 +106,7 @@ impl Cudnn {
     ) -> Result<bool> {
         device.bind()?;
         let sizes = |shape: Shape| [shape.batch, shape.channels, shape.height, shape.width].map(|size| size as i64);
-        let key = ConvKey {
+        let key = Key {
             pass,
             geometry: [conv.kernel, conv.stride, conv.padding, conv.dilation],
             input: sizes(shapes[0]),
@@ -132,12 +133,12 @@ impl Cudnn {
     /// As [`Cudnn::run`].
     unsafe fn search(
         &self,
-        device: &Arc<Device>,
-        key: &ConvKey,
+        device: &Arc<Gpu>,
+        key: &Key,
         operands: &Operands,
         workspace: &mut Scratch,
-    ) -> Result<Option<ConvPlan>> {
-        let mut best: Option<(f32, ConvPlan)> = None;
+    ) -> Result<Option<Plan>> {
+        let mut best: Option<(f32, Plan)> = None;
         for plan in self.candidates(key).unwrap_or_default() {
             let scratch = workspace.at_least(device, plan.workspace.max(16))?.pointer();
             // SAFETY: the caller's promise.
@@ -167,7 +168,7 @@ impl Cudnn {
     }
 
     /// Plans for cuDNN's suggestions, those that can be built.
-    fn candidates(&self, key: &ConvKey) -> std::result::Result<Vec<ConvPlan>, sys::cudnnStatus_t> {
+    fn candidates(&self, key: &Key) -> std::result::Result<Vec<Plan>, sys::cudnnStatus_t> {
         let [kernel, stride, padding, dilation] = key.geometry.map(|pair| pair.map(|value| value as i64));
         let [_, inputs, ..] = key.input;
         let [_, outputs, ..] = key.output;
@@ -261,10 +262,10 @@ impl Cudnn {
             plan.finalize()?;
             let mut workspace = [0i64];
             plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut workspace)?;
-            Ok((workspace[0] <= WORKSPACE).then_some(ConvPlan { plan, workspace: workspace[0] as usize }))
+            Ok((workspace[0] <= WORKSPACE).then_some(Plan { plan, workspace: workspace[0] as usize }))
         };
         let built = engines[..found].iter().filter_map(|engine: &Descriptor| {
-            let plan: std::result::Result<Option<ConvPlan>, sys::cudnnStatus_t> = build(engine);
+            let plan: std::result::Result<Option<Plan>, sys::cudnnStatus_t> = build(engine);
             plan.ok().flatten()
         });
         Ok(built.collect())
@@ -274,7 +275,7 @@ impl Cudnn {
     /// As [`Cudnn::run`]; `scratch` has the plan's workspace.
     unsafe fn execute(
         &self,
-        plan: &ConvPlan,
+        plan: &Plan,
         operands: &Operands,
         scratch: u64,
     ) -> std::result::Result<(), sys::cudnnStatus_t> {
@@ -292,7 +293,7 @@ impl Cudnn {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).plans.clear();
-        // SAFETY: created in `open`, destroyed once; errors cannot be reported while dropping.
+        // SAFETY: created in `open`, destroyed once; an error on the way out has nobody to go to.
         unsafe { sys::cudnnDestroy(self.handle) };
     }
 }

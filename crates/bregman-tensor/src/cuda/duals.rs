@@ -10,7 +10,7 @@ use bregman::optimizer::{Correction, DualKey, Duals};
 use bregman::select::Digit;
 use bytemuck::Zeroable;
 
-use super::device::Device;
+use super::gpu::Gpu;
 use super::layout::kernel_struct;
 use super::memory::Scratch;
 use super::step::{Placed, STRETCH};
@@ -19,7 +19,7 @@ use crate::Result;
 
 /// Counting access to the duals of an optimizer's arrays.
 pub(super) struct DeviceDuals<'a> {
-    device: &'a Arc<Device>,
+    device: &'a Arc<Gpu>,
     /// Which jobs are a tensor's.
     of_tensor: Vec<Range<u32>>,
     jobs: &'a Buffer,

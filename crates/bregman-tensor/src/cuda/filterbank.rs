@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::device::Stream;
-use super::gemm::{Gemm, GemmProduct, Operand};
+use super::gemm::{Gemm, Operand, Product};
+use super::gpu::Stream;
 use super::memory::Scratch;
 use super::transfer;
 use super::{Buffer, Cuda, Format, grid};
@@ -60,8 +60,8 @@ impl Filterbanks for Cuda {
 }
 
 /// `d [rows × columns] = a [rows × inner] · b [inner × columns]`, all row-major.
-fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> GemmProduct {
-    GemmProduct {
+fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> Product {
+    Product {
         size: [columns, rows, inner],
         a: Operand { pointer: b, leading: columns, transposed: false },
         b: Operand { pointer: a, leading: inner, transposed: false },

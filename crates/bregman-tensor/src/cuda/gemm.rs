@@ -8,7 +8,7 @@ use cudarc::cublaslt::{result, sys};
 use cudarc::driver::sys::CUstream;
 
 use super::Format;
-use super::device::Device;
+use super::gpu::Gpu;
 use super::memory::Buffer;
 use crate::{Error, Result};
 
@@ -24,7 +24,7 @@ pub(super) struct Operand {
 }
 
 /// `d = a · b`, `+ d` or `+ bias` (one value per row of d).
-pub(super) struct GemmProduct {
+pub(super) struct Product {
     /// Rows of d, columns of d, length of the sums.
     pub(super) size: [usize; 3],
     pub(super) a: Operand,
@@ -40,7 +40,7 @@ pub(super) struct GemmProduct {
 
 /// All that cuBLASLt's choice depends on: shapes, formats and how well the pointers are aligned.
 #[derive(PartialEq, Eq, Hash)]
-struct GemmKey {
+struct Key {
     size: [usize; 3],
     leading: [usize; 3],
     transposed: [bool; 2],
@@ -50,7 +50,7 @@ struct GemmKey {
     alignments: [u32; 3],
 }
 
-struct GemmPlan {
+struct Plan {
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
@@ -60,7 +60,7 @@ struct GemmPlan {
 pub(super) struct Gemm {
     handle: sys::cublasLtHandle_t,
     workspace: Buffer,
-    plans: Mutex<HashMap<GemmKey, GemmPlan>>,
+    plans: Mutex<HashMap<Key, Plan>>,
     /// f32 operands may be rounded to 10 bits of mantissa.
     tf32: bool,
 }
@@ -82,7 +82,7 @@ fn data_type(format: Format) -> sys::cudaDataType {
 }
 
 impl Gemm {
-    pub(super) fn new(device: &Arc<Device>, tf32: bool) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Gpu>, tf32: bool) -> Result<Self> {
         let handle = result::create_handle().map_err(blas)?;
         Ok(Self { handle, workspace: Buffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
     }
@@ -91,7 +91,7 @@ impl Gemm {
     ///
     /// # Safety
     /// The matrices must lie inside of live buffers of the stated formats.
-    pub(super) unsafe fn run(&self, device: &Device, product: &GemmProduct) -> Result<()> {
+    pub(super) unsafe fn run(&self, device: &Gpu, product: &Product) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.run_on(device, device.stream(), product) }
     }
@@ -100,10 +100,10 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    pub(super) unsafe fn run_on(&self, device: &Device, stream: CUstream, product: &GemmProduct) -> Result<()> {
+    pub(super) unsafe fn run_on(&self, device: &Gpu, stream: CUstream, product: &Product) -> Result<()> {
         device.bind()?;
         let aligned = |pointer: u64| 1u32 << pointer.trailing_zeros().min(8);
-        let key = GemmKey {
+        let key = Key {
             size: product.size,
             leading: [product.a.leading, product.b.leading, product.leading],
             transposed: [product.a.transposed, product.b.transposed],
@@ -148,7 +148,7 @@ impl Gemm {
         .map_err(blas)
     }
 
-    fn plan(&self, key: &GemmKey) -> Result<GemmPlan> {
+    fn plan(&self, key: &Key) -> Result<Plan> {
         use sys::cublasComputeType_t as Compute;
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let [m, n, k] = key.size.map(|size| size as u64);
@@ -197,7 +197,7 @@ impl Gemm {
             result::destroy_matmul_pref(preference).map_err(blas)?;
             let chosen = chosen
                 .map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
-            Ok(GemmPlan { description, layouts, algorithm: chosen.algo })
+            Ok(Plan { description, layouts, algorithm: chosen.algo })
         }
     }
 }
@@ -215,7 +215,7 @@ fn set<T: bytemuck::NoUninit>(
 impl Drop for Gemm {
     fn drop(&mut self) {
         let plans = std::mem::take(&mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: nothing uses these any more. Errors cannot be reported while dropping.
+        // SAFETY: nothing uses these any more. Errors on the way out have nobody to go to.
         unsafe {
             for plan in plans.into_values() {
                 for layout in plan.layouts {

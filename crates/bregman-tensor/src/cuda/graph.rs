@@ -9,15 +9,16 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::Cuda;
-use super::device::{Device, driver};
+use super::driver::driver;
+use super::gpu::Gpu;
 use crate::{Capture, Result};
 
 /// What is known of a piece of work that is run again and again.
 #[derive(Default)]
-pub struct CapturedStep(CaptureState);
+pub struct CapturedStep(State);
 
 #[derive(Default)]
-enum CaptureState {
+enum State {
     #[default]
     New,
     /// Warm-up runs under this key so far.
@@ -34,7 +35,7 @@ enum CaptureState {
     Captured {
         key: Vec<u64>,
         generation: u64,
-        graph: LaunchGraph,
+        graph: Graph,
     },
     /// The capture failed: this work is launched every time.
     NotCapturable {
@@ -45,17 +46,17 @@ enum CaptureState {
 /// Runs before the capture.
 const WARM_UP_RUNS: u32 = 2;
 
-struct LaunchGraph {
+struct Graph {
     executable: sys::CUgraphExec,
-    device: Arc<Device>,
+    device: Arc<Gpu>,
 }
 
 // SAFETY: an executable graph may be launched from any thread, one at a time.
-unsafe impl Send for LaunchGraph {}
+unsafe impl Send for Graph {}
 // SAFETY: as above; a shared reference launches nothing.
-unsafe impl Sync for LaunchGraph {}
+unsafe impl Sync for Graph {}
 
-impl Drop for LaunchGraph {
+impl Drop for Graph {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
             // SAFETY: made in `end`, destroyed once; the driver waits for a launch that still runs.
@@ -64,7 +65,7 @@ impl Drop for LaunchGraph {
     }
 }
 
-impl LaunchGraph {
+impl Graph {
     /// # Safety
     /// No buffer that was in use at the capture may have been freed since.
     unsafe fn launch(&mut self) -> Result<()> {
@@ -80,19 +81,19 @@ impl Capture for Cuda {
     fn replay(&self, step: &mut CapturedStep, key: &[u64]) -> Result<bool> {
         let generation = self.device.generation();
         match &mut step.0 {
-            CaptureState::Captured { key: known, generation: then, graph } if known == key && *then == generation => {
+            State::Captured { key: known, generation: then, graph } if known == key && *then == generation => {
                 // SAFETY: nothing was allocated or freed since the capture.
                 unsafe { graph.launch()? };
                 return Ok(true);
             }
-            CaptureState::NotCapturable { key: known } if known == key => {}
-            CaptureState::WarmUp { key: known, runs, generation: then } if known == key => {
+            State::NotCapturable { key: known } if known == key => {}
+            State::WarmUp { key: known, runs, generation: then } if known == key => {
                 if *runs >= WARM_UP_RUNS && *then == generation {
                     begin(&self.device)?;
-                    step.0 = CaptureState::Capturing { key: key.to_vec(), generation };
+                    step.0 = State::Capturing { key: key.to_vec(), generation };
                 }
             }
-            _ => step.0 = CaptureState::WarmUp { key: key.to_vec(), runs: 0, generation },
+            _ => step.0 = State::WarmUp { key: key.to_vec(), runs: 0, generation },
         }
         Ok(false)
     }
@@ -100,19 +101,19 @@ impl Capture for Cuda {
     fn end_run(&self, step: &mut CapturedStep, succeeded: bool) -> Result<bool> {
         let generation = self.device.generation();
         match std::mem::take(&mut step.0) {
-            CaptureState::Capturing { key, generation: then } => {
+            State::Capturing { key, generation: then } => {
                 let graph = end(&self.device);
                 let (true, true, Ok(mut graph)) = (succeeded, then == generation, graph) else {
-                    step.0 = CaptureState::NotCapturable { key };
+                    step.0 = State::NotCapturable { key };
                     return Ok(false);
                 };
                 // SAFETY: as above.
                 unsafe { graph.launch()? };
-                step.0 = CaptureState::Captured { key, generation, graph };
+                step.0 = State::Captured { key, generation, graph };
             }
-            CaptureState::WarmUp { key, runs, generation: then } => {
+            State::WarmUp { key, runs, generation: then } => {
                 let runs = if then == generation { runs + 1 } else { 1 };
-                step.0 = CaptureState::WarmUp { key, runs, generation };
+                step.0 = State::WarmUp { key, runs, generation };
             }
             other => step.0 = other,
         }
@@ -120,7 +121,7 @@ impl Capture for Cuda {
     }
 }
 
-fn begin(device: &Device) -> Result<()> {
+fn begin(device: &Gpu) -> Result<()> {
     device.bind()?;
     // SAFETY: the stream is alive. Relaxed: an allocation meanwhile invalidates the graph (the generation tells), and
     // nothing else.
@@ -128,13 +129,13 @@ fn begin(device: &Device) -> Result<()> {
         .map_err(driver)
 }
 
-fn end(device: &Arc<Device>) -> Result<LaunchGraph> {
+fn end(device: &Arc<Gpu>) -> Result<Graph> {
     device.bind()?;
     // SAFETY: the stream is capturing; a graph is destroyed once its executable form is made.
     unsafe {
         let graph = result::stream::end_capture(device.stream()).map_err(driver)?;
         let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
         result::graph::destroy(graph).map_err(driver)?;
-        Ok(LaunchGraph { executable: executable.map_err(driver)?, device: device.clone() })
+        Ok(Graph { executable: executable.map_err(driver)?, device: device.clone() })
     }
 }

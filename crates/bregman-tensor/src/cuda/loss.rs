@@ -16,16 +16,16 @@ struct MarginArgument {
 impl Loss for Cuda {
     fn unit_forward(&self, x: View<Self>, unit: ViewMut<Self>, lengths: &mut Buffer) -> Result<()> {
         let (x, unit) = (self.rows(x), self.rows_mut(&unit));
-        let launch = self.device.kernel("unit").arg(x.pointer).arg(x.stride).arg(unit.pointer).arg(unit.stride);
+        let launch = self.device.kernel("unit").view(x).view(unit);
         // SAFETY: vectors are f32; `lengths` has a value per item.
         unsafe { launch.arg(lengths.pointer()).arg(x.channels).run([x.rows as u32, 1], [128, 1], 0) }
     }
 
     fn unit_backward(&self, unit: View<Self>, lengths: &Buffer, d: ViewMut<Self>) -> Result<()> {
         let (unit, d) = (self.rows(unit), self.rows_mut(&d));
-        let launch = self.device.kernel("unit_backward").arg(unit.pointer).arg(unit.stride).arg(lengths.pointer());
+        let launch = self.device.kernel("unit_backward").view(unit).arg(lengths.pointer());
         // SAFETY: as above.
-        unsafe { launch.arg(d.pointer).arg(d.stride).arg(d.channels).run([d.rows as u32, 1], [128, 1], 0) }
+        unsafe { launch.view(d).arg(d.channels).run([d.rows as u32, 1], [128, 1], 0) }
     }
 
     fn row_lengths(&self, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
@@ -77,15 +77,14 @@ fn softmax(
     let bytes = batch as usize * 6 * 4;
     let items = scratch.items.at_least(&cuda.device, bytes)?.pointer();
     let results = items + u64::from(batch) * 16;
-    let launch = cuda.device.kernel("softmax_items").arg(margin).arg(lengths).arg(labels.pointer()).arg(scores.pointer);
-    let launch = launch.arg(scores.stride).arg(classes).arg(items).arg(results);
+    let launch = cuda.device.kernel("softmax_items").arg(margin).arg(lengths).arg(labels.pointer()).view(scores);
+    let launch = launch.arg(classes).arg(items).arg(results);
     // SAFETY: one block per item, whose label is a class (the caller checked); items and results hold six values per
     // item.
     unsafe { launch.run([batch, 1], [256, 1], 0)? };
     let launch =
         cuda.device.kernel("softmax_gradient").arg(margin).arg(lengths).arg(labels.pointer()).arg(items).arg(results);
-    let launch =
-        launch.arg(scores.pointer).arg(scores.stride).arg(batch).arg(classes).arg(radial).arg(outcome.pointer());
+    let launch = launch.view(scores).arg(batch).arg(classes).arg(radial).arg(outcome.pointer());
     // SAFETY: as above; `radial` has a value per class or is absent, `outcome` two.
     unsafe { launch.run([classes.div_ceil(32), 1], [32, 8], 0) }
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 use rayon::prelude::*;
 
-use super::device::{Device, allocation, driver};
+use super::driver::{allocation, driver};
+use super::gpu::Gpu;
 use crate::{Error, Result};
 
 /// A stretch of GPU memory, freed when dropped.
 pub struct Buffer {
-    device: Arc<Device>,
+    device: Arc<Gpu>,
     pointer: sys::CUdeviceptr,
     bytes: usize,
 }
 
 impl Buffer {
     /// Zeroed memory. An empty buffer holds none.
-    pub(super) fn zeros(device: &Arc<Device>, bytes: usize) -> Result<Self> {
+    pub(super) fn zeros(device: &Arc<Gpu>, bytes: usize) -> Result<Self> {
         device.bind()?;
         let mut pointer = 0;
         if bytes > 0 {
@@ -97,7 +98,7 @@ const CHUNK: usize = 1 << 16;
 
 impl Staging {
     /// For `capacity` values.
-    pub(super) fn new(device: &Device, capacity: usize) -> Result<Self> {
+    pub(super) fn new(device: &Gpu, capacity: usize) -> Result<Self> {
         device.bind()?;
         // SAFETY: the context is current; both are released in `drop`.
         unsafe {
@@ -112,13 +113,7 @@ impl Staging {
     }
 
     /// Copies `from` to `to`, after all work so far of the stream; returns when `from` has been read.
-    pub(super) fn upload(
-        &mut self,
-        device: &Device,
-        stream: sys::CUstream,
-        from: &[f32],
-        to: &mut Buffer,
-    ) -> Result<()> {
+    pub(super) fn upload(&mut self, device: &Gpu, stream: sys::CUstream, from: &[f32], to: &mut Buffer) -> Result<()> {
         assert!(from.len() <= self.capacity && from.len() * 4 <= to.bytes, "staging");
         device.bind()?;
         // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the
@@ -138,7 +133,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, released once, after the last copy. Errors cannot be reported while dropping.
+        // SAFETY: made in `new`, released once, after the last copy. Errors on the way out have nobody to go to.
         unsafe {
             let _ = result::event::synchronize(self.copied);
             let _ = result::event::destroy(self.copied);
@@ -151,7 +146,7 @@ impl Scratch {
     /// The buffer filled from the host through pinned memory, which is kept in `staging`.
     pub(super) fn filled(
         &mut self,
-        device: &Arc<Device>,
+        device: &Arc<Gpu>,
         stream: sys::CUstream,
         staging: &mut Option<Staging>,
         from: &[f32],
@@ -166,7 +161,7 @@ impl Scratch {
     }
 }
 
-/// A buffer that grows on demand; growing discards its contents.
+/// A buffer that grows to what is asked of it; its contents do not survive.
 pub(super) struct Scratch(Option<Buffer>);
 
 impl Scratch {
@@ -174,7 +169,7 @@ impl Scratch {
         Self(None)
     }
 
-    pub(super) fn at_least(&mut self, device: &Arc<Device>, bytes: usize) -> Result<&mut Buffer> {
+    pub(super) fn at_least(&mut self, device: &Arc<Gpu>, bytes: usize) -> Result<&mut Buffer> {
         if self.0.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
             self.0 = None; // free the old one first
             self.0 = Some(Buffer::zeros(device, bytes)?);

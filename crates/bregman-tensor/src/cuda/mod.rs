@@ -9,13 +9,15 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
-//! | `narrow` | convolutions of few channels, our own tensor-core kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
+//! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, statistics of the duals |
+//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
 //! | `layout` | structs that kernels and Rust share |
-//! | `device`, `cache`, `memory`, `transfer` | the GPU, its compiled kernels, its memory, and copies to and from it |
+//! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
+//! | `program`, `cache` | the kernels, compiled |
+//! | `memory`, `transfer` | its memory, and copies to and from it |
 //! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
@@ -24,11 +26,13 @@
 mod cache;
 mod conv;
 mod cudnn;
-mod device;
+mod driver;
 mod duals;
 mod filterbank;
 mod gemm;
+mod gpu;
 mod graph;
+mod launch;
 mod layout;
 mod loss;
 mod memory;
@@ -37,11 +41,12 @@ mod narrow;
 mod norm;
 mod pointwise;
 mod pooling;
+mod program;
 mod stem;
 mod step;
 mod transfer;
 
-pub(crate) use device::probe;
+pub(crate) use driver::probe;
 pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
 pub use memory::Buffer;
@@ -49,15 +54,15 @@ pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bregman::HostArrays;
 use cudnn::Cudnn;
-use device::{Device, KernelVariant, Launch};
 use gemm::Gemm;
+use gpu::{Gpu, Variant};
+use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use bregman::HostArrays;
-
-use crate::{Device as _, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Device, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,16 +82,16 @@ impl Format {
 
 /// One NVIDIA GPU.
 pub struct Cuda {
-    device: Arc<Device>,
+    device: Arc<Gpu>,
     gemm: Gemm,
     /// Convolutions with taps; without it they are laid out for products, which takes more memory and time.
     cudnn: Option<Cudnn>,
     precision: Precision,
-    scratch: Mutex<CudaWorkspace>,
+    scratch: Mutex<Workspace>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
-struct CudaWorkspace {
+struct Workspace {
     /// Column sums in parts, and what becomes of them.
     sums: Scratch,
     coefficients: Scratch,
@@ -125,8 +130,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn variant(&self) -> KernelVariant {
-        KernelVariant { format: self.format, wide: self.is_wide() }
+    fn variant(&self) -> Variant {
+        Variant { format: self.format, wide: self.is_wide() }
     }
 
     fn is_wide(&self) -> bool {
@@ -134,23 +139,23 @@ impl Rows {
     }
 
     /// The widest variant that fits all of these.
-    fn variant_with(&self, others: &[Rows]) -> KernelVariant {
+    fn variant_with(&self, others: &[Rows]) -> Variant {
         debug_assert!(others.iter().all(|other| other.format == self.format), "one format per kernel");
-        KernelVariant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
+        Variant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
     }
 }
 
 impl Cuda {
     /// Opens GPU number `ordinal`.
     ///
-    /// # Errors No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an
-    /// [`Error`](crate::Error) of its own.
+    /// # Errors
+    /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an [`Error`](crate::Error) of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
-        let device = Arc::new(Device::open(ordinal)?);
+        let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
         let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
         let empty = Scratch::new;
-        let scratch = CudaWorkspace {
+        let scratch = Workspace {
             sums: empty(),
             coefficients: empty(),
             columns: empty(),
@@ -197,11 +202,11 @@ impl Cuda {
     /// A lost device.
     pub fn memory_in_use(&self) -> Result<usize> {
         self.device.bind()?;
-        let (free, total) = cudarc::driver::result::mem_get_info().map_err(device::driver)?;
+        let (free, total) = cudarc::driver::result::mem_get_info().map_err(driver::driver)?;
         Ok(total - free)
     }
 
-    fn scratch(&self) -> MutexGuard<'_, CudaWorkspace> {
+    fn scratch(&self) -> MutexGuard<'_, Workspace> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,7 +239,7 @@ impl Cuda {
     ///
     /// # Safety
     /// As [`Launch::run`].
-    unsafe fn over_rows(&self, launch: Launch, variant: KernelVariant, rows: u64, channels: u32) -> Result<()> {
+    unsafe fn over_rows(&self, launch: Launch, variant: Variant, rows: u64, channels: u32) -> Result<()> {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(128);
         let y = 256 / x;
@@ -247,7 +252,7 @@ impl Cuda {
 
     /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU
     /// busy.
-    fn sum_grid(&self, variant: KernelVariant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
+    fn sum_grid(&self, variant: Variant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(32);
         let (columns, y) = (columns.div_ceil(x), 256 / x);
@@ -263,7 +268,7 @@ impl Cuda {
     unsafe fn over_items(
         &self,
         launch: Launch,
-        variant: KernelVariant,
+        variant: Variant,
         items: usize,
         channels: u32,
         floats_per_lane: u32,
@@ -274,7 +279,7 @@ impl Cuda {
     }
 }
 
-impl crate::Device for Cuda {
+impl Device for Cuda {
     type Arrays = DeviceArrays;
 
     const PRECISION: Precision = Precision::Bf16;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::device::Device;
+use super::gpu::Gpu;
 use super::{Buffer, Cuda};
 use crate::{Gradients, Result};
 
@@ -28,7 +28,7 @@ pub(super) struct Stretches {
 }
 
 impl Stretches {
-    fn new(device: &Arc<Device>, tensors: Vec<(u64, usize)>) -> Result<Self> {
+    fn new(device: &Arc<Gpu>, tensors: Vec<(u64, usize)>) -> Result<Self> {
         let cut = |(tensor, &(pointer, length)): (usize, &(u64, usize))| {
             (0..length).step_by(STRETCH).map(move |start| Stretch {
                 values: pointer + start as u64 * 4,

@@ -60,7 +60,7 @@ impl<'a> Narrow<'a> {
     }
 
     fn conv(&self, kernel: &'static str, x: Rows, w: u64, add: bool, y: Rows) -> Result<()> {
-        let launch = self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(w).arg(y.pointer).arg(y.stride);
+        let launch = self.cuda.device.kernel(kernel).view(x).arg(w).view(y);
         let launch = launch.arg(i32::from(add)).arg(self.planes);
         let blocks = self.tiles().min(self.cuda.device.processors * if self.channels == 32 { 2 } else { 1 });
         // SAFETY: both views have a row of channels per position, in chunks of 16 bytes, and the weight a value per tap
@@ -80,8 +80,7 @@ impl<'a> Narrow<'a> {
             .at_least(&self.cuda.device, count as usize * block.rows * block.columns * 4)?
             .pointer();
         let kernel = if self.channels == 32 { "narrow_weight_32" } else { "narrow_weight_64" };
-        let launch =
-            self.cuda.device.kernel(kernel).arg(x.pointer).arg(x.stride).arg(dy.pointer).arg(dy.stride).arg(parts);
+        let launch = self.cuda.device.kernel(kernel).view(x).view(dy).arg(parts);
         // SAFETY: as in `conv`; every block writes its parts, for which the scratch has room.
         unsafe { launch.arg(self.planes).run([blocks, 1], [WEIGHT_THREADS, 1], self.weight_memory())? };
         join(self.cuda, parts, count, block, dw)

@@ -1,7 +1,7 @@
 //! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See
 //! kernels/norm.cu.
 
-use super::device::KernelVariant;
+use super::gpu::Variant;
 use super::{Buffer, Cuda, JOIN, Rows};
 use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
@@ -29,12 +29,12 @@ impl BatchNorm for Cuda {
         let mut scratch = self.scratch();
         let sums = scratch.sums.at_least(&self.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
-        let launch = self.device.variant("norm_sums", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+        let launch = self.device.variant("norm_sums", variant).view(x).arg(x.rows).arg(x.channels);
         // SAFETY: a part has two values per channel.
         unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
         let launch = self
             .device
-            .variant("norm_statistics", KernelVariant { wide: false, ..variant })
+            .variant("norm_statistics", Variant { wide: false, ..variant })
             .arg(sums)
             .arg(parts)
             .arg(x.pointer);
@@ -92,37 +92,18 @@ impl BatchNorm for Cuda {
         let sums = scratch.sums.at_least(&self.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
         let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see
-        // that ReLU in x
+        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
+        // ReLU in x
         let (behind, last) = match dresidual {
             Some(r) => {
-                let launch = self
-                    .device
-                    .variant("norm_backward_residual", variant)
-                    .arg(x.pointer)
-                    .arg(x.stride)
-                    .arg(y.pointer)
-                    .arg(y.stride);
-                let launch = launch
-                    .arg(d.pointer)
-                    .arg(d.stride)
-                    .arg(r.pointer)
-                    .arg(r.stride)
-                    .arg(affine)
-                    .arg(x.rows)
-                    .arg(x.channels);
+                let launch = self.device.variant("norm_backward_residual", variant).view(x).view(y);
+                let launch = launch.view(d).view(r).arg(affine).arg(x.rows).arg(x.channels);
                 // SAFETY: all views are alike; a part has four values per channel.
                 unsafe { launch.arg(sums).run([columns, parts], block, shared)? };
                 (r, Relu::Absent)
             }
             None => {
-                let launch = self
-                    .device
-                    .variant("norm_backward_sums", variant)
-                    .arg(x.pointer)
-                    .arg(x.stride)
-                    .arg(d.pointer)
-                    .arg(d.stride);
+                let launch = self.device.variant("norm_backward_sums", variant).view(x).view(d);
                 let launch = launch.arg(affine).arg(order(norm.relu)).arg(x.rows).arg(x.channels).arg(sums);
                 // SAFETY: as above.
                 unsafe { launch.run([columns, parts], block, shared)? };
@@ -145,21 +126,8 @@ impl BatchNorm for Cuda {
             .arg(coefficients);
         // SAFETY: every array has a value per channel, coefficients three.
         unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-        let launch = self
-            .device
-            .variant("norm_backward_apply", variant)
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(behind.pointer)
-            .arg(behind.stride);
-        let launch = launch
-            .arg(d.pointer)
-            .arg(d.stride)
-            .arg(affine)
-            .arg(coefficients)
-            .arg(order(last))
-            .arg(x.rows)
-            .arg(x.channels);
+        let launch = self.device.variant("norm_backward_apply", variant).view(x).view(behind);
+        let launch = launch.view(d).arg(affine).arg(coefficients).arg(order(last)).arg(x.rows).arg(x.channels);
         // SAFETY: as above.
         unsafe { self.over_rows(launch, variant, x.rows, x.channels) }
     }
@@ -168,10 +136,9 @@ impl BatchNorm for Cuda {
 fn apply(cuda: &Cuda, x: Rows, relu: Relu, residual: Option<Rows>, y: Rows, coefficients: u64) -> Result<()> {
     let others = [y, residual.unwrap_or(y)];
     let variant = x.variant_with(&others);
-    let launch =
-        cuda.device.variant("norm_apply", variant).arg(x.pointer).arg(x.stride).arg(coefficients).arg(order(relu));
-    let launch = launch.arg(residual.map_or(0, |r| r.pointer)).arg(residual.map_or(0, |r| r.stride));
-    let launch = launch.arg(y.pointer).arg(y.stride).arg(x.rows).arg(x.channels);
+    let launch = cuda.device.variant("norm_apply", variant).view(x).arg(coefficients).arg(order(relu));
+    let launch = launch.optional_view(residual);
+    let launch = launch.view(y).arg(x.rows).arg(x.channels);
     // SAFETY: all views are alike; coefficients hold two values per channel.
     unsafe { cuda.over_rows(launch, variant, x.rows, x.channels) }
 }

@@ -41,8 +41,7 @@ impl Pointwise for Cuda {
         let mut scratch = self.scratch();
         let counts = scratch.counts.at_least(&self.device, 4)?;
         counts.upload(&[0u32])?;
-        let launch =
-            self.device.variant("count_non_finite", variant).arg(x.pointer).arg(x.stride).arg(x.rows).arg(x.channels);
+        let launch = self.device.variant("count_non_finite", variant).view(x).arg(x.rows).arg(x.channels);
         // SAFETY: the count is one word.
         unsafe { self.over_rows(launch.arg(counts.pointer()), variant, x.rows, x.channels)? };
         let mut count = [0u32];
@@ -54,8 +53,7 @@ impl Pointwise for Cuda {
 pub(super) fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Result<()> {
     assert_eq!((from.rows, from.channels), (to.rows, to.channels), "{name}");
     let variant = from.variant_with(&[to]);
-    let launch = cuda.device.variant(name, variant);
-    let launch = launch.arg(from.pointer).arg(from.stride).arg(to.pointer).arg(to.stride).arg(to.rows).arg(to.channels);
+    let launch = cuda.device.variant(name, variant).view(from).view(to).arg(to.rows).arg(to.channels);
     // SAFETY: both views have these rows and channels.
     unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) }
 }
@@ -63,8 +61,7 @@ pub(super) fn unary(cuda: &Cuda, name: &'static str, from: Rows, to: Rows) -> Re
 pub(super) fn binary(cuda: &Cuda, name: &'static str, a: Rows, b: Rows, to: Rows) -> Result<()> {
     assert_eq!((a.rows, a.channels, b.rows, b.channels), (to.rows, to.channels, to.rows, to.channels), "{name}");
     let variant = a.variant_with(&[b, to]);
-    let launch = cuda.device.variant(name, variant).arg(a.pointer).arg(a.stride).arg(b.pointer).arg(b.stride);
-    let launch = launch.arg(to.pointer).arg(to.stride).arg(to.rows).arg(to.channels);
+    let launch = cuda.device.variant(name, variant).view(a).view(b).view(to).arg(to.rows).arg(to.channels);
     // SAFETY: all three views have these rows and channels.
     unsafe { cuda.over_rows(launch, variant, to.rows, to.channels) }
 }

@@ -8,8 +8,8 @@ impl Pooling for Cuda {
     fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()> {
         let (shape, x, mean) = (x.shape, self.rows(x), self.rows_mut(&mean));
         let variant = x.variant();
-        let launch = self.device.variant("mean", variant).arg(x.pointer).arg(x.stride).arg(shape.positions() as u32);
-        let launch = launch.arg(mean.pointer).arg(mean.stride).arg(x.channels);
+        let launch = self.device.variant("mean", variant).view(x).arg(shape.positions() as u32);
+        let launch = launch.view(mean).arg(x.channels);
         // SAFETY: `mean` has a row per item of x.
         unsafe { self.over_items(launch, variant, shape.batch, x.channels, 1) }
     }
@@ -18,9 +18,7 @@ impl Pooling for Cuda {
         let (shape, x, gate, residual, y) =
             (x.shape, self.rows(x), self.rows(gate), self.rows(residual), self.rows_mut(&y));
         let variant = x.variant_with(&[residual, y]);
-        let launch =
-            self.device.variant("gate", variant).arg(x.pointer).arg(x.stride).arg(gate.pointer).arg(gate.stride);
-        let launch = launch.arg(residual.pointer).arg(residual.stride).arg(y.pointer).arg(y.stride);
+        let launch = self.device.variant("gate", variant).view(x).view(gate).view(residual).view(y);
         // SAFETY: the maps are alike; `gate` has a row per item.
         unsafe {
             self.over_items(launch.arg(shape.positions() as u32).arg(x.channels), variant, shape.batch, x.channels, 0)
@@ -30,14 +28,8 @@ impl Pooling for Cuda {
     fn gate_backward_gate(&self, x: View<Self>, dy: View<Self>, dgate: ViewMut<Self>) -> Result<()> {
         let (shape, x, dy, dgate) = (x.shape, self.rows(x), self.rows(dy), self.rows_mut(&dgate));
         let variant = x.variant_with(&[dy]);
-        let launch = self
-            .device
-            .variant("gate_backward_gate", variant)
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(dy.pointer)
-            .arg(dy.stride);
-        let launch = launch.arg(dgate.pointer).arg(dgate.stride).arg(shape.positions() as u32).arg(x.channels);
+        let launch = self.device.variant("gate_backward_gate", variant).view(x).view(dy);
+        let launch = launch.view(dgate).arg(shape.positions() as u32).arg(x.channels);
         // SAFETY: the maps are alike; `dgate` has a row per item.
         unsafe { self.over_items(launch, variant, shape.batch, x.channels, 1) }
     }
@@ -52,9 +44,7 @@ impl Pooling for Cuda {
         let (shape, gate, dmean, dy, dx) =
             (dy.shape, self.rows(gate), self.rows(dmean), self.rows(dy), self.rows_mut(&dx));
         let variant = dy.variant_with(&[dx]);
-        let launch =
-            self.device.variant("gate_backward_input", variant).arg(gate.pointer).arg(gate.stride).arg(dmean.pointer);
-        let launch = launch.arg(dmean.stride).arg(dy.pointer).arg(dy.stride).arg(dx.pointer).arg(dx.stride);
+        let launch = self.device.variant("gate_backward_input", variant).view(gate).view(dmean).view(dy).view(dx);
         // SAFETY: the maps are alike; `gate` and `dmean` have a row per item.
         unsafe {
             self.over_items(launch.arg(shape.positions() as u32).arg(dy.channels), variant, shape.batch, dy.channels, 0)
@@ -64,14 +54,8 @@ impl Pooling for Cuda {
     fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()> {
         let (shape, x, stats) = (x.shape, self.rows(x), self.rows_mut(&stats));
         let variant = x.variant();
-        let launch = self
-            .device
-            .variant("moments", variant)
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(shape.width as u32)
-            .arg(shape.height as u32);
-        let launch = launch.arg(stats.pointer).arg(stats.stride).arg(x.channels);
+        let launch = self.device.variant("moments", variant).view(x).arg(shape.width as u32).arg(shape.height as u32);
+        let launch = launch.view(stats).arg(x.channels);
         // SAFETY: `stats` has 2 · channels · height values per item.
         unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 1) }
     }
@@ -87,14 +71,8 @@ impl Pooling for Cuda {
         let (shape, x, stats, dstats, dx) =
             (x.shape, self.rows(x), self.rows(stats), self.rows(dstats), self.rows_mut(&dx));
         let variant = x.variant_with(&[dx]);
-        let launch = self
-            .device
-            .variant("moments_backward", variant)
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(stats.pointer)
-            .arg(stats.stride);
-        let launch = launch.arg(dstats.pointer).arg(dstats.stride).arg(i32::from(add)).arg(dx.pointer).arg(dx.stride);
+        let launch = self.device.variant("moments_backward", variant).view(x).view(stats);
+        let launch = launch.view(dstats).arg(i32::from(add)).view(dx);
         let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(x.channels);
         // SAFETY: the maps are alike; the statistics have 2 · channels · height values per item.
         unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 0) }
@@ -103,9 +81,8 @@ impl Pooling for Cuda {
     fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()> {
         let (shape, context, h) = (h.shape, context.map(|c| self.rows(c)), self.rows_mut(&h));
         let variant = h.variant();
-        let launch = self.device.variant("context_tanh", variant).arg(context.map_or(0, |c| c.pointer));
         let launch =
-            launch.arg(context.map_or(0, |c| c.stride)).arg(h.pointer).arg(h.stride).arg(shape.positions() as u32);
+            self.device.variant("context_tanh", variant).optional_view(context).view(h).arg(shape.positions() as u32);
         // SAFETY: `context` has a row per item or is absent.
         unsafe { self.over_items(launch.arg(h.channels), variant, shape.batch, h.channels, 0) }
     }
@@ -113,17 +90,8 @@ impl Pooling for Cuda {
     fn context_tanh_backward(&self, a: View<Self>, d: ViewMut<Self>, dcontext: Option<ViewMut<Self>>) -> Result<()> {
         let (shape, a, d, dcontext) = (a.shape, self.rows(a), self.rows_mut(&d), dcontext.map(|c| self.rows_mut(&c)));
         let variant = a.variant_with(&[d]);
-        let launch = self
-            .device
-            .variant("context_tanh_backward", variant)
-            .arg(a.pointer)
-            .arg(a.stride)
-            .arg(d.pointer)
-            .arg(d.stride);
-        let launch = launch
-            .arg(dcontext.map_or(0, |c| c.pointer))
-            .arg(dcontext.map_or(0, |c| c.stride))
-            .arg(shape.positions() as u32);
+        let launch = self.device.variant("context_tanh_backward", variant).view(a).view(d);
+        let launch = launch.optional_view(dcontext).arg(shape.positions() as u32);
         // SAFETY: the maps are alike; `dcontext` has a row per item or is absent.
         unsafe { self.over_items(launch.arg(a.channels), variant, shape.batch, a.channels, 1) }
     }
@@ -131,14 +99,8 @@ impl Pooling for Cuda {
     fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()> {
         let (shape, x, attention, stats) = (x.shape, self.rows(x), self.rows_mut(&attention), self.rows_mut(&stats));
         let variant = x.variant_with(&[attention]);
-        let launch = self
-            .device
-            .variant("attentive", variant)
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(attention.pointer)
-            .arg(attention.stride);
-        let launch = launch.arg(stats.pointer).arg(stats.stride).arg(shape.positions() as u32).arg(x.channels);
+        let launch = self.device.variant("attentive", variant).view(x).view(attention);
+        let launch = launch.view(stats).arg(shape.positions() as u32).arg(x.channels);
         // SAFETY: the maps are alike; `stats` has 2 · channels values per item.
         unsafe { self.over_items(launch, variant, shape.batch, x.channels, 4) }
     }
@@ -156,11 +118,9 @@ impl Pooling for Cuda {
             (x.shape, self.rows(x), self.rows(attention), self.rows(stats), self.rows(dstats));
         let (dlogits, dx) = (self.rows_mut(&dlogits), self.rows_mut(&dx));
         let variant = x.variant_with(&[attention, dlogits, dx]);
-        let launch =
-            self.device.variant("attentive_backward", variant).arg(x.pointer).arg(x.stride).arg(attention.pointer);
-        let launch =
-            launch.arg(attention.stride).arg(stats.pointer).arg(stats.stride).arg(dstats.pointer).arg(dstats.stride);
-        let launch = launch.arg(dlogits.pointer).arg(dlogits.stride).arg(dx.pointer).arg(dx.stride);
+        let launch = self.device.variant("attentive_backward", variant).view(x).view(attention);
+        let launch = launch.view(stats).view(dstats);
+        let launch = launch.view(dlogits).view(dx);
         // SAFETY: the maps are alike; the statistics have 2 · channels values per item.
         unsafe {
             self.over_items(launch.arg(shape.positions() as u32).arg(x.channels), variant, shape.batch, x.channels, 0)

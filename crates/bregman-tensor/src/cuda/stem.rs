@@ -28,8 +28,7 @@ impl<'a> Stem<'a> {
     /// `y = w ∗ x`, or adds that; `w` is `[out, taps]` in bf16.
     pub(super) fn forward(&self, x: Rows, w: u64, add: bool, y: Rows) -> Result<()> {
         let (blocks, threads) = self.grid(x, y);
-        let launch =
-            self.cuda.device.kernel("stem_forward").arg(x.pointer).arg(x.stride).arg(w).arg(y.pointer).arg(y.stride);
+        let launch = self.cuda.device.kernel("stem_forward").view(x).arg(w).view(y);
         // SAFETY: both views have a row of channels per position, y in chunks of 16 bytes, and the weight nine values
         // per output.
         unsafe { launch.arg(i32::from(add)).arg(self.planes).run([blocks, 1], threads, 0) }
@@ -44,15 +43,7 @@ impl<'a> Stem<'a> {
             .gradient
             .at_least(&self.cuda.device, blocks as usize * block.rows * block.columns * 4)?
             .pointer();
-        let launch = self
-            .cuda
-            .device
-            .kernel("stem_weight")
-            .arg(x.pointer)
-            .arg(x.stride)
-            .arg(dy.pointer)
-            .arg(dy.stride)
-            .arg(parts);
+        let launch = self.cuda.device.kernel("stem_weight").view(x).view(dy).arg(parts);
         // SAFETY: as in `forward`; every block writes its part, for which the scratch has room, and sums eight values
         // per thread.
         unsafe { launch.arg(self.planes).run([blocks, 1], threads, threads[0] * threads[1] * 8 * 4)? };

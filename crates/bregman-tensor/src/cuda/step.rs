@@ -7,8 +7,8 @@ use bregman::optimizer::{
     Arrays, Correction, Counted, DualKey, Duals, Engine, HostArrays, Prox, TensorState, TensorStep, Update,
 };
 
-use super::device::Device;
 use super::duals::Working;
+use super::gpu::Gpu;
 use super::layout::kernel_struct;
 use super::{Buffer, Cuda, grid};
 use crate::Result;
@@ -18,7 +18,7 @@ pub(super) const STRETCH: usize = 1 << 14;
 
 /// The arrays of an optimizer on the GPU.
 pub struct DeviceArrays {
-    pub(super) device: Arc<Device>,
+    pub(super) device: Arc<Gpu>,
     pub(super) tensors: Vec<Placed>,
     pub(super) working: Working,
     table: Option<Table>,
@@ -118,7 +118,7 @@ impl Cuda {
 }
 
 impl Placed {
-    fn new(device: &Arc<Device>, arrays: &TensorState) -> Result<Self> {
+    fn new(device: &Arc<Gpu>, arrays: &TensorState) -> Result<Self> {
         let float = |values: &[f32]| -> Result<Buffer> {
             let mut buffer = Buffer::zeros(device, size_of_val(values))?;
             buffer.upload(values)?;
@@ -248,7 +248,7 @@ impl Table {
         self.tensors.len() == tensors.len() && self.tensors.iter().zip(tensors).all(fits)
     }
 
-    fn new(device: &Arc<Device>, placed: &[Placed], tensors: Vec<StepTensor>) -> Result<Self> {
+    fn new(device: &Arc<Gpu>, placed: &[Placed], tensors: Vec<StepTensor>) -> Result<Self> {
         let (mut blocks, mut jobs) = (Vec::new(), Vec::new());
         for (tensor, (placed, &StepTensor { theta, g, length, group })) in placed.iter().zip(&tensors).enumerate() {
             // whole groups, and a multiple of four unless it is all there is

@@ -17,21 +17,21 @@ mod built_in;
 mod compose;
 mod data;
 mod method;
-mod model;
 mod read;
 mod train;
 
 use std::path::Path;
 
+use bregman_network::Architecture;
 use serde::{Deserialize, Serialize};
 
+pub use bregman_network::NetworkConfig;
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::SparseStart;
 pub use method::{
     AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, StaticConfig,
 };
-pub use model::{EcapaSize, ModelConfig, ResNetSize};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -41,7 +41,7 @@ use crate::Result;
 /// | section | what it decides |
 /// | --- | --- |
 /// | `seed` | initial weights, masks, order of the data |
-/// | `model` | network and its size, see [`ModelConfig`] |
+/// | `model` | network and its size, see [`NetworkConfig`] |
 /// | `data` | corpus, cuts and features, see [`DataConfig`] |
 /// | `loss` | scale and margin, see [`LossConfig`] |
 /// | `method` | how it becomes sparse, see [`MethodConfig`] |
@@ -55,7 +55,7 @@ pub struct Experiment {
     pub seed: u64,
     /// The network.
     #[serde(default)]
-    pub model: ModelConfig,
+    pub model: NetworkConfig,
     /// The corpus.
     pub data: DataConfig,
     /// The loss.
@@ -100,6 +100,11 @@ impl Experiment {
         self
     }
 
+    /// The network, for the features of its corpus.
+    pub fn architecture(&self) -> Architecture {
+        Architecture::new(self.data.features.bins, self.model)
+    }
+
     /// The learning rate the schedule starts from.
     pub fn base_lr(&self) -> f64 {
         self.train.lr.unwrap_or_else(|| self.method.rule().default_lr())
@@ -111,6 +116,7 @@ impl Experiment {
     }
 
     fn check(&self) -> Result<()> {
+        self.architecture().check().map_err(bregman_nn::Error::from)?;
         self.data.check()?;
         self.loss.check()?;
         self.method.check()?;

@@ -15,10 +15,8 @@ use std::borrow::Cow;
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::RunClock;
-use bregman::{
-    AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Param, Role, Scope, Sparsity, Topology,
-};
-use bregman_nn::{Model, Params};
+use bregman::{AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
+use bregman_nn::Model;
 use bregman_tensor::Backend;
 
 use crate::config::{self, MethodConfig};
@@ -76,7 +74,7 @@ impl<B: Device> Method<B> {
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
             MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
-                let groups = Groups::resolve(describe(model.params()), vec![GroupRule::dense()])?;
+                let groups = Groups::resolve(model.params().described(), vec![GroupRule::dense()])?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
@@ -183,26 +181,10 @@ impl<B: Device> Method<B> {
     }
 }
 
-/// What the method knows of a network's parameters.
-pub(crate) fn describe<B: Backend>(params: &Params<B>) -> Vec<Param> {
-    let role = |role| match role {
-        bregman_nn::Role::ConvWeight => Role::ConvWeight,
-        bregman_nn::Role::LinearWeight => Role::LinearWeight,
-        bregman_nn::Role::Classifier => Role::Classifier,
-        bregman_nn::Role::Bias => Role::Bias,
-        bregman_nn::Role::Norm => Role::Norm,
-    };
-    params
-        .all()
-        .iter()
-        .map(|parameter| Param::new(&parameter.name, parameter.shape.clone(), role(parameter.role)))
-        .collect()
-}
-
 /// Copies of all weights.
 fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
     let read = |parameter: &bregman_nn::Parameter<B>| {
-        let mut values = vec![0.0; parameter.count()];
+        let mut values = vec![0.0; parameter.param.len()];
         model.backend().download(&parameter.value, &mut values)?;
         Ok(values)
     };
@@ -215,7 +197,7 @@ fn start_sparse<B: Backend>(
     model: &mut Model<B>,
     seed: u64,
 ) -> Result<(Groups, Vec<Vec<f32>>)> {
-    let groups = start.groups(describe(model.params()))?;
+    let groups = start.groups(model.params().described())?;
     let mut weights = weights(model)?;
     bregman::sparse_init(&groups, &mut weights, start.survivors, seed)?;
     let (device, params) = model.parts_mut();

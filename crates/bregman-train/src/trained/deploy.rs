@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{FbankConfig, Window};
-use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Model, ResNetConfig, Values};
+use bregman_network::Architecture;
+use bregman_nn::{Checkpoint, Model, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 
@@ -16,6 +17,7 @@ const CLASSIFIER: &str = "projection.";
 /// A network without its classifier, and the filterbank it was trained on.
 pub struct Deployable {
     model: Model<Cpu>,
+    architecture: Architecture,
     features: FbankConfig,
     source: PathBuf,
 }
@@ -33,8 +35,9 @@ impl Deployable {
     fn run(path: &Path) -> Result<Self> {
         let trained = Trained::load(path)?;
         let state = trained.model().state()?.without(CLASSIFIER);
-        let model = built(trained.model().architecture(), &state)?;
-        Ok(Self { model, features: trained.experiment().data.features.fbank(), source: trained.folder().to_owned() })
+        let (architecture, features) =
+            (trained.experiment().architecture(), trained.experiment().data.features.fbank());
+        Ok(Self { model: built(&architecture, &state)?, architecture, features, source: trained.folder().to_owned() })
     }
 
     /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and
@@ -46,10 +49,10 @@ impl Deployable {
             |(name, array): (String, _)| (name.strip_prefix("module.").map(str::to_owned).unwrap_or(name), array);
         let state = Checkpoint { tensors: tensors.into_iter().map(plain).collect() }.without(CLASSIFIER);
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
-        let architecture = Architecture::of(&state).map_err(named)?;
+        let architecture = state.architecture().map_err(named)?;
         let model = built(&architecture, &state).map_err(named)?;
         let features = FbankConfig { bins: model.features(), ..FbankConfig::kaldi(Window::Hamming) };
-        Ok(Self { model, features, source: path.to_owned() })
+        Ok(Self { model, architecture, features, source: path.to_owned() })
     }
 
     /// The network.
@@ -70,25 +73,15 @@ impl Deployable {
     /// The model file to be, without a threshold: batch norms folded, in single precision.
     ///
     /// # Errors
-    /// Weights that are not finite, or a network that the runtime does not know.
+    /// Weights that are not finite.
     pub fn to_model(&self) -> Result<ModelFile> {
-        let refused = |problem: String| Error::checkpoint(&self.source, problem);
-        let architecture = match *self.model.architecture() {
-            Architecture::Ecapa(EcapaConfig { channels, features, embedding, global_context }) => {
-                bregman_runtime::Architecture::Ecapa { channels, features, embedding, global_context }
-            }
-            Architecture::ResNet(ResNetConfig { blocks, channels, features, embedding }) => {
-                bregman_runtime::Architecture::ResNet { blocks, channels, features, embedding }
-            }
-            Architecture::Mlp(_) => return Err(refused("a perceptron is no speaker network".to_owned())),
-        };
         let state = self.model.state()?;
         let tensor = |name: &str| match state.tensors.get(name)? {
             bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
             _ => None,
         };
-        ModelFile::from_state(architecture, FrontEnd::from(&self.features), tensor)
-            .map_err(|error| refused(error.to_string()))
+        ModelFile::from_state(self.architecture, FrontEnd::from(&self.features), tensor)
+            .map_err(|error| Error::checkpoint(&self.source, error.to_string()))
     }
 
     /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
@@ -119,12 +112,13 @@ fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bregman_network::{EcapaConfig, ResNetConfig};
     use bregman_nn::Input;
 
     fn architectures() -> [Architecture; 2] {
-        let ecapa = EcapaConfig { channels: 8, features: 40, embedding: 12, global_context: false };
-        let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, features: 80, embedding: 9 };
-        [Architecture::Ecapa(ecapa), Architecture::ResNet(resnet)]
+        let ecapa = EcapaConfig { channels: 8, embedding: 12, global_context: false };
+        let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 };
+        [Architecture::new(40, ecapa), Architecture::new(80, resnet)]
     }
 
     #[test]
@@ -142,7 +136,7 @@ mod tests {
                 .collect();
             Checkpoint { tensors }.write(&path).unwrap();
             let mut imported = Deployable::open(&path).unwrap();
-            assert_eq!(imported.model().architecture(), &architecture);
+            assert_eq!(imported.architecture, architecture);
             assert_eq!((imported.features().bins, imported.source()), (model.features(), &*path));
             assert!(imported.model().state().unwrap().tensors.keys().all(|name| !name.starts_with(CLASSIFIER)));
             let values: Vec<f32> = (0..16 * model.features()).map(|i| (i as f32).sin()).collect();

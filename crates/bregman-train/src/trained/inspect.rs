@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::method::describe;
 use crate::run::log::LayerRecord;
 use crate::trainer::selection::Best;
 use crate::{Result, Trained};
@@ -65,7 +64,7 @@ impl Inspection {
                 shape: param.shape,
             }
         };
-        let described = describe(params).into_iter().zip(params.all());
+        let described = params.described().into_iter().zip(params.all());
         let layers: Vec<LayerRecord> = described.filter(|(param, _)| param.role.is_weight()).map(layer).collect();
         let weights: u64 = layers.iter().map(LayerRecord::len).sum();
         let living: u64 = layers.iter().map(|layer| layer.live).sum();
@@ -77,7 +76,7 @@ impl Inspection {
             finished: state.finished,
             seconds: state.seconds,
             classes: state.classes,
-            parameters: params.all().iter().map(|parameter| parameter.count() as u64).sum(),
+            parameters: params.all().iter().map(|parameter| parameter.param.len() as u64).sum(),
             live: params.all().iter().map(|parameter| live(&parameter.value)).sum(),
             target: experiment.method.target(),
             sparsity: 1.0 - living as f64 / weights.max(1) as f64,

@@ -74,7 +74,7 @@ impl<B: Backend> Trained<B> {
         let folder = checkpoint_folder(path)?;
         let (experiment, state) = (read_experiment(&folder)?, read_state(&folder)?);
         let features = experiment.data.features.fbank();
-        let architecture = experiment.model.architecture(features.bins);
+        let architecture = experiment.architecture();
         let mut model = Model::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
         let file = folder.join(MODEL);
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;

@@ -354,11 +354,10 @@ fn build<B: Device>(
     data: &Data,
     observer: &dyn Observer,
 ) -> Result<(Model<B>, Method<B>)> {
-    let architecture = experiment.model.architecture(experiment.data.features.bins);
     let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&device.description(), device.precision());
-    let mut model = Model::new(device, &architecture, Some(data.classes), experiment.seed)?;
+    let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
     if experiment.data.features_by == FeaturesBy::Device {
         model.set_filterbank(experiment.data.features.tables()?)?;
     }

@@ -1,4 +1,4 @@
-//! An ONNX graph under construction, and the layers that both networks are made of.
+//! An ONNX graph under construction.
 //!
 //! Every node has one output of the node's own name; weights keep the names of the `state_dict`. Field numbers are
 //! those of `onnx.proto` (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>).
@@ -30,14 +30,14 @@ pub(super) enum Dimension {
 }
 
 /// Nodes and constants so far.
-pub(super) struct Graph<'a> {
+pub(super) struct OnnxGraph<'a> {
     weights: &'a Checkpoint,
     nodes: Vec<Message>,
     constants: Vec<Message>,
     known: BTreeSet<String>,
 }
 
-impl<'a> Graph<'a> {
+impl<'a> OnnxGraph<'a> {
     /// An empty graph over these weights.
     pub(super) fn new(weights: &'a Checkpoint) -> Self {
         Self { weights, nodes: Vec::new(), constants: Vec::new(), known: BTreeSet::new() }
@@ -82,11 +82,6 @@ impl<'a> Graph<'a> {
         self.constant(name, array)
     }
 
-    /// Inputs of a layer with this weight.
-    pub(super) fn columns(&self, weight: &str) -> i64 {
-        self.weights.tensors[weight].shape[1] as i64
-    }
-
     /// A list of integers.
     pub(super) fn ints(&mut self, values: &[i64]) -> String {
         let name = format!("ints_{}", values.iter().map(ToString::to_string).collect::<Vec<_>>().join("_"));
@@ -110,27 +105,6 @@ impl<'a> Graph<'a> {
         name.to_owned()
     }
 
-    /// A 1-D convolution with bias that keeps the length.
-    pub(super) fn conv1d(&mut self, name: &str, x: &str, dilation: usize) -> String {
-        let kernel = self.weights.tensors[&format!("{name}.weight")].shape[2];
-        let (dilation, pad) = (dilation as i64, (dilation * (kernel - 1) / 2) as i64);
-        let (weight, bias) = (self.weight(&format!("{name}.weight")), self.weight(&format!("{name}.bias")));
-        self.node(name, "Conv", &[x, &weight, &bias], &[("dilations", Ints(&[dilation])), ("pads", Ints(&[pad; 2]))])
-    }
-
-    /// A square 2-D convolution without bias, padded by half the kernel.
-    pub(super) fn conv2d(&mut self, name: &str, x: &str, stride: usize) -> String {
-        let weight = self.weight(&format!("{name}.weight"));
-        let pad = self.weights.tensors[&weight].shape[2] as i64 / 2;
-        self.node(name, "Conv", &[x, &weight], &[("strides", Ints(&[stride as i64; 2])), ("pads", Ints(&[pad; 4]))])
-    }
-
-    /// A linear layer over `[batch, inputs]`.
-    pub(super) fn linear(&mut self, name: &str, x: &str) -> String {
-        let (weight, bias) = (self.weight(&format!("{name}.weight")), self.weight(&format!("{name}.bias")));
-        self.node(name, "Gemm", &[x, &weight, &bias], &[("transB", Int(1))])
-    }
-
     /// Batch norm with the running statistics.
     pub(super) fn norm(&mut self, name: &str, x: &str) -> String {
         let [scale, shift, mean, variance] =
@@ -141,11 +115,6 @@ impl<'a> Graph<'a> {
             &[x, &scale, &shift, &mean, &variance],
             &[("epsilon", Float(NORM_EPSILON))],
         )
-    }
-
-    /// max(x, 0)
-    pub(super) fn relu(&mut self, name: &str, x: &str) -> String {
-        self.node(name, "Relu", &[x], &[])
     }
 
     /// Σ over one axis, which stays with size 1.
@@ -162,6 +131,12 @@ impl<'a> Graph<'a> {
     /// `[batch, everything else]`
     pub(super) fn flatten(&mut self, name: &str, x: &str) -> String {
         self.node(name, "Flatten", &[x], &[])
+    }
+
+    /// A dimension of size 1 is put in.
+    pub(super) fn unsqueeze(&mut self, name: &str, x: &str, axis: i64) -> String {
+        let axis = self.ints(&[axis]);
+        self.node(name, "Unsqueeze", &[x, &axis], &[])
     }
 
     /// Mean and √(unbiased variance + ε) over one axis, which stays with size 1. A single frame has the variance 0.

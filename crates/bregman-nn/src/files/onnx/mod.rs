@@ -5,15 +5,15 @@
 //! exporter names them; batch and frames are free. Operators are those of opset 17. Weights keep their `state_dict`
 //! names, so that they can be found in the file.
 
-mod ecapa;
 mod graph;
+mod layer;
+mod network;
 mod proto;
-mod resnet;
 
 use bregman_tensor::Backend;
 
-use crate::{Architecture, Model, Result};
-use graph::{Dimension, Graph};
+use crate::{Error, Model, Result};
+use graph::{Dimension, OnnxGraph};
 use proto::Message;
 
 /// `ModelProto.ir_version` and the version of the operator set: both of 2022, read by every runtime of today.
@@ -22,19 +22,22 @@ const OPSET: i64 = 17;
 
 impl<B: Backend> Model<B> {
     /// The bytes of an ONNX file. `metadata` is written to its properties, such as the settings of the front end.
+    ///
+    /// # Errors
+    /// A network that does not [say what it computes](crate::Network::graph).
     pub fn to_onnx(&self, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
+        let undescribed = || Error::Unknown { problem: "it has no graph that could be exported".to_owned() };
+        let described = self.network().graph().ok_or_else(undescribed)?;
         let state = self.state()?;
-        let mut graph = Graph::new(&state);
-        let (name, output) = match self.architecture() {
-            Architecture::Ecapa(config) => ("ecapa", ecapa::ecapa(&mut graph, config)),
-            Architecture::ResNet(config) => ("resnet", resnet::resnet(&mut graph, config)),
-            Architecture::Mlp(sizes) => ("mlp", perceptron(&mut graph, sizes.len() - 1)),
-        };
+        let mut graph = OnnxGraph::new(&state);
+        let output = network::network(&mut graph, &described);
         graph.node("embs", "Identity", &[&output], &[]);
-        let frames = if name == "mlp" { Dimension::Fixed(1) } else { Dimension::Named("T") };
+        let frames = self.network().frames();
+        let frames =
+            if frames.start() == frames.end() { Dimension::Fixed(*frames.end()) } else { Dimension::Named("T") };
         let input = [Dimension::Named("B"), frames, Dimension::Fixed(self.features())];
-        let graph =
-            graph.finish(name, ("feats", &input), ("embs", &[Dimension::Named("B"), Dimension::Fixed(self.outputs())]));
+        let output = [Dimension::Named("B"), Dimension::Fixed(self.outputs())];
+        let graph = graph.finish("network", ("feats", &input), ("embs", &output));
         let opset = Message::default().text(1, "").int(2, OPSET);
         let model = Message::default()
             .int(1, IR_VERSION)
@@ -45,12 +48,4 @@ impl<B: Backend> Model<B> {
             .each(metadata, |model, (key, value)| model.message(14, &Message::default().text(1, key).text(2, value)));
         Ok(model.finish())
     }
-}
-
-fn perceptron(graph: &mut Graph, layers: usize) -> String {
-    let x = graph.flatten("inputs", "feats");
-    (0..layers).fold(x, |x, i| {
-        let y = graph.linear(&format!("layers.{i}"), &x);
-        if i + 1 < layers { graph.relu(&format!("relus.{i}"), &y) } else { y }
-    })
 }

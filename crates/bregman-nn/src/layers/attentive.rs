@@ -1,5 +1,6 @@
-//! Pooling over time: from frames to one vector per utterance.
+//! Pooling over time that learns which frames matter.
 
+use bregman_network::AttentionLayers;
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
 use crate::{Builder, Context, ConvLayer, Result};
@@ -28,23 +29,16 @@ struct Global<B: Backend> {
 }
 
 impl<B: Backend> AttentiveStatistics<B> {
-    /// `name.linear1` and `name.linear2`.
-    pub fn new(
-        builder: &mut Builder<B>,
-        name: &str,
-        channels: usize,
-        bottleneck: usize,
-        global_context: bool,
-    ) -> Result<Self> {
-        let inputs = if global_context { vec![channels, 2 * channels] } else { vec![channels] };
-        let context = if global_context {
+    /// W₁ and W₂; a second input of W₁ is the global context.
+    pub fn new(builder: &mut Builder<B>, specs: &AttentionLayers) -> Result<Self> {
+        let context = if specs.hidden.inputs.len() > 1 {
             Some(Global { moments: Tensor::empty(builder.backend)?, share: Tensor::empty(builder.backend)? })
         } else {
             None
         };
         Ok(Self {
-            hidden: ConvLayer::conv1d(builder, &format!("{name}.linear1"), &inputs, bottleneck, 1, 1)?,
-            logits: ConvLayer::conv1d(builder, &format!("{name}.linear2"), &[bottleneck], channels, 1, 1)?,
+            hidden: ConvLayer::new(builder, &specs.hidden)?,
+            logits: ConvLayer::new(builder, &specs.logits)?,
             context,
             tanh: Tensor::empty(builder.backend)?,
             attention: Tensor::empty(builder.backend)?,
@@ -100,36 +94,5 @@ impl<B: Backend> AttentiveStatistics<B> {
             ctx.give(dshare);
         }
         Ok(())
-    }
-}
-
-/// Temporal statistics pooling: mean and standard deviation over time of every channel and frequency.
-///
-/// # Shapes
-/// x `[channels, batch, height, time]` → `[2 · channels · height, batch]`.
-pub struct TemporalStatistics<B: Backend> {
-    output: Tensor<B>,
-}
-
-impl<B: Backend> TemporalStatistics<B> {
-    /// It has no parameters.
-    pub fn new(builder: &Builder<B>) -> Result<Self> {
-        Ok(Self { output: Tensor::empty(builder.backend)? })
-    }
-
-    /// Fills [`TemporalStatistics::output`].
-    pub fn forward(&mut self, ctx: &Context<B>, x: View<B>) -> Result<()> {
-        self.output.resize(&ctx.backend, Shape::vector(2 * x.shape.channels * x.shape.height, x.shape.batch))?;
-        Ok(ctx.backend.moments_forward(x, self.output.view_mut())?)
-    }
-
-    /// What the last forward pass made.
-    pub fn output(&self) -> &Tensor<B> {
-        &self.output
-    }
-
-    /// Gradient to x.
-    pub fn backward(&self, ctx: &Context<B>, x: View<B>, dy: View<B>, dx: &mut Tensor<B>) -> Result<()> {
-        Ok(ctx.backend.moments_backward(x, self.output.view(), dy, false, dx.view_mut())?)
     }
 }

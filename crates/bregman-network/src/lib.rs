@@ -1,0 +1,23 @@
+//! What a network is: its layers with their names, shapes and norms, and what reads what. No arithmetic.
+//!
+//! Everything that must agree on a network derives it from here: training builds its parameters from the layers, the
+//! runtime finds stored layers by their names, the ONNX export walks the [`Graph`], a checkpoint is recognised by the
+//! shapes of its tensors, and the `[model]` table of a recipe is a [`NetworkConfig`].
+//!
+//! A network is one file: its settings, their check, its layers, its graph, and how to read the settings off a
+//! checkpoint. Add it to [`NetworkConfig`].
+#![forbid(unsafe_code)]
+
+mod architecture;
+mod ecapa;
+mod graph;
+mod layer;
+mod resnet;
+mod size;
+
+pub use architecture::{Architecture, NetworkConfig, TensorShapes, UnknownNetwork};
+pub use ecapa::{AttentionLayers, EcapaConfig, EcapaLayers, SeRes2Layers};
+pub use graph::{Extent, Graph, Node, Operation, Value};
+pub use layer::{LayerKind, LayerSpec, NormSpec, Pointwise};
+pub use resnet::{BasicBlockLayers, ResNetConfig, ResNetLayers, ResNetStage};
+pub use size::SizeError;

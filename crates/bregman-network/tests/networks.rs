@@ -1,0 +1,90 @@
+//! Every network's statements agree with each other: its list of layers, its graph, its tensors, its settings as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bregman_network::{Architecture, EcapaConfig, LayerKind, Operation, Pointwise, ResNetConfig, TensorShapes};
+
+fn all() -> Vec<Architecture> {
+    vec![
+        Architecture::new(80, EcapaConfig::default()),
+        Architecture::new(40, EcapaConfig { channels: 8, embedding: 12, global_context: false }),
+        Architecture::new(80, ResNetConfig::default()),
+        Architecture::new(8, ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 }),
+    ]
+}
+
+#[test]
+fn the_graph_has_the_layers_of_the_list_and_feeds_each_what_it_reads() {
+    for architecture in all() {
+        let graph = architecture.graph();
+        let extents = graph.extents();
+        let mut listed: BTreeMap<String, _> =
+            architecture.layers().into_iter().map(|layer| (layer.name.clone(), layer)).collect();
+        let mut names = BTreeSet::new();
+        for (number, node) in graph.nodes().iter().enumerate() {
+            assert!(names.insert(&node.name), "{architecture}: two nodes {}", node.name);
+            assert!(node.inputs.iter().all(|input| input.0 < number), "{architecture}: {} reads ahead", node.name);
+            let Operation::Layer(layer) = &node.operation else { continue };
+            assert_eq!(listed.remove(&layer.name).as_ref(), Some(layer), "{architecture}");
+            let read: Vec<usize> = node.inputs.iter().map(|input| extents[input.0].channels).collect();
+            let (weighted, residual) = read.split_at(layer.inputs.len());
+            assert_eq!(weighted, layer.inputs, "{architecture}: {}", layer.name);
+            let expected = if layer.after.contains(&Pointwise::Residual) { vec![layer.outputs] } else { vec![] };
+            assert_eq!(residual, expected, "{architecture}: {}", layer.name);
+            let plane = extents[node.inputs[0].0].height.is_some();
+            assert_eq!(plane, matches!(layer.kind, LayerKind::Conv2d { .. }), "{architecture}: {}", layer.name);
+        }
+        assert!(listed.is_empty(), "{architecture}: nobody reads {:?}", listed.keys());
+        let last = extents[extents.len() - 1];
+        assert_eq!((last.channels, last.step), (architecture.embedding(), None));
+    }
+}
+
+#[test]
+fn a_network_is_recognised_by_its_tensors() {
+    for architecture in all() {
+        let listed: Vec<_> = architecture.layers().iter().flat_map(|layer| layer.tensors()).collect();
+        let tensors: BTreeMap<String, Vec<usize>> = listed.iter().cloned().collect();
+        assert_eq!(tensors.len(), listed.len(), "{architecture}: every tensor has a name of its own");
+        let shape = |name: &str| tensors.get(name).map(Vec::as_slice);
+        assert_eq!(Architecture::recognise(&TensorShapes(&shape)), Ok(architecture));
+    }
+}
+
+/// As headers of model files have them since the first version.
+const HEADERS: [&str; 2] = [
+    r#"{"kind":"ecapa","channels":512,"features":80,"embedding":192,"global_context":false}"#,
+    r#"{"kind":"resnet","blocks":[3,4,6,3],"channels":32,"features":80,"embedding":256}"#,
+];
+
+#[test]
+fn settings_are_written_and_read_under_their_names() {
+    let ecapa = Architecture::new(80, EcapaConfig { channels: 512, embedding: 192, global_context: false });
+    let resnet = Architecture::new(80, ResNetConfig::default());
+    for (architecture, header) in [ecapa, resnet].into_iter().zip(HEADERS) {
+        assert_eq!(serde_json::from_str::<Architecture>(header).unwrap(), architecture);
+        let written = serde_json::to_value(architecture).unwrap();
+        assert_eq!(written, serde_json::from_str::<serde_json::Value>(header).unwrap());
+        let fail = |text: &str| serde_json::from_str::<Architecture>(text).unwrap_err().to_string();
+        assert!(fail(&header.replace("embedding", "size")).contains("size"));
+        assert!(fail(&header.replace("features", "bins")).contains("features"));
+        assert!(fail(&header.replace("\"kind\":\"", "\"kind\":\"x")).contains("expected `ecapa` or `resnet`"));
+    }
+}
+
+#[test]
+fn sizes_out_of_range_are_named() {
+    all().iter().for_each(|architecture| architecture.check().unwrap());
+    let ecapa = EcapaConfig::default();
+    let resnet = ResNetConfig::default();
+    for (architecture, field) in [
+        (Architecture::new(0, ecapa), "features"),
+        (Architecture::new(80, EcapaConfig { channels: 12, ..ecapa }), "channels"),
+        (Architecture::new(80, EcapaConfig { embedding: 0, ..ecapa }), "embedding"),
+        (Architecture::new(84, resnet), "features"),
+        (Architecture::new(80, ResNetConfig { blocks: [3, 0, 6, 3], ..resnet }), "blocks"),
+        (Architecture::new(80, ResNetConfig { blocks: [64; 4], channels: 512, ..resnet }), "weights"),
+    ] {
+        assert_eq!(architecture.check().unwrap_err().field, field, "{architecture}");
+    }
+}

@@ -1,0 +1,77 @@
+//! A network's description as ONNX nodes.
+//!
+//! A value over time is `[batch, channels, time]`, a plane `[batch, channels, rows, time]`, one without time
+//! `[batch, channels]`.
+
+use std::collections::HashMap;
+
+use bregman_network::{Graph, Operation};
+use bregman_tensor::constants::POOL_EPSILON;
+
+use super::graph::{Attribute::Int, Attribute::Ints, OnnxGraph};
+use super::layer::layer;
+
+/// Adds all operations; returns the name of the last one's result.
+pub(super) fn network(graph: &mut OnnxGraph, network: &Graph) -> String {
+    let extents = network.extents();
+    let mut names: Vec<String> = Vec::new();
+    let mut splits = HashMap::new();
+    for node in network.nodes() {
+        let (name, x) = (&*node.name, |input: usize| &*names[node.inputs[input].0]);
+        let last_axis = |input: usize| if extents[node.inputs[input].0].height.is_some() { 3 } else { 2 };
+        let made = match &node.operation {
+            Operation::Input => graph.node(name, "Transpose", &["feats"], &[("perm", Ints(&[0, 2, 1]))]),
+            Operation::Plane => graph.unsqueeze(name, x(0), 1),
+            Operation::Layer(spec) => {
+                let inputs: Vec<_> = node.inputs.iter().map(|value| (&*names[value.0], extents[value.0])).collect();
+                layer(graph, spec, &inputs)
+            }
+            Operation::Part { index, of } => {
+                let split = splits.entry(node.inputs[0].0).or_insert_with(|| graph.split(name, x(0), *of));
+                split[*index].clone()
+            }
+            Operation::Join => {
+                let inputs: Vec<_> = (0..node.inputs.len()).map(x).collect();
+                graph.concat(name, &inputs)
+            }
+            Operation::Add => graph.node(name, "Add", &[x(0), x(1)], &[]),
+            Operation::Mean => graph.node(name, "ReduceMean", &[x(0)], &[("axes", Ints(&[2])), ("keepdims", Int(0))]),
+            Operation::Scale => {
+                let factors = graph.unsqueeze(&format!("{name}.factors"), x(1), 2);
+                graph.node(name, "Mul", &[x(0), &factors], &[])
+            }
+            Operation::Moments => {
+                let moments = graph.moments(name, x(0), last_axis(0));
+                stacked(graph, name, moments)
+            }
+            Operation::AttentiveMoments => {
+                let moments = attentive_moments(graph, name, x(0), x(1));
+                stacked(graph, name, moments)
+            }
+        };
+        names.push(made);
+    }
+    names.pop().expect("a graph has an input")
+}
+
+/// Mean and deviation as one vector.
+fn stacked(graph: &mut OnnxGraph, name: &str, [mean, deviation]: [String; 2]) -> String {
+    let mean = graph.flatten(&format!("{name}.means"), &mean);
+    let deviation = graph.flatten(&format!("{name}.deviations"), &deviation);
+    graph.concat(name, &[&mean, &deviation])
+}
+
+/// Mean and deviation under α = softmaxₜ(logits).
+fn attentive_moments(graph: &mut OnnxGraph, name: &str, x: &str, logits: &str) -> [String; 2] {
+    let named = |part: &str| format!("{name}.{part}");
+    let attention = graph.node(&named("attention"), "Softmax", &[logits], &[("axis", Int(2))]);
+    let weighted = graph.node(&named("weighted"), "Mul", &[&attention, x], &[]);
+    let mean = graph.sum(&named("mean"), &weighted, 2);
+    let squares = graph.node(&named("squares"), "Mul", &[&weighted, x], &[]);
+    let second = graph.sum(&named("second_moment"), &squares, 2);
+    let square = graph.node(&named("squared_mean"), "Mul", &[&mean, &mean], &[]);
+    let variance = graph.node(&named("variance"), "Sub", &[&second, &square], &[]);
+    let floor = graph.number(POOL_EPSILON);
+    let raised = graph.node(&named("raised"), "Max", &[&variance, &floor], &[]);
+    [mean, graph.node(&named("deviation"), "Sqrt", &[&raised], &[])]
+}
