@@ -9,11 +9,11 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
-//! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
+//! | `narrow` | convolutions of few channels, our own tensor-core kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, statistics of the duals |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
 //! | `program`, `cache` | the kernels, compiled |
@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bregman::HostArrays;
 use cudnn::Cudnn;
 use gemm::Gemm;
-use gpu::{Gpu, Variant};
+use gpu::{Gpu, KernelVariant};
 use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
@@ -87,11 +87,11 @@ pub struct Cuda {
     /// Convolutions with taps; without it they are laid out for products, which takes more memory and time.
     cudnn: Option<Cudnn>,
     precision: Precision,
-    scratch: Mutex<Workspace>,
+    scratch: Mutex<CudaWorkspace>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
-struct Workspace {
+struct CudaWorkspace {
     /// Column sums in parts, and what becomes of them.
     sums: Scratch,
     coefficients: Scratch,
@@ -130,8 +130,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn variant(&self) -> Variant {
-        Variant { format: self.format, wide: self.is_wide() }
+    fn variant(&self) -> KernelVariant {
+        KernelVariant { format: self.format, wide: self.is_wide() }
     }
 
     fn is_wide(&self) -> bool {
@@ -139,23 +139,23 @@ impl Rows {
     }
 
     /// The widest variant that fits all of these.
-    fn variant_with(&self, others: &[Rows]) -> Variant {
+    fn variant_with(&self, others: &[Rows]) -> KernelVariant {
         debug_assert!(others.iter().all(|other| other.format == self.format), "one format per kernel");
-        Variant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
+        KernelVariant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
     }
 }
 
 impl Cuda {
     /// Opens GPU number `ordinal`.
     ///
-    /// # Errors
-    /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an [`Error`](crate::Error) of its own.
+    /// # Errors No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an
+    /// [`Error`](crate::Error) of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
         let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
         let empty = Scratch::new;
-        let scratch = Workspace {
+        let scratch = CudaWorkspace {
             sums: empty(),
             coefficients: empty(),
             columns: empty(),
@@ -206,7 +206,7 @@ impl Cuda {
         Ok(total - free)
     }
 
-    fn scratch(&self) -> MutexGuard<'_, Workspace> {
+    fn scratch(&self) -> MutexGuard<'_, CudaWorkspace> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,7 +239,7 @@ impl Cuda {
     ///
     /// # Safety
     /// As [`Launch::run`].
-    unsafe fn over_rows(&self, launch: Launch, variant: Variant, rows: u64, channels: u32) -> Result<()> {
+    unsafe fn over_rows(&self, launch: Launch, variant: KernelVariant, rows: u64, channels: u32) -> Result<()> {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(128);
         let y = 256 / x;
@@ -252,7 +252,7 @@ impl Cuda {
 
     /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU
     /// busy.
-    fn sum_grid(&self, variant: Variant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
+    fn sum_grid(&self, variant: KernelVariant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(32);
         let (columns, y) = (columns.div_ceil(x), 256 / x);
@@ -268,7 +268,7 @@ impl Cuda {
     unsafe fn over_items(
         &self,
         launch: Launch,
-        variant: Variant,
+        variant: KernelVariant,
         items: usize,
         channels: u32,
         floats_per_lane: u32,

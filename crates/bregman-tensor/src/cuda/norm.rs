@@ -1,7 +1,7 @@
 //! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See
 //! kernels/norm.cu.
 
-use super::gpu::Variant;
+use super::gpu::KernelVariant;
 use super::{Buffer, Cuda, JOIN, Rows};
 use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
@@ -34,7 +34,7 @@ impl BatchNorm for Cuda {
         unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
         let launch = self
             .device
-            .variant("norm_statistics", Variant { wide: false, ..variant })
+            .variant("norm_statistics", KernelVariant { wide: false, ..variant })
             .arg(sums)
             .arg(parts)
             .arg(x.pointer);
@@ -92,8 +92,8 @@ impl BatchNorm for Cuda {
         let sums = scratch.sums.at_least(&self.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
         let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
-        // ReLU in x
+        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see
+        // that ReLU in x
         let (behind, last) = match dresidual {
             Some(r) => {
                 let launch = self.device.variant("norm_backward_residual", variant).view(x).view(y);

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 
-use super::gpu::{Stream, Variant};
+use super::gpu::{KernelVariant, Stream};
 use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
@@ -38,7 +38,7 @@ impl DeviceMemory for Cuda {
         let mut scratch = self.scratch();
         let Workspace { staging, pinned, .. } = &mut *scratch;
         let staging = staging.filled(&self.device, self.device.stream(), pinned, from)?;
-        let variant = Variant { format: to.format, wide: false };
+        let variant = KernelVariant { format: to.format, wide: false };
         let launch = self.device.variant("to_channels_last", variant).arg(staging.pointer()).view(to);
         let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
@@ -61,7 +61,7 @@ impl DeviceMemory for Cuda {
         let from = self.rows(from);
         let mut scratch = self.scratch();
         let staging = scratch.staging.at_least(&self.device, to.len() * 4)?;
-        let variant = Variant { format: from.format, wide: false };
+        let variant = KernelVariant { format: from.format, wide: false };
         let launch = self.device.variant("from_channels_last", variant).view(from).arg(staging.pointer());
         let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
@@ -81,7 +81,7 @@ impl DeviceMemory for Cuda {
         let packed = copies.packed.as_ref().expect("was just made");
         let launch = self
             .device
-            .variant("pack_weight", Variant { format, wide: false })
+            .variant("pack_weight", KernelVariant { format, wide: false })
             .arg(value.pointer())
             .arg(block.stride as u32);
         let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
@@ -126,8 +126,9 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
     }
     assert_eq!(shape.channels, 1, "a map of features has one channel");
     assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
-    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in other roles
-    let launch = cuda.device.variant("to_channels_last", Variant { format: to.format, wide: false }).on(stream);
+    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in
+    // other roles
+    let launch = cuda.device.variant("to_channels_last", KernelVariant { format: to.format, wide: false }).on(stream);
     let launch = launch.arg(from).arg(to.pointer).arg(shape.width as u32);
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
     // SAFETY: as above.
