@@ -84,7 +84,7 @@ pub(crate) fn draw(path: &Path, patterns: &[SparsityPattern]) -> Result<(), Fail
             ));
         }
     };
-    std::fs::write(path, bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    Ok(bregman_base::files::write_file(path, bytes)?)
 }
 
 fn svg(patterns: &[SparsityPattern]) -> String {

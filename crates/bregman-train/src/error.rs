@@ -124,6 +124,12 @@ impl Error {
     }
 }
 
+impl From<bregman_base::files::FileError> for Error {
+    fn from(error: bregman_base::files::FileError) -> Self {
+        Self::Io { path: error.path, source: error.source }
+    }
+}
+
 /// `Err` naming `field` unless `ok`: the one place where settings are refused.
 pub(crate) fn require(ok: bool, field: &'static str, value: impl ToString, expected: impl Into<String>) -> Result<()> {
     if ok { Ok(()) } else { Err(Error::Setting { field, value: value.to_string(), expected: expected.into() }) }

@@ -73,9 +73,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     drop(bar);
     let text = format(&*source, &embedded, args.json)?;
     match &args.out {
-        Some(path) => {
-            std::fs::write(path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?
-        }
+        Some(path) => bregman_base::files::write_file(path, text)?,
         None => print(&text)?,
     }
     eprint!("{}", unreadable(&embedded.unreadable));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bregman_base::files::write_file;
 use bregman_speaker::score::cosine;
 use serde::{Deserialize, Serialize};
 
@@ -112,14 +113,10 @@ impl Known {
         Ok(known)
     }
 
-    /// Whole or not at all.
     fn write(&self, path: &Path) -> Result<(), Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{}: {error}", path.display()));
-        let text = serde_json::to_string(self).map_err(|error| failed(&error))?;
-        let temporary = path.with_extension("json.tmp");
-        std::fs::write(&temporary, text)
-            .and_then(|()| std::fs::rename(&temporary, path))
-            .map_err(|error| failed(&error))
+        let text =
+            serde_json::to_string(self).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        Ok(write_file(path, text)?)
     }
 }
 

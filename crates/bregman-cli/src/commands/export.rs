@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bregman_base::files::{write_file, write_file_at};
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
 use bregman_speaker::score::{Bootstrap, Embedder, EmbeddingStore, Evaluation, Rates};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
@@ -127,13 +128,14 @@ pub(crate) fn run(args: Args) -> Outcome {
     let network = Deployable::open(&args.source)?;
     let model = args.out.as_deref().map(|path| pack(&args, &network, path)).transpose()?;
     let onnx = |path: &Path| {
-        let bytes = network.to_onnx()?;
-        write(path, |path| {
-            std::fs::write(path, &bytes).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
-        })
+        write_file(path, network.to_onnx()?)?;
+        Written::of(path)
     };
     let onnx = args.onnx.as_deref().map(onnx).transpose()?;
-    let safetensors = |path: &Path| write(path, |path| Ok(network.write_safetensors(path)?));
+    let safetensors = |path: &Path| {
+        write_file_at(path, |path| -> Outcome { Ok(network.write_safetensors(path)?) })?;
+        Written::of(path)
+    };
     let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;
     let exported = Exported { model, onnx, safetensors };
     if args.json { print_json(&exported) } else { print(&text(&exported)) }
@@ -172,21 +174,6 @@ impl Written {
             std::fs::metadata(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?.len();
         Ok(Self { file: file.to_owned(), bytes })
     }
-}
-
-/// Writes beside the file and renames, so that nobody ever sees half of it; an error leaves what was there before.
-fn write(file: &Path, fill: impl FnOnce(&Path) -> Outcome) -> Result<Written, Failure> {
-    let mut temporary = file.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let renamed = fill(&temporary).and_then(|()| {
-        std::fs::rename(&temporary, file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))
-    });
-    if renamed.is_err() {
-        let _ = std::fs::remove_file(&temporary); // the first error is the one to report
-    }
-    renamed?;
-    Written::of(file)
 }
 
 struct Exporting<'a>(&'a Model);

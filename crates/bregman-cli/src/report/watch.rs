@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use rayon::prelude::*;
 
-use crate::failure::Failure;
 use crate::runs::{Found, Run};
 
 /// The runs read so far.
@@ -56,17 +55,4 @@ fn fingerprint(run: &Path) -> Fingerprint {
     let mut all: Fingerprint = all.collect();
     all.sort();
     all
-}
-
-/// Replaces `path` atomically: a reader sees the old or the new text, never a part of it.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&temporary); // the first error is the one to report
-        failed(error)
-    })
 }
