@@ -18,7 +18,7 @@ impl<B: DeviceMemory> Tensor<B> {
         Ok(Self { data: backend.alloc(0, Storage::Map)?, shape: Shape::default(), capacity: 0 })
     }
 
-    /// Gives it this shape. The values are unspecified afterwards and must be written.
+    /// Gives it this shape. The values are unspecified afterwards: whoever resizes, writes.
     pub fn resize(&mut self, backend: &B, shape: Shape) -> Result<()> {
         let bytes = Self::bytes(backend, shape);
         if bytes > self.capacity {

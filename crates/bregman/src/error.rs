@@ -97,7 +97,7 @@ pub enum Error {
     /// A budget that no choice of densities can meet.
     #[error("a sparsity of {target} is out of reach: the layer limits allow {lowest} to {highest}")]
     Budget {
-        /// The requested sparsity.
+        /// The sparsity asked for.
         target: f64,
         /// The lowest sparsity the ceilings allow.
         lowest: f64,

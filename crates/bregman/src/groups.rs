@@ -11,7 +11,7 @@ use crate::param::{Param, Role};
 use crate::pattern::Pattern;
 use crate::penalty::{Penalty, Shrinkage};
 
-/// Fraction of zeros a Bregman run starts from.
+/// Share of zeros a Bregman run starts from.
 pub const INITIAL_SPARSITY: f64 = 0.99;
 
 /// One rule: whom it is for, and what they get.
@@ -23,7 +23,7 @@ pub const INITIAL_SPARSITY: f64 = 0.99;
 /// | `penalty` | ℓ1 | see [`Penalty`] | |
 /// | `lambda_scale` | 1 | a in λ_group = a·λ; the paper's "cls. 2λ" is 2 on the classifier | > 0 |
 /// | `lr_scale` | 1 | multiplies the learning rate | > 0 |
-/// | `initial_sparsity` | [`INITIAL_SPARSITY`], 0.99 | fraction of zeros at the start | [0, 1) |
+/// | `initial_sparsity` | [`INITIAL_SPARSITY`], 0.99 | share of zeros at the start | [0, 1) |
 /// | `initial_inputs` | 0 | at least this many non-zero inputs per output at the start, on average | ≥ 0 |
 ///
 /// ```
@@ -45,9 +45,9 @@ pub struct GroupRule {
     pub lambda_scale: f64,
     /// Factor on the learning rate.
     pub lr_scale: f64,
-    /// Fraction of zeros at the start; `None` for [`INITIAL_SPARSITY`].
+    /// Share of zeros at the start; `None` for [`INITIAL_SPARSITY`].
     pub initial_sparsity: Option<f64>,
-    /// Non-zero inputs of every output at the start, at least; `None` for 0.
+    /// Inputs of every output that are non-zero at the start, at least; `None` for 0.
     pub initial_inputs: Option<f64>,
 }
 
@@ -199,8 +199,7 @@ impl Groups {
         if param.role.is_weight() { self.rule(tensor).penalty.on(param) } else { Shrinkage::Identity }
     }
 
-    /// Fraction of zeros a parameter starts from: its rule's, less where that would leave an output too few live
-    /// inputs.
+    /// Share of zeros a parameter starts from: its rule's, less where that would leave an output too few inputs.
     pub fn initial_sparsity(&self, tensor: usize) -> f64 {
         let (rule, param) = (self.rule(tensor), &self.params[tensor]);
         let inputs = (param.row_len() / param.kernel_len()) as f64;

@@ -4,7 +4,7 @@
 //! say of it, and the weight itself is the dual pushed through a threshold λ, so it switches on only when the data asks
 //! for it. What nobody knows beforehand is which λ gives which sparsity. This crate steers λ during training until the
 //! network sits at the sparsity you asked for: the method of "Adaptive Regularization for Sparsity Control in
-//! Bregman-Based Optimizers", with every baseline.
+//! Bregman-Based Optimizers", with every baseline beside it.
 //!
 //! It works on plain slices and knows no tensor library. Two lines put it into a training loop, the one that builds the
 //! optimizer and the one that steps it. A logistic regression with 1000 features, of which 40 matter, asked for 95 %
@@ -56,8 +56,8 @@
 //!
 //! # Notation
 //!
-//! θ weights, p duals, g gradients, λ threshold, τ learning rate, δ elastic-net factor, R penalty, s(θ) fraction of
-//! zeros among the controlled tensors, s* target, ε = s* − s, a non-zero weights, f update period, α and κ gains.
+//! θ weights, p duals, g gradients, λ threshold, τ learning rate, δ elastic-net factor, R penalty, s(θ) share of zeros
+//! among the controlled tensors, s* target, ε = s* − s, a non-zero weights, f update period, α and κ gains.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@
 //! | [`Hold`](RampShape::Hold) | s* from the start |
 //! | [`Linear`](RampShape::Linear) | s₀ + (s* − s₀)·x |
 //! | [`Cubic`](RampShape::Cubic) | s* + (s₀ − s*)·(1 − x)³ (Zhu and Gupta, 2017) |
-//! | [`Exponential`](RampShape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x; the paper's |
+//! | [`Exponential`](RampShape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x; the paper's, with s₀ = 0 |
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum RampShape {
     Linear,
     /// Fast first, then slow.
     Cubic,
-    /// The same fraction of the remaining weights is pruned each time.
+    /// A constant share of the non-zero weights is pruned each time.
     Exponential,
 }
 

@@ -42,9 +42,9 @@ impl Digit {
 /// use bregman::select::smallest_threshold;
 /// let keys = [0.5f32, 2.0, 1.0, 3.0];
 /// let lambda = smallest_threshold(2, |digit, bins| {
-///     keys.iter().filter_map(|&key| digit.bin(key)).for_each(|bin| bins[bin] += 1)
+///     keys.iter().filter_map(|&key| digit.bin(key)).for_each(|bin| bins[bin] += 1);
 /// });
-/// assert_eq!(lambda, 1.0); // 2 and 3 stay non-zero
+/// assert_eq!(lambda, 1.0); // 2 and 3 are larger
 /// ```
 pub fn smallest_threshold(keep: u64, mut count: impl FnMut(Digit, &mut [u64])) -> f32 {
     let Ok(threshold) = try_smallest_threshold(keep, |digit, bins| {

@@ -19,7 +19,7 @@ pub struct TensorStats {
 }
 
 impl TensorStats {
-    /// Fraction of zeros; 0 for an empty selection.
+    /// Share of zeros; 0 for an empty selection.
     pub fn sparsity(&self) -> f64 {
         if self.len == 0 { 0.0 } else { self.zeros as f64 / self.len as f64 }
     }
@@ -89,7 +89,7 @@ impl<'a> Sparsity<'a> {
         self.groups.params().iter().map(|param| param.name.as_str()).zip(self.stats)
     }
 
-    /// Names of the weight tensors without a single non-zero weight: nothing passes through them any more.
+    /// Names of the weight tensors whose weights are all zero: nothing passes through them any more.
     pub fn dead(&self) -> Vec<&'a str> {
         let is_dead =
             |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(account.total(Scope::All).sparsity(), 150.0 / 160.0);
         assert_eq!(account.group(0).sparsity(), 1.0);
         assert_eq!(account.group(1), of(100, 90), "the bias of the default group is no weight");
-        assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is not a dead layer");
+        assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is no layer");
         assert_eq!(account.total(Scope::Weights).norm(), 8f64.sqrt());
     }
 }

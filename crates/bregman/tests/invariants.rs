@@ -1,4 +1,4 @@
-//! Properties that hold for all inputs: of the optimizers, of the closed loop, and of saving and resuming.
+//! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
 
 use bregman::{
     AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,

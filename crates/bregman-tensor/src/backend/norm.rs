@@ -1,4 +1,4 @@
-//! Batch norm, fused with the ReLU before or after it and the residual added after it.
+//! Batch norm, fused with the ReLU beside it and the residual behind it.
 
 use super::DeviceMemory;
 use crate::{Result, View, ViewMut};

@@ -52,7 +52,7 @@ impl Cpu {
         Self { precision, ..Self::default() }
     }
 
-    /// Always uses sparse or always dense products, whichever is faster: to compare the two.
+    /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
     pub fn with_weights(self, weights: WeightPolicy) -> Self {
         Self { weights, ..self }
     }

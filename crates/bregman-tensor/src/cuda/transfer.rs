@@ -3,7 +3,7 @@
 use cudarc::driver::sys;
 
 use super::gpu::{KernelVariant, Stream};
-use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
+use super::{Buffer, Cuda, CudaWorkspace, Format, PackedWeight, Rows, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
 impl DeviceMemory for Cuda {
@@ -36,7 +36,7 @@ impl DeviceMemory for Cuda {
         }
         let to = self.rows_mut(&to);
         let mut scratch = self.scratch();
-        let Workspace { staging, pinned, .. } = &mut *scratch;
+        let CudaWorkspace { staging, pinned, .. } = &mut *scratch;
         let staging = staging.filled(&self.device, self.device.stream(), pinned, from)?;
         let variant = KernelVariant { format: to.format, wide: false };
         let launch = self.device.variant("to_channels_last", variant).arg(staging.pointer()).view(to);
@@ -102,8 +102,13 @@ fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>, on: Stream) -> Res
 }
 
 /// Copies values to staging memory on the device, in the order of a stream: that stream, and where they are.
-pub(super) fn stage(cuda: &Cuda, scratch: &mut Workspace, from: &[f32], on: Stream) -> Result<(sys::CUstream, u64)> {
-    let Workspace { staging, pinned, copy_staging, copy_pinned, .. } = scratch;
+pub(super) fn stage(
+    cuda: &Cuda,
+    scratch: &mut CudaWorkspace,
+    from: &[f32],
+    on: Stream,
+) -> Result<(sys::CUstream, u64)> {
+    let CudaWorkspace { staging, pinned, copy_staging, copy_pinned, .. } = scratch;
     let (stream, staging, pinned) = match on {
         Stream::Compute => (cuda.device.stream(), staging, pinned),
         Stream::Copy => (cuda.device.copy_stream(), copy_staging, copy_pinned),
@@ -126,8 +131,8 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
     }
     assert_eq!(shape.channels, 1, "a map of features has one channel");
     assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
-    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in
-    // other roles
+    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and
+    // channels in other roles
     let launch = cuda.device.variant("to_channels_last", KernelVariant { format: to.format, wide: false }).on(stream);
     let launch = launch.arg(from).arg(to.pointer).arg(shape.width as u32);
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);

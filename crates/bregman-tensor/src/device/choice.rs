@@ -44,7 +44,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// The result of a [`DeviceChoice`] on this machine; no device is opened yet.
+/// What a [`DeviceChoice`] comes to on this machine; nothing is opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDevice {
     gpu: Option<usize>,

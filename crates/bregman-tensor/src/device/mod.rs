@@ -44,7 +44,7 @@ pub fn open_cpu(precision: Option<Precision>) -> Result<Cpu> {
 
 /// Work that is written once for all devices.
 pub trait OnDevice {
-    /// The result of the work.
+    /// What it comes to.
     type Output;
 
     /// Does it on the device that `open` opens.

@@ -127,24 +127,19 @@ proptest! {
 
     #[test]
     fn sparse_and_dense_products_agree_to_1e_5(
-        channels in 1usize..40,
-        rows in 1usize..40,
-        batch in 1usize..4,
-        height in 1usize..7,
-        width in 1usize..70,
-        zeros in prop::sample::select(vec![0u32, 50, 90, 99, 100]),
-        kind in 0usize..5,
-        seed in 0u64..1000,
+        channels in 1usize..40, rows in 1usize..40, batch in 1usize..4, height in 1usize..7, width in 1usize..70,
+        zeros in prop::sample::select(vec![0u32, 50, 90, 99, 100]), kind in 0usize..5, seed in 0u64..1000,
     ) {
-        let conv =
-            [Conv::POINTWISE, Conv::same_1d(3, 2), Conv::same_1d(5, 1), Conv::square(3, 1), Conv::square(3, 2)][kind];
+        let signals = [Conv::POINTWISE, Conv::same_1d(3, 2), Conv::same_1d(5, 1)];
+        let conv = signals.into_iter().chain([Conv::square(3, 1), Conv::square(3, 2)]).nth(kind).unwrap();
         let input = Shape { channels, batch, height, width };
         let mut random = Random(seed);
         let (x, dy) = (random.values(input.len()), random.values(input.len() / channels * rows));
         let chance = zeros as f32 / 50.0 - 1.0;
         let count = rows * channels * conv.taps();
-        let weight: Vec<f32> =
-            random.values(2 * count).chunks_exact(2).map(|pair| if pair[0] < chance { 0.0 } else { pair[1] }).collect();
+        let weight: Vec<f32> = random.values(2 * count).chunks_exact(2)
+            .map(|pair| if pair[0] < chance { 0.0 } else { pair[1] })
+            .collect();
         let dense = products(WeightPolicy::Dense, conv, input, rows, &x, &dy, &weight);
         let sparse = products(WeightPolicy::Sparse, conv, input, rows, &x, &dy, &weight);
         for (dense, sparse) in dense.iter().zip(&sparse) {

@@ -11,7 +11,7 @@ use crate::optimizer::Duals;
 /// λ never leaves this range by the paper's laws.
 pub(super) const LAMBDA_RANGE: (f64, f64) = (1e-6, 1e3);
 
-/// The input of a control law for the next λ.
+/// What a control law sees when it is asked for the next λ.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// Updates due so far: step / f.
@@ -54,7 +54,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Notes the sign of an error; returns whether it changed.
+    /// Notes the sign of an error; tells whether it changed.
     pub(super) fn crossed(&mut self, error: f64) -> bool {
         let side = if error == 0.0 { 0 } else { error.signum() as i8 };
         let crossed = side * self.side < 0;

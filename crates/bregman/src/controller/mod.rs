@@ -30,7 +30,7 @@ use crate::sparsity::TensorStats;
 ///
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
-/// | `target` | – | s*, the requested sparsity | (0, 1) |
+/// | `target` | – | s*, the sparsity asked for | (0, 1) |
 /// | `law` | multiplicative, α = 1, band | see [`Law`] | |
 /// | `lambda` | the optimizer's: 0.01 LinBreg, 1 AdaBreg | λ₀ | > 0 |
 /// | `period` | 50 | f, steps between updates; in short runs total steps / 150 | ≥ 1 |
@@ -91,7 +91,7 @@ impl ControllerConfig {
     }
 }
 
-/// The state of a loop: all that has to be saved.
+/// Where a loop stands: all that has to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LoopState {
     /// Present λ.
@@ -143,7 +143,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// After step `step`: moves λ if an update is due, and returns whether it did.
+    /// After step `step`: moves λ if an update is due, and tells whether it did.
     ///
     /// # Errors
     /// A law that needs duals with an optimizer that has none.
@@ -207,7 +207,7 @@ impl Controller {
     /// Continues from a saved state.
     ///
     /// # Errors
-    /// A state with another number of loops, or a λ that is none; then nothing has changed.
+    /// A state with another number of loops, or a λ that is not a number > 0; then nothing has changed.
     pub fn restore(&mut self, state: Vec<LoopState>) -> Result<()> {
         if state.len() != self.loops.len() {
             return Err(Error::Count { what: "saved control loops", expected: self.loops.len(), found: state.len() });

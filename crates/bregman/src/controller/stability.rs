@@ -23,19 +23,19 @@ pub struct LoopGain {
 }
 
 impl LoopGain {
-    /// A message for the user, if the loop overshoots or oscillates.
+    /// What to tell the user, if the loop is not calm.
     pub fn warning(&self) -> Option<String> {
         let Self { gain, sensitivity } = self;
         let calm = format!("divide the gain (α or κ) by {:.1}, or use the quantile controller", gain / OVERSHOOT);
         if *gain > UNSTABLE {
             Some(format!(
-                "the λ controller will oscillate: loop gain {gain:.2} > 2 (1 % of λ moves the sparsity by \
-                 {sensitivity:.2} %); {calm}"
+                "the λ controller will oscillate: loop gain {gain:.2} > 2 \
+                 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
             ))
         } else if *gain > OVERSHOOT {
             Some(format!(
-                "the λ controller will overshoot: loop gain {gain:.2} > 1 (1 % of λ moves the sparsity by \
-                 {sensitivity:.2} %); {calm}"
+                "the λ controller will overshoot: loop gain {gain:.2} > 1 \
+                 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
             ))
         } else {
             None

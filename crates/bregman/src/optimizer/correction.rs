@@ -3,7 +3,7 @@
 //! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ +
 //! λ̃R)(θ) again. Where θ ≠ 0: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where
 //! θ = 0: p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
-//! gradient step, which is the value of p here. [`Variant::Steady`] does the first where λ falls, and leaves the
+//! gradient step, which is what stands in p here. [`Variant::Steady`] does the first where λ falls, and leaves the
 //! duals of weights that are 0 alone.
 
 use bregman_base::lanes::sum_of_squares;
@@ -106,10 +106,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_steady_fall_of_lambda_keeps_the_living_and_touches_no_dead(
-            x in vectors(),
-            old in 0.5f64..2.0,
-            fall in 0.05f64..1.0,
+        fn a_steady_fall_of_lambda_keeps_non_zero_weights_and_the_duals_of_zero_ones(
+            x in vectors(), old in 0.5f64..2.0, fall in 0.05f64..1.0,
         ) {
             for shrinkage in ALL {
                 let (theta, new) = (prox(shrinkage, &x, old, 1.0), old * fall);
@@ -118,12 +116,8 @@ mod tests {
                 for i in 0..x.len() {
                     let group = i / shrinkage.group_len() * shrinkage.group_len();
                     if theta[group..group + shrinkage.group_len()].iter().any(|&x| x != 0.0) {
-                        prop_assert!(
-                            (again[i] - theta[i]).abs() < 1e-4,
-                            "{shrinkage:?}: {} became {}",
-                            theta[i],
-                            again[i]
-                        );
+                        let (before, now) = (theta[i], again[i]);
+                        prop_assert!((now - before).abs() < 1e-4, "{shrinkage:?}: {before} became {now}");
                     } else {
                         prop_assert_eq!(p[i], x[i]);
                     }
@@ -141,10 +135,7 @@ mod tests {
 
         #[test]
         fn correction_restores_the_subgradient_relation(
-            p in vectors(),
-            old in 0.1f64..1.0,
-            new in 0.1f64..1.0,
-            delta in 0.5f64..2.0,
+            p in vectors(), old in 0.1f64..1.0, new in 0.1f64..1.0, delta in 0.5f64..2.0,
         ) {
             for shrinkage in ALL {
                 let theta = prox(shrinkage, &p, old, delta);

@@ -7,7 +7,7 @@
 //! | file | what it has |
 //! | --- | --- |
 //! | `rule` | the optimizers: settings, coefficients, the update of one element |
-//! | `engine` | the interface between an optimizer and its arrays, wherever the arrays are |
+//! | `engine` | what an optimizer and its arrays tell each other, wherever the arrays are |
 //! | `host`, `pass` | arrays in memory, and the fused pass over slices |
 //! | `duals` | what a controller may ask of the duals |
 //! | `correction` | how the duals follow λ |
@@ -264,8 +264,8 @@ impl<A> Optimizer<A> {
         Ok(())
     }
 
-    /// Lets `controller` move its λ if an update is due, and returns whether it did; [`Optimizer::set_lambda_on`] is
-    /// the next thing to do then.
+    /// Lets `controller` move its λ if an update is due, and tells whether it did; [`Optimizer::set_lambda_on`] is the
+    /// next thing to do then.
     ///
     /// # Errors
     /// As [`Controller::update`]; a lost device.

@@ -43,7 +43,7 @@ impl Gradient<'_> {
     }
 }
 
-/// The map from the variable that the optimizer steps to the weights.
+/// What stands between the variable the optimizer steps in and the weights.
 #[derive(Clone, Copy)]
 pub(crate) enum After<'a> {
     /// θ ← scale·prox(x).
@@ -105,7 +105,7 @@ impl NullaryFnOnce for Vectorised<'_, '_> {
     }
 }
 
-/// What a pass would count in the current weights.
+/// What a pass would count in weights as they stand.
 pub(crate) fn count(theta: &[f32]) -> Counted {
     let add =
         |a: Counted, b: Counted| Counted { zeros: a.zeros + b.zeros, sum_squares: a.sum_squares + b.sum_squares, ..a };

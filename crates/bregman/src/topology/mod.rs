@@ -33,7 +33,7 @@ use std::fmt::Debug;
 use crate::error::{Error, Result, require};
 use pruning::{Scores, largest};
 
-/// The state of a run that a policy decides by.
+/// Where a run stands: what a policy decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunClock {
     /// Steps taken so far.
@@ -56,7 +56,7 @@ impl RunClock {
 /// What happens to the masks before a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MaskChange {
-    /// The fraction of weights that is masked afterwards; 0 lifts all masks.
+    /// The share of weights that is masked afterwards; 0 lifts all masks.
     pub sparsity: f64,
     /// Of the weights that are not masked afterwards, the share that is grown in exchange for others: SET's and RigL's
     /// drop fraction.
@@ -103,7 +103,7 @@ pub trait MaskPolicy: Debug + Send {
         Ok(())
     }
 
-    /// The fraction of weights that is masked during the next step.
+    /// The share of weights that is masked during the next step.
     fn sparsity(&self, clock: &RunClock) -> f64;
 
     /// What happens to the masks before the next step; `None` leaves them as they are.
@@ -115,7 +115,7 @@ pub trait MaskPolicy: Debug + Send {
     }
 
     /// A score ≥ 0 for every weight: among the weights that are not kept, those with the largest are grown. `None`
-    /// grows nothing, so that masks only shrink.
+    /// grows nothing, so that fewer and fewer weights are non-zero.
     fn grow(&self, _: &MaskedLayer<'_>) -> Option<Vec<f32>> {
         None
     }

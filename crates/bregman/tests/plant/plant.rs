@@ -1,8 +1,8 @@
 //! A plant for controllers: the real optimizer, fed with gradients that make the duals behave as in training. Used by
-//! the tests next to it and by `examples/stability.rs`.
+//! the tests beside it and by `examples/stability.rs`.
 //!
-//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a zero
-//! weight's dual steadily towards its threshold, a non-zero one settles as it gets where it should be (c), and training
+//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a dead
+//! weight's dual steadily towards its threshold, a live one settles as it gets where it should be (c), and training
 //! slows down (r falls with time). At a fixed λ such a network only ever wakes up, as the paper's Appendix A says of
 //! real ones.
 

@@ -99,7 +99,7 @@ impl<'a> Output<'a> {
     #[allow(unsafe_code, clippy::mut_from_ref)]
     pub(crate) unsafe fn row(&self, item: usize, row: usize, from: usize, len: usize) -> &mut [f32] {
         debug_assert!(item < self.items && row < self.rows && from + len <= self.len);
-        // SAFETY: rows do not overlap (checked in `strided`), and no one else uses this piece of one by the caller's
+        // SAFETY: rows do not overlap (checked in `strided`), and nobody else uses this piece of one by the caller's
         // promise.
         unsafe { self.values.part(item * self.item_stride + row * self.stride + from, len) }
     }

@@ -17,7 +17,7 @@ impl Random {
         0.5 * (1.0 + self.0.symmetric(1.0))
     }
 
-    /// `len` values in [-1, 1), none zero but for the given fraction of exact zeros.
+    /// `len` values in [-1, 1), none zero but for the given share of exact zeros.
     pub(crate) fn values(&mut self, len: usize, zeros: f32) -> Vec<f32> {
         (0..len)
             .map(|_| {

@@ -26,8 +26,9 @@ EXPORT(gather, (Geometry g, const T *x, u32 sx, T *columns, u64 first_row, u64 r
        (g, x, sx, columns, first_row, rows, channels))
 
 // dx[position] = Σ of the columns that came from it; columns begin at item `first_item`
-template <typename T, int V> DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add,
-                                                      u32 first_item, u64 positions, u32 channels) {
+template <typename T, int V>
+DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u32 first_item, u64 positions,
+                         u32 channels) {
     u32 taps = g.kernel[0] * g.kernel[1], groups = channels / V;
     u64 count = positions * groups;
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {

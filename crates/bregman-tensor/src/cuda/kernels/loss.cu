@@ -56,7 +56,7 @@ DEVICE void with_margin(Margin spec, float cosine, float &phi, float &slope) {
     }
 }
 
-// Result of the softmax of one item.
+// What the softmax of one item comes to.
 struct Item {
     float target, slope, largest, total;
 };

@@ -133,8 +133,10 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                         load_transposed(
                             m, from + chunk_at<C, C>(0, k * 16 + lane % 16, outputs / 8 + pair * 2 + matrix / 2));
                     else
-                        load_matrices(m, from + chunk_at<C, C>(0, outputs + pair * 16 + matrix / 2 * 8 + lane % 8,
-                                                               k * 2 + matrix % 2));
+                        load_matrices(
+                            m,
+                            from +
+                                chunk_at<C, C>(0, outputs + pair * 16 + matrix / 2 * 8 + lane % 8, k * 2 + matrix % 2));
                     b[tap][pair * 2][0] = m[0], b[tap][pair * 2][1] = m[1], b[tap][pair * 2 + 1][0] = m[2],
                                   b[tap][pair * 2 + 1][1] = m[3];
                 }
@@ -174,10 +176,10 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
 
 } // namespace narrow_conv
 
-#define NARROW_CONV(name, channels, transposed, blocks) \
-    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks) \
+#define NARROW_CONV(name, channels, transposed, blocks)                                       \
+    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                \
         name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) { \
-        narrow_conv::run<channels, transposed>(x, sx, w, y, sy, add, planes); \
+        narrow_conv::run<channels, transposed>(x, sx, w, y, sy, add, planes);                 \
     }
 NARROW_CONV(narrow_forward_32, 32, false, 2)
 NARROW_CONV(narrow_forward_64, 64, false, 1)
@@ -212,8 +214,7 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
         u32 to = memory + stage * STAGE;
         if (share < PARTS_X)
             copy_share<C, R + 2, HALO, THREADS>(share, to, x, sx, planes, {at.item, at.row - 1, at.column - 1});
-        else
-            copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, dy, sy, planes, at);
+        else copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, dy, sy, planes, at);
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
 
@@ -232,10 +233,10 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
                 from_x[pair] =
                     from + chunk_at<C, HALO>(row, column + shift + lane % 16, inputs / 8 + pair * 2 + matrix / 2);
                 from_y[pair] = from + X +
-                               chunk_at<C, TILE_WIDTH>(row, column + matrix / 2 * 8 + lane % 8,
-                                                       outputs / 8 + pair * 2 + matrix % 2);
+                    chunk_at<C, TILE_WIDTH>(row, column + matrix / 2 * 8 + lane % 8,
+                                            outputs / 8 + pair * 2 + matrix % 2);
             }
-            auto load_x = [&](int line, u32 (&b)[4][2]) {
+            auto load_x = [&](int line, u32(&b)[4][2]) {
 #pragma unroll
                 for (int pair = 0; pair < 2; pair++) {
                     u32 m[4];
@@ -281,10 +282,10 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
 
 } // namespace narrow_weight
 
-#define NARROW_WEIGHT(name, channels) \
-    extern "C" __global__ void __launch_bounds__(narrow_weight::THREADS, 1) \
+#define NARROW_WEIGHT(name, channels)                                                      \
+    extern "C" __global__ void __launch_bounds__(narrow_weight::THREADS, 1)                \
         name(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, float *parts, Planes planes) { \
-        narrow_weight::run<channels>(x, sx, dy, sy, parts, planes); \
+        narrow_weight::run<channels>(x, sx, dy, sy, parts, planes);                        \
     }
 NARROW_WEIGHT(narrow_weight_32, 32)
 NARROW_WEIGHT(narrow_weight_64, 64)

@@ -102,9 +102,9 @@ extern "C" __global__ void norm_running(u32 channels, const float *gamma, const 
 }
 
 // y = scale·u + shift, with the ReLU and the residual where they belong.
-template <typename T, int V> DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int order,
-                                                         const T *residual, u32 sr, T *y, u32 sy, u64 rows,
-                                                         u32 channels) {
+template <typename T, int V>
+DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y,
+                            u32 sy, u64 rows, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float scale[V], shift[V];
@@ -147,9 +147,9 @@ struct Affine {
 template <typename T, int V, int ORDER> struct LastRelu {
     float scale[V], shift[V];
     DEVICE LastRelu(Affine n, u32 c) {
-        if (ORDER == AFTER) LANES
-                scale[i] = n.gamma[c + i] * n.inverse_std[c + i],
-                shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
+        if (ORDER == AFTER)
+            LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i],
+                  shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
     }
     DEVICE void mask(const float (&x)[V], float (&g)[V]) const {
         if (ORDER == AFTER) LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
@@ -191,14 +191,14 @@ template <int V> struct BackwardSums {
         }
         if (c >= channels || threadIdx.y) return;
         float *part = parts + 4ull * blockIdx.y * channels + c;
-        LANES
-            part[i] = sum[i], part[channels + i] = along[i], part[2 * channels + i] = passed[i],
-            part[3 * channels + i] = count[i];
+        LANES part[i] = sum[i], part[channels + i] = along[i], part[2 * channels + i] = passed[i],
+              part[3 * channels + i] = count[i];
     }
 };
 
-template <typename T, int V, int ORDER> DEVICE void
-norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels, float *parts) {
+template <typename T, int V, int ORDER>
+DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels,
+                                  float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     BackwardSums<V> sums;
@@ -222,13 +222,14 @@ norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 r
 }
 
 // Each order on its own needs fewer registers than all at once, and more threads fit.
-#define IN_ORDER(name, ...) \
-    order == BEFORE  ? name<T, V, BEFORE>(__VA_ARGS__) \
-    : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__) \
-                     : name<T, V, ABSENT>(__VA_ARGS__)
+#define IN_ORDER(name, ...)                                \
+    order == BEFORE      ? name<T, V, BEFORE>(__VA_ARGS__) \
+        : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__)  \
+                         : name<T, V, ABSENT>(__VA_ARGS__)
 
-template <typename T, int V> DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *d, u32 sd, Affine norm,
-                                                                 int order, u64 rows, u32 channels, float *parts) {
+template <typename T, int V>
+DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows,
+                                    u32 channels, float *parts) {
     IN_ORDER(norm_backward_sums_in, x, sx, d, sd, norm, rows, channels, parts);
 }
 EXPORT_THREE(norm_backward_sums,
@@ -237,9 +238,9 @@ EXPORT_THREE(norm_backward_sums,
 
 // With a residual: y says what the last ReLU let pass, and what passed is the residual's gradient, from which the rest
 // follows without y.
-template <typename T, int V> DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, const T *d,
-                                                                     u32 sd, T *dresidual, u32 sr, Affine norm,
-                                                                     u64 rows, u32 channels, float *parts) {
+template <typename T, int V>
+DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual,
+                                        u32 sr, Affine norm, u64 rows, u32 channels, float *parts) {
     typedef typename Lanes<T, V>::Raw Raw;
     struct Three {
         Raw x, y, d;
@@ -303,9 +304,8 @@ DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *d
     u32 col = COLUMN;
     if (col >= channels) return;
     float a[V], b[V], c[V];
-    LANES
-        a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i],
-        c[i] = coefficients[2 * channels + col + i];
+    LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i],
+          c[i] = coefficients[2 * channels + col + i];
     LastRelu<T, V, ORDER> last(norm, col);
     each_row(rows, Gradients<T, V>{x + col, dy + col, sx, sy}, [&](u64 row, Two<typename Lanes<T, V>::Raw> raw) {
         float u[V], g[V];
@@ -320,9 +320,9 @@ DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *d
     });
 }
 
-template <typename T, int V> DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *dy, u32 sy, T *dx,
-                                                                  u32 sd, Affine norm, const float *coefficients,
-                                                                  int order, u64 rows, u32 channels) {
+template <typename T, int V>
+DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm,
+                                     const float *coefficients, int order, u64 rows, u32 channels) {
     IN_ORDER(norm_backward_apply_in, x, sx, dy, sy, dx, sd, norm, coefficients, rows, channels);
 }
 EXPORT(norm_backward_apply,

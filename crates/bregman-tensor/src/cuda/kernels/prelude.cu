@@ -71,15 +71,15 @@ template <typename T, int V> DEVICE typename Lanes<T, V>::Raw fetch(const T *p) 
 }
 template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes<T, V>::widen_all(fetch<T, V>(p), v); }
 
-#define VARIANT(name, suffix, type, lanes, bounds, params, args) \
-    namespace name##_in_##suffix { \
-        typedef type T; \
+#define VARIANT(name, suffix, type, lanes, bounds, params, args)                                 \
+    namespace name##_in_##suffix {                                                               \
+        typedef type T;                                                                          \
         extern "C" __global__ void bounds name##_##suffix params { name##_body<T, lanes> args; } \
     }
-#define VARIANTS(name, bounds, params, args) \
+#define VARIANTS(name, bounds, params, args)          \
     VARIANT(name, f1, float, 1, bounds, params, args) \
     VARIANT(name, f8, float, 8, bounds, params, args) \
-    VARIANT(name, b1, bf16, 1, bounds, params, args) \
+    VARIANT(name, b1, bf16, 1, bounds, params, args)  \
     VARIANT(name, b8, bf16, 8, bounds, params, args)
 #define EXPORT(name, params, args) VARIANTS(name, , params, args)
 // Blocks of 256 threads, of which three shall fit a multiprocessor.

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
     for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
         for (int i = 0; i < 8; i++) weight[tap][i] = widen(w[(out + i) * TAPS + tap]);
-    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float (&window)[stem::ROWS + 2][3]) {
+    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float(&window)[stem::ROWS + 2][3]) {
 #pragma unroll
         for (int row = 0; row < stem::ROWS; row++) {
             if (row >= rows) break;
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
     extern __shared__ float shared[];
     u32 out = threadIdx.x * 8;
     float sums[TAPS][8] = {};
-    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float (&window)[stem::ROWS + 2][3]) {
+    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float(&window)[stem::ROWS + 2][3]) {
         uint4 chunks[stem::ROWS];
 #pragma unroll
         for (int row = 0; row < stem::ROWS; row++) {

@@ -166,7 +166,7 @@ impl<Y: Results> WithSimd for FinishPacked<'_, Y> {
         let width = (SIDE * self.right.count()).min(columns - self.column);
         for (row, sums) in rows.zip(&self.block.0) {
             // SAFETY: rows and width end with the shape of Y, and the item is one of B's, which are as many (checked in
-            // `product`). Tasks differ in item, tile rows or tile columns, so no one else uses this piece.
+            // `product`). Tasks differ in item, tile rows or tile columns, so nobody else uses this piece.
             unsafe { self.y.finish(self.item, row, self.column, self.start, &sums[..width]) };
         }
     }

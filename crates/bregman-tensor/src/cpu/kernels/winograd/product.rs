@@ -224,7 +224,7 @@ impl Work for FinishTiles<'_> {
                         let position = (run.output[0] + down) * width + column;
                         // SAFETY: `multiply` has checked the shape of Y; runs are of its items, rows of its filters,
                         // and `count` and `down` end with the width and height of a map. Strips differ in tiles, so
-                        // no one else uses these positions of this row.
+                        // nobody else uses these positions of this row.
                         let out = unsafe { y.row(run.item, row, position, count) };
                         finish(lanes, start, row, values[down], out);
                     }
