@@ -38,8 +38,8 @@ pub(crate) struct EnrollArgs {
 
 /// Tell which known speaker a recording is of.
 ///
-/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or of the
-/// last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
+/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or
+/// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
