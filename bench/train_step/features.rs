@@ -17,7 +17,7 @@ const REPEATS: usize = 20;
 
 pub(super) fn compare() {
     let mut rng = Rng::new(1);
-    let samples: Vec<f32> = (0..BATCH * SAMPLES).map(|_| rng.uniform(0.1)).collect();
+    let samples: Vec<f32> = (0..BATCH * SAMPLES).map(|_| rng.symmetric(0.1)).collect();
     let config = FeatureConfig::default();
     let mut rows = Vec::new();
     let mut row = |what: String, ms: f64| rows.push(vec![what, format!("{ms:.2}")]);

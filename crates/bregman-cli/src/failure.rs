@@ -1,6 +1,9 @@
 //! Errors of commands: one line, a hint if there is one, exit code 2 for a user's mistake and 1 for a failure.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
+
+use bregman_base::files::FileError;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -38,6 +41,14 @@ impl Failure {
             eprintln!("hint:  {hint}");
         }
         ExitCode::from(self.code)
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        // a name that cannot be written to is the user's mistake, a full disk is not
+        let mistake = matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput);
+        Self { message: error.to_string(), hint: None, code: if mistake { 2 } else { 1 } }
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Error {
         library: &'static str,
     },
     /// The driver is older than the CUDA libraries.
-    #[error("the NVIDIA driver supports CUDA {}.{}, but {}.{} or newer is needed", found[0], found[1], needed[0], needed[1])]
+    #[error("the NVIDIA driver supports CUDA {}, but {} or newer is needed", version(*found), version(*needed))]
     DriverTooOld {
         /// Major and minor version of CUDA that the driver supports.
         found: [i32; 2],
@@ -43,7 +43,7 @@ pub enum Error {
         needed: [i32; 2],
     },
     /// The GPU lacks instructions that the kernels use.
-    #[error("{name} has compute capability {}.{}, but {}.{} or newer is needed", found[0], found[1], needed[0], needed[1])]
+    #[error("{name} has compute capability {}, but {} or newer is needed", version(*found), version(*needed))]
     GpuTooOld {
         /// What the GPU calls itself.
         name: String,
@@ -69,6 +69,10 @@ pub enum Error {
     /// The device or a library refused for another reason.
     #[error("device: {0}")]
     Device(String),
+}
+
+fn version([major, minor]: [i32; 2]) -> String {
+    format!("{major}.{minor}")
 }
 
 fn memory(asked: Option<usize>, free: Option<usize>) -> String {

@@ -1,8 +1,8 @@
 //! Arrays on a device and the kernels over them: what a training step of our networks needs, and nothing else.
 //!
-//! [`Backend`] is the whole contract, in small traits. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at run time;
-//! `cuda::Cuda` (feature `cuda`) with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are generic over
-//! it.
+//! [`Backend`] is the whole contract, in small traits. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at
+//! run time; `cuda::Cuda` (feature `cuda`) with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are
+//! generic over it. [`on_device`] runs a job on the device that a [`DeviceChoice`] finds.
 
 mod backend;
 mod cpu;

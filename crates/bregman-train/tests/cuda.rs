@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
+use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
 use bregman::{
-    Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Role, Rule,
-    TensorStats, Variant,
+    AdamW, Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Pruning, Role,
+    Rule, TensorStats, Topology, Variant,
 };
-use bregman_nn::{EcapaConfig, Model};
+use bregman_nn::{EcapaConfig, Model, Params};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{Cpu, Precision};
 use bregman_train::{Device, Ending, Trained, Trainer};
@@ -104,6 +105,12 @@ fn noise(count: usize, size: f32, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
+fn downloaded<B: Device>(device: &B, params: &Params<B>) -> Vec<Vec<f32>> {
+    let mut all: Vec<Vec<f32>> = params.all().iter().map(|p| vec![0.0; p.param.len()]).collect();
+    all.iter_mut().zip(params.all()).for_each(|(read, p)| device.download(&p.value, read).unwrap());
+    all
+}
+
 fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Vec<f32>]) {
     for ((name, ours), theirs) in names.iter().zip(ours).zip(theirs) {
         let differs = |(_, (a, b)): &(usize, (&f32, &f32))| a.to_bits() != b.to_bits();
@@ -174,15 +181,7 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
             assert_same_bits(&format!("{what}, round {round}: dual"), &params, &duals(&host.state().tensors), &there);
             host.reproject(&mut theta).unwrap();
             placed.reproject_on(&mut values.values_and_gradients().0).unwrap();
-            let there: Vec<Vec<f32>> = values
-                .all()
-                .iter()
-                .map(|p| {
-                    let mut read = vec![0.0; p.param.len()];
-                    device.download(&p.value, &mut read).unwrap();
-                    read
-                })
-                .collect();
+            let there = downloaded(device, values);
             assert_same_bits(&format!("{what}, round {round}: weight"), &params, &theta, &there);
             let zeros = |stats: &[TensorStats]| stats.iter().map(|stats| stats.zeros).collect::<Vec<_>>();
             assert_eq!(zeros(host.stats()), zeros(placed.stats()), "{what}: zeros");
@@ -200,8 +199,69 @@ fn laws_and_variants_on_the_gpu_are_those_of_the_cpu_to_the_last_bit() {
     }
 }
 
+/// Exchanges a third of the weights at every step but each third, when it lifts all masks.
+#[derive(Debug)]
+struct Moving;
+
+impl MaskPolicy for Moving {
+    fn sparsity(&self, clock: &RunClock) -> f64 {
+        if clock.step % 3 == 2 { 0.0 } else { 0.7 }
+    }
+
+    fn change(&self, clock: &RunClock) -> Option<MaskChange> {
+        Some(MaskChange { sparsity: self.sparsity(clock), exchanged: 0.3 })
+    }
+
+    fn grow(&self, layer: &MaskedLayer<'_>) -> Option<Vec<f32>> {
+        Some(layer.gradients())
+    }
+
+    fn needs_gradients(&self) -> bool {
+        true
+    }
+}
+
+/// Masks, what they drop and where moments begin again: on a device as on slices, to the last bit.
+fn masks_are_those_of_slices<B: Device>(backend: B) {
+    let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
+    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
+    let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
+        params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()
+    };
+    let (mut theta, grads) = (random(0.05, 1), random(0.3, 2));
+    let groups = Groups::resolve(params.clone(), vec![GroupRule::dense()]).unwrap();
+    let mut host = Optimizer::new(Rule::AdamW(AdamW::default()), groups, 1.0, &theta).unwrap();
+    host.step(&mut theta, &grads, 0.1).unwrap();
+    let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+    let (device, values) = model.parts_mut();
+    for ((parameter, theta), g) in values.all_mut().iter_mut().zip(&theta).zip(&grads) {
+        device.upload(theta, &mut parameter.value).unwrap();
+        device.upload(g, &mut parameter.grad).unwrap();
+    }
+    let topology = Topology::new(Moving, Pruning::default(), 1).unwrap();
+    let slices: Vec<&[f32]> = grads.iter().map(|g| &**g).collect();
+    for step in 0..7 {
+        let clock = RunClock { step, total: 7, epoch: 0, batch: step };
+        host.move_masks(&topology, &clock, &mut theta, &slices).unwrap();
+        let (mut there, gradients) = values.values_and_gradients();
+        placed.move_masks_on(&topology, &clock, &mut there, &gradients).unwrap();
+        assert_eq!(&*placed.state().tensors.fetch().unwrap(), &*host.state().tensors, "step {step}: moments and masks");
+        let there = downloaded(device, values);
+        assert_same_bits(&format!("step {step}: weight"), &params, &theta, &there);
+    }
+}
+
 #[test]
-fn the_living_are_counted_on_the_gpu_as_on_the_cpu() {
+fn masks_on_the_gpu_are_those_of_the_cpu_to_the_last_bit() {
+    masks_are_those_of_slices(Cpu::new()); // the test itself is sound
+    if present() {
+        masks_are_those_of_slices(Cuda::open(0, Precision::F32).unwrap());
+    }
+}
+
+#[test]
+fn non_zeros_at_a_lambda_are_counted_on_the_gpu_as_on_the_cpu() {
     if !present() {
         return;
     }

@@ -44,7 +44,8 @@ fn one() -> f64 {
 ///
 /// ```
 /// use bregman::{Budget, LayerLimit, Param, Role, Sharing};
-/// let layers = [Param::new("first", [64, 80, 5], Role::ConvWeight), Param::new("big", [1024, 1024], Role::LinearWeight)];
+/// let first = Param::new("first", [64, 80, 5], Role::ConvWeight);
+/// let layers = [first, Param::new("big", [1024, 1024], Role::LinearWeight)];
 /// let limits = vec![LayerLimit { pattern: "first".into(), floor: 0.0, ceiling: 0.9 }];
 /// let targets = Budget { sharing: Sharing::Uniform, limits }.targets(&layers.iter().collect::<Vec<_>>(), 0.99)?;
 /// assert!((targets[0] - 0.9).abs() < 1e-9 && targets[1] > 0.99); // the big layer pays for the small one
@@ -154,14 +155,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_layers_targets_add_up_to_the_target(target in 0.01f64..0.999, erk in any::<bool>(), ceiling in 0.9f64..1.0) {
+        fn the_layers_targets_add_up_to_the_target(
+            target in 0.01f64..0.999, erk in any::<bool>(), ceiling in 0.9f64..1.0,
+        ) {
             let (sharing, owned) = (if erk { Sharing::Erk } else { Sharing::Uniform }, layers());
             let limits = vec![LayerLimit { pattern: "conv*".into(), floor: 0.0, ceiling }];
             let layers: Vec<&Param> = owned.iter().collect();
             match (Budget { sharing, limits }).targets(&layers, target) {
                 Ok(targets) => {
                     let total: f64 = layers.iter().map(|l| l.len() as f64).sum();
-                    let reached: f64 = layers.iter().zip(&targets).map(|(l, s)| l.len() as f64 * s).sum::<f64>() / total;
+                    let zeros = layers.iter().zip(&targets).map(|(l, s)| l.len() as f64 * s);
+                    let reached = zeros.sum::<f64>() / total;
                     prop_assert!((reached - target).abs() < 1e-9, "{reached} {target}");
                     prop_assert!(targets.iter().all(|s| (0.0..=1.0).contains(s)));
                     prop_assert!(targets[..2].iter().all(|&s| s <= ceiling + 1e-12));

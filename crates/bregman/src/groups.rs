@@ -24,7 +24,7 @@ pub const INITIAL_SPARSITY: f64 = 0.99;
 /// | `lambda_scale` | 1 | a in λ_group = a·λ; the paper's "cls. 2λ" is 2 on the classifier | > 0 |
 /// | `lr_scale` | 1 | multiplies the learning rate | > 0 |
 /// | `initial_sparsity` | [`INITIAL_SPARSITY`], 0.99 | share of zeros at the start | [0, 1) |
-/// | `initial_inputs` | 0 | but this many inputs of every output live at the start, on average: 99 % of 8 inputs would be none | ≥ 0 |
+/// | `initial_inputs` | 0 | but this many inputs of every output are non-zero at the start, on average: 99 % of 8 inputs would be none | ≥ 0 |
 ///
 /// ```
 /// use bregman::{GroupRule, Role};
@@ -47,7 +47,7 @@ pub struct GroupRule {
     pub lr_scale: f64,
     /// Share of zeros at the start; `None` for [`INITIAL_SPARSITY`].
     pub initial_sparsity: Option<f64>,
-    /// Inputs of every output that live at the start, at least; `None` for 0.
+    /// Inputs of every output that are non-zero at the start, at least; `None` for 0.
     pub initial_inputs: Option<f64>,
 }
 
@@ -199,7 +199,7 @@ impl Groups {
         if param.role.is_weight() { self.rule(tensor).penalty.on(param) } else { Shrinkage::Identity }
     }
 
-    /// Share of zeros a parameter starts from: its rule's, less where that would leave an output too few live inputs.
+    /// Share of zeros a parameter starts from: its rule's, less where that would leave an output too few inputs.
     pub fn initial_sparsity(&self, tensor: usize) -> f64 {
         let (rule, param) = (self.rule(tensor), &self.params[tensor]);
         let inputs = (param.row_len() / param.kernel_len()) as f64;

@@ -57,7 +57,7 @@
 //! # Notation
 //!
 //! θ weights, p duals, g gradients, λ threshold, τ learning rate, δ elastic-net factor, R penalty, s(θ) share of zeros
-//! among the controlled tensors, s* target, ε = s* − s, a live weights, f update period, α and κ gains.
+//! among the controlled tensors, s* target, ε = s* − s, a non-zero weights, f update period, α and κ gains.
 
 #![forbid(unsafe_code)]
 

@@ -140,7 +140,7 @@ impl Shrinkage {
 
     /// x ← scale·prox(x), `threshold` with the group weight already in it.
     ///
-    /// Dead means exactly +0.0, and an element (a group) is dead if and only if its [magnitude](Self::magnitudes) ≤
+    /// Zero means exactly +0.0, and an element (a group) is zero if and only if its [magnitude](Self::magnitudes) ≤
     /// threshold.
     #[inline(always)]
     pub(crate) fn shrink(self, x: &mut [f32], threshold: f32, scale: f32) {
@@ -159,7 +159,7 @@ impl Shrinkage {
         }
     }
 
-    /// The number each group is compared by: |p|, max(p, 0) or ‖p_g‖₂. A penalty that never kills has none.
+    /// The number each group is compared by: |p|, max(p, 0) or ‖p_g‖₂. A penalty without a threshold has none.
     #[inline(always)]
     pub(crate) fn magnitudes(self, p: &[f32], mut each: impl FnMut(f32)) {
         match self {
@@ -226,7 +226,8 @@ mod tests {
         #[test]
         fn prox_minimises_its_objective(x in vectors(), y in vectors(), lambda in 0.01f64..2.0) {
             for shrinkage in ALL {
-                let objective = |u: &[f32]| 0.5 * dot(difference(u, &x), difference(u, &x)) + lambda * shrinkage.value(u);
+                let distance = |u: &[f32]| 0.5 * dot(difference(u, &x), difference(u, &x));
+                let objective = |u: &[f32]| distance(u) + lambda * shrinkage.value(u);
                 prop_assert!(objective(&prox(shrinkage, &x, lambda)) <= objective(&y) + 1e-4, "{shrinkage:?}");
             }
         }
@@ -243,15 +244,17 @@ mod tests {
         }
 
         #[test]
-        fn a_group_dies_exactly_when_its_magnitude_is_within_the_threshold(x in vectors(), threshold in 0.01f32..2.0) {
+        fn a_group_is_zero_exactly_when_its_magnitude_is_within_the_threshold(
+            x in vectors(), threshold in 0.01f32..2.0,
+        ) {
             for shrinkage in ALL.into_iter().skip(1) {
                 let mut y = x.clone();
                 shrinkage.shrink(&mut y, threshold, 1.0);
-                let mut lives = vec![];
-                shrinkage.magnitudes(&x, |m| lives.push(m > threshold));
-                for (group, lives) in y.chunks(shrinkage.group_len()).zip(lives) {
-                    prop_assert_eq!(group.iter().any(|&y| y != 0.0), lives);
-                    prop_assert!(lives || group.iter().all(|y| y.to_bits() == 0), "dead is +0.0");
+                let mut non_zero = vec![];
+                shrinkage.magnitudes(&x, |m| non_zero.push(m > threshold));
+                for (group, non_zero) in y.chunks(shrinkage.group_len()).zip(non_zero) {
+                    prop_assert_eq!(group.iter().any(|&y| y != 0.0), non_zero);
+                    prop_assert!(non_zero || group.iter().all(|y| y.to_bits() == 0), "zero is +0.0");
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! | [`Hold`](Shape::Hold) | s* from the start |
 //! | [`Linear`](Shape::Linear) | s₀ + (s* − s₀)·x |
 //! | [`Cubic`](Shape::Cubic) | s* + (s₀ − s*)·(1 − x)³ (Zhu and Gupta, 2017) |
-//! | [`Exponential`](Shape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x: the same share of the living dies each time; the paper's, with s₀ = 0 |
+//! | [`Exponential`](Shape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x: the same share of the non-zero weights is pruned each time; the paper's, with s₀ = 0 |
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum Shape {
     Linear,
     /// Fast first, then slow.
     Cubic,
-    /// A constant share of the living dies each time.
+    /// A constant share of the non-zero weights is pruned each time.
     Exponential,
 }
 

@@ -41,8 +41,10 @@ impl Digit {
 /// ```
 /// use bregman::select::smallest_threshold;
 /// let keys = [0.5f32, 2.0, 1.0, 3.0];
-/// let lambda = smallest_threshold(2, |digit, bins| keys.iter().filter_map(|&k| digit.bin(k)).for_each(|bin| bins[bin] += 1));
-/// assert_eq!(lambda, 1.0); // 2 and 3 live
+/// let lambda = smallest_threshold(2, |digit, bins| {
+///     keys.iter().filter_map(|&key| digit.bin(key)).for_each(|bin| bins[bin] += 1);
+/// });
+/// assert_eq!(lambda, 1.0); // 2 and 3 are larger
 /// ```
 pub fn smallest_threshold(keep: u64, mut count: impl FnMut(Digit, &mut [u64])) -> f32 {
     let Ok(threshold) = try_smallest_threshold(keep, |digit, bins| {
@@ -92,7 +94,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_selected_threshold_is_the_order_statistic(
-            mut keys in prop::collection::vec(prop_oneof![0.0f32..1e-30, 0.0f32..2.0, Just(0.5f32), 0.0f32..f32::MAX], 1..200),
+            mut keys in prop::collection::vec(
+                prop_oneof![0.0f32..1e-30, 0.0f32..2.0, Just(0.5f32), 0.0f32..f32::MAX],
+                1..200,
+            ),
             keep in 0usize..220,
         ) {
             let found = select(&keys, keep as u64);

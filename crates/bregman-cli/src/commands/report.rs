@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bregman_base::files::write_file;
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
-use crate::report::{Live, RunReader, buckets, page, write};
+use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::{Status, find};
 
 /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
@@ -77,7 +78,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         if news || over {
             let page = page(&runs, Live((!over).then_some(args.every)));
             bytes = page.len();
-            write(&args.out, page.as_bytes())?;
+            write_file(&args.out, page)?;
         }
         if over {
             break;
@@ -91,7 +92,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    let line = |run: &&crate::runs::Run| Line {
+    let line = |run: &&crate::runs::ReportedRun| Line {
         name: run.name.clone(),
         folder: run.folder.clone(),
         status: run.status,

@@ -52,7 +52,7 @@ pub(crate) fn write(figure: &Figure, format: FigureFormat, width: f64, path: &Pa
         FigureFormat::Pdf => pdf(figure, width),
     };
     let bytes = bytes.map_err(failed)?;
-    crate::report::write(path, &bytes)?;
+    bregman_base::files::write_file(path, &bytes)?;
     Ok(bytes.len())
 }
 

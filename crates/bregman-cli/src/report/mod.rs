@@ -4,7 +4,7 @@ mod page;
 mod watch;
 
 pub(crate) use page::{Live, page};
-pub(crate) use watch::{RunReader, write};
+pub(crate) use watch::RunReader;
 
 /// Points of each curve: fewer if the page has many runs, so that it opens quickly.
 pub(crate) fn buckets(runs: usize) -> usize {

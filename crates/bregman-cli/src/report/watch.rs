@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use bregman_train::RunFolder;
 use rayon::prelude::*;
 
-use crate::failure::Failure;
-use crate::runs::{Found, Run};
+use crate::runs::{Found, ReportedRun};
 
 /// The runs read so far.
 pub(crate) struct RunReader {
     buckets: usize,
-    known: Vec<(Found, Fingerprint, Run)>,
+    known: Vec<(Found, Fingerprint, ReportedRun)>,
 }
 
 /// Size and modification time of every file that a report reads.
@@ -30,7 +30,7 @@ impl RunReader {
             let now = fingerprint(&found.folder);
             match old.iter().find(|(other, then, _)| other == found && *then == now) {
                 Some(known) => (known.clone(), false),
-                None => ((found.clone(), now, Run::read(found, buckets)), true),
+                None => ((found.clone(), now, ReportedRun::read(found, buckets)), true),
             }
         };
         let (known, news): (Vec<_>, Vec<bool>) = found.par_iter().map(read).unzip();
@@ -39,34 +39,17 @@ impl RunReader {
     }
 
     /// The runs, in the order in which they were named.
-    pub(crate) fn runs(&self) -> Vec<&Run> {
+    pub(crate) fn runs(&self) -> Vec<&ReportedRun> {
         self.known.iter().map(|(_, _, run)| run).collect()
     }
 }
 
 fn fingerprint(run: &Path) -> Fingerprint {
-    let files = ["metrics.jsonl", "config.toml", "command.json", "last/state.json", "best/state.json"]
-        .map(|name| run.join(name));
-    let evaluations =
-        std::fs::read_dir(run.join("evaluations")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let all = files.into_iter().chain(evaluations).filter_map(|file| {
+    let all = RunFolder::new(run).reported().into_iter().filter_map(|file| {
         let data = file.metadata().ok()?;
         Some((file, data.len(), data.modified().ok()))
     });
     let mut all: Fingerprint = all.collect();
     all.sort();
     all
-}
-
-/// Replaces `path` atomically: a reader sees the old or the new text, never a part of it.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&temporary); // the first error is the one to report
-        failed(error)
-    })
 }

@@ -3,7 +3,8 @@
 use super::DeviceMemory;
 use crate::{Block, Conv, Result, View, ViewMut};
 
-/// A weight as a kernel reads it: the f32 values and whatever the backend derived from them in [`DeviceMemory::refresh`].
+/// A weight as a kernel reads it: the f32 values and whatever the backend derived from them in
+/// [`DeviceMemory::refresh`].
 pub struct Weight<'a, B: DeviceMemory> {
     /// Row-major values of the whole matrix.
     pub value: &'a B::Buffer,

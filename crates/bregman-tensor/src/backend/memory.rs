@@ -41,8 +41,8 @@ pub trait DeviceMemory: Sized + Send + Sync + 'static {
     /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a
     /// signal or a height of a one-channel map.
     fn write_frames(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
-    /// As [`DeviceMemory::write_frames`], on a copy stream where the device has one: the copy overlaps with work launched
-    /// earlier, which must not use `to`. Work launched later waits for it.
+    /// As [`DeviceMemory::write_frames`], on a copy stream where the device has one: the copy overlaps with work
+    /// launched earlier, which must not use `to`. Work launched later waits for it.
     fn write_frames_ahead(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
         self.write_frames(from, to)
     }

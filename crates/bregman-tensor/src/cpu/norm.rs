@@ -1,8 +1,8 @@
 //! Batch norm fused with ReLU, one channel per task.
 //!
 //! Training: x̂ = (u − μ) / √(σ² + ε), y = γ·x̂ + β, with u = relu(x) where the ReLU comes first; relu(y + residual)
-//! where it comes last. Backward: dx = γ/√(σ²+ε) · (g − mean(g) − x̂ · mean(g·x̂)), dγ = Σ g·x̂, dβ = Σ g, with g masked
-//! by the last ReLU, dx by the first.
+//! where it comes last. Backward: dx = γ/√(σ²+ε) · (g − mean(g) − x̂ · mean(g·x̂)), dγ = Σ g·x̂, dβ = Σ g, with g
+//! masked by the last ReLU, dx by the first.
 
 use super::math::{each, simd, sum, sum2};
 use super::matmul::Target;

@@ -159,8 +159,8 @@ impl Pooling for Cpu {
         Ok(())
     }
 
-    /// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σ
-    /// α·dα).
+    /// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x),
+    /// dlogits = α(dα − Σ α·dα).
     fn attentive_backward(
         &self,
         x: View<Self>,

@@ -1,7 +1,7 @@
 //! Compiled kernels on disk: compiling takes seconds at every start, reading a file does not.
 //!
-//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`. Nothing depends on
-//! it: a folder that cannot be written or a file that was damaged means compiling, as without it.
+//! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`. Nothing depends
+//! on it: a folder that cannot be written or a file that was damaged means compiling, as without it.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -64,7 +64,10 @@ impl Convolution for Cuda {
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (input, output) = (x.shape, y.shape);
-        let (x, y) = (self.rows(x), self.rows_mut(&y));
+        let (mut x, y) = (self.rows(x), self.rows_mut(&y));
+        if w.block.taps > 1 && x.format != self.map_format() {
+            x = narrowed(self, x, self.map_format())?; // a weight with taps is packed in the format of maps only
+        }
         let (pointer, leading) = weight(&w, x.format);
         let add = matches!(start, Start::Keep);
         let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
@@ -120,8 +123,9 @@ impl Convolution for Cuda {
     ) -> Result<()> {
         let (input, output) = (dx.shape, dy.shape);
         let (mut dy, dx) = (self.rows(dy), self.rows_mut(&dx));
-        if dy.format != dx.format {
-            dy = narrowed(self, dy, dx.format)?;
+        let format = if w.block.taps > 1 { self.map_format() } else { dx.format }; // as in `conv_forward`
+        if dy.format != format {
+            dy = narrowed(self, dy, format)?;
         }
         let (pointer, leading) = weight(&w, dy.format);
         if let Some(layer) = Narrow::new(self, conv, input, dx, dy) {
@@ -147,7 +151,7 @@ impl Convolution for Cuda {
         }
         let geometry = Geometry::new(conv, input, output);
         let columns = w.block.columns;
-        let per_item = output.positions() * columns * dy.format.bytes();
+        let per_item = output.positions() * columns * dx.format.bytes();
         let items = (PATCHES / per_item).clamp(1, output.batch);
         let patches = self.scratch().columns.at_least(&self.device, items * per_item)?.pointer();
         for first in (0..output.batch).step_by(items) {
@@ -156,7 +160,7 @@ impl Convolution for Cuda {
             let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
             let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
             let to =
-                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dy.format };
+                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dx.format };
             // SAFETY: as above; the scratch has room for the patches of these items.
             unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
             let variant = dx.variant();
@@ -323,7 +327,7 @@ fn from_whole(cuda: &Cuda, dx: Rows, add: bool) -> Result<()> {
     }
 }
 
-/// A vector in the format of maps: where a convolution leaves a single position.
+/// A vector in the format of maps: where a convolution has a single position on one side or on both.
 fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     assert!(x.format == Format::F32 && format == Format::Bf16, "only a vector is converted");
     let mut scratch = cuda.scratch();

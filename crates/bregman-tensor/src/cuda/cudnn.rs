@@ -44,7 +44,7 @@ struct Key {
     strides: [i64; 2],
 }
 
-struct Plan {
+struct ConvPlan {
     plan: Descriptor,
     workspace: usize,
 }
@@ -57,7 +57,7 @@ pub(super) struct Cudnn {
 
 struct Inner {
     /// `None`: cuDNN has nothing for this shape.
-    plans: HashMap<Key, Option<Plan>>,
+    plans: HashMap<Key, Option<ConvPlan>>,
     workspace: Scratch,
 }
 
@@ -137,8 +137,8 @@ impl Cudnn {
         key: &Key,
         operands: &Operands,
         workspace: &mut Scratch,
-    ) -> Result<Option<Plan>> {
-        let mut best: Option<(f32, Plan)> = None;
+    ) -> Result<Option<ConvPlan>> {
+        let mut best: Option<(f32, ConvPlan)> = None;
         for plan in self.candidates(key).unwrap_or_default() {
             let scratch = workspace.at_least(device, plan.workspace.max(16))?.pointer();
             // SAFETY: the caller's promise.
@@ -168,7 +168,7 @@ impl Cudnn {
     }
 
     /// Plans for cuDNN's suggestions, those that can be built.
-    fn candidates(&self, key: &Key) -> std::result::Result<Vec<Plan>, sys::cudnnStatus_t> {
+    fn candidates(&self, key: &Key) -> std::result::Result<Vec<ConvPlan>, sys::cudnnStatus_t> {
         let [kernel, stride, padding, dilation] = key.geometry.map(|pair| pair.map(|value| value as i64));
         let [_, inputs, ..] = key.input;
         let [_, outputs, ..] = key.output;
@@ -262,10 +262,10 @@ impl Cudnn {
             plan.finalize()?;
             let mut workspace = [0i64];
             plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut workspace)?;
-            Ok((workspace[0] <= WORKSPACE).then_some(Plan { plan, workspace: workspace[0] as usize }))
+            Ok((workspace[0] <= WORKSPACE).then_some(ConvPlan { plan, workspace: workspace[0] as usize }))
         };
         let built = engines[..found].iter().filter_map(|engine: &Descriptor| {
-            let plan: std::result::Result<Option<Plan>, sys::cudnnStatus_t> = build(engine);
+            let plan: std::result::Result<Option<ConvPlan>, sys::cudnnStatus_t> = build(engine);
             plan.ok().flatten()
         });
         Ok(built.collect())
@@ -275,7 +275,7 @@ impl Cudnn {
     /// As [`Cudnn::run`]; `scratch` has the plan's workspace.
     unsafe fn execute(
         &self,
-        plan: &Plan,
+        plan: &ConvPlan,
         operands: &Operands,
         scratch: u64,
     ) -> std::result::Result<(), sys::cudnnStatus_t> {

@@ -9,11 +9,11 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
-//! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`kernels/tensor.cu`, `kernels/narrow.cu`) |
+//! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`tensor.cu`, `narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, what a controller asks of its duals |
+//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
 //! | `program`, `cache` | the kernels, compiled |
@@ -149,7 +149,8 @@ impl Cuda {
     /// Opens GPU number `ordinal`.
     ///
     /// # Errors
-    /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an [`Error`](crate::Error) of its own.
+    /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an
+    /// [`Error`](crate::Error) of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;

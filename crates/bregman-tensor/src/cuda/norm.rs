@@ -92,8 +92,8 @@ impl BatchNorm for Cuda {
         let sums = scratch.sums.at_least(&self.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
         let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
-        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see that
-        // ReLU in x
+        // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see
+        // that ReLU in x
         let (behind, last) = match dresidual {
             Some(r) => {
                 let launch = self.device.variant("norm_backward_residual", variant).view(x).view(y);

@@ -126,7 +126,8 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
     }
     assert_eq!(shape.channels, 1, "a map of features has one channel");
     assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
-    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and channels in other roles
+    // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and
+    // channels in other roles
     let launch = cuda.device.variant("to_channels_last", Variant { format: to.format, wide: false }).on(stream);
     let launch = launch.arg(from).arg(to.pointer).arg(shape.width as u32);
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);

@@ -1,8 +1,8 @@
-//! A controller on the count of live weights: λ ← λ·(a/a*)^κ.
+//! A controller on the count of non-zero weights: λ ← λ·(a/a*)^κ.
 //!
 //! The paper's ε is a share of *all* weights, so at a target of 99 % an error of half a point, which its band calls
-//! "arrived", is half of the weights that may live. Here the error is a ratio of live weights: as precise at 99 % as at
-//! 75 %.
+//! "arrived", is half of the weights that may be non-zero. Here the error is a ratio of counts: as precise at 99 % as
+//! at 75 %.
 //!
 //! Two things about a network are not known, and adapt:
 //!

@@ -34,7 +34,7 @@ impl Reading<'_> {
         self.target - (self.len - self.live) as f64 / self.len as f64
     }
 
-    /// a* = (1 − s*)·n to the nearest weight: how many may live.
+    /// a* = (1 − s*)·n to the nearest weight: how many may be non-zero.
     pub fn target_live(&self) -> u64 {
         ((1.0 - self.target) * self.len as f64).round() as u64
     }

@@ -207,7 +207,7 @@ impl Controller {
     /// Continues from a saved state.
     ///
     /// # Errors
-    /// A state with another number of loops, or a λ that is none; then nothing has changed.
+    /// A state with another number of loops, or a λ that is not a number > 0; then nothing has changed.
     pub fn restore(&mut self, state: Vec<LoopState>) -> Result<()> {
         if state.len() != self.loops.len() {
             return Err(Error::Count { what: "saved control loops", expected: self.loops.len(), found: state.len() });

@@ -1,8 +1,9 @@
 //! λ as an order statistic: exactly the λ at which the prox of the present duals keeps the target count.
 //!
-//! The key of a weight is the λ that kills it; λ becomes the (a* + 1)-th largest key. No loop, no gain, no oscillation.
-//! Ties at the threshold die together, so the count is never above the target. The weights are thresholded anew at
-//! once, so the network has its count right after every update; between updates it drifts as the duals do.
+//! The key of a weight is the smallest λ that makes it zero; λ becomes the (a* + 1)-th largest key. No loop, no gain, no
+//! oscillation. Ties at the threshold become zero together, so the count is never above the target. The weights are
+//! thresholded anew at once, so the network has its count right after every update; between updates it drifts as the
+//! duals do.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ impl ControlLaw for Quantile {
         let duals = reading.duals.ok_or(Error::NoDuals)?;
         let lambda =
             try_smallest_threshold(reading.target_live(), |digit, bins| duals.histogram(reading.tensors, digit, bins))?;
-        // Fewer duals than a* differ from zero: the smallest positive λ lets them all live.
+        // Fewer duals than a* differ from zero: the smallest positive λ keeps them all.
         Ok(f64::from(lambda.max(f32::MIN_POSITIVE)))
     }
 }

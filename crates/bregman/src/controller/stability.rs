@@ -29,11 +29,13 @@ impl LoopGain {
         let calm = format!("divide the gain (α or κ) by {:.1}, or use the quantile controller", gain / OVERSHOOT);
         if *gain > UNSTABLE {
             Some(format!(
-                "the λ controller will oscillate: loop gain {gain:.2} > 2 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
+                "the λ controller will oscillate: loop gain {gain:.2} > 2 \
+                 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
             ))
         } else if *gain > OVERSHOOT {
             Some(format!(
-                "the λ controller will overshoot: loop gain {gain:.2} > 1 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
+                "the λ controller will overshoot: loop gain {gain:.2} > 1 \
+                 (1 % of λ moves the sparsity by {sensitivity:.2} %); {calm}"
             ))
         } else {
             None
@@ -44,7 +46,7 @@ impl LoopGain {
 /// λ is moved by this share up and down to measure the sensitivity.
 const PROBE: f64 = 0.01;
 
-/// Measures the loop gain of `law` at `lambda` by counting who would live a little above and below.
+/// Measures the loop gain of `law` at `lambda` by counting the weights that would be non-zero a little above and below.
 ///
 /// `None` for laws without a loop (fixed, quantile) and optimizers without duals.
 pub(super) fn loop_gain(law: &Law, lambda: f64, reading: &Reading<'_>) -> Result<Option<LoopGain>> {

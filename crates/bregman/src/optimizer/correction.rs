@@ -106,7 +106,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_steady_fall_of_lambda_keeps_the_living_and_touches_no_dead(x in vectors(), old in 0.5f64..2.0, fall in 0.05f64..1.0) {
+        fn a_steady_fall_of_lambda_keeps_non_zero_weights_and_the_duals_of_zero_ones(
+            x in vectors(), old in 0.5f64..2.0, fall in 0.05f64..1.0,
+        ) {
             for shrinkage in ALL {
                 let (theta, new) = (prox(shrinkage, &x, old, 1.0), old * fall);
                 let p = correct(Variant::Steady, shrinkage, &x, &theta, 1.0, [old, new]);
@@ -114,7 +116,8 @@ mod tests {
                 for i in 0..x.len() {
                     let group = i / shrinkage.group_len() * shrinkage.group_len();
                     if theta[group..group + shrinkage.group_len()].iter().any(|&x| x != 0.0) {
-                        prop_assert!((again[i] - theta[i]).abs() < 1e-4, "{shrinkage:?}: {} became {}", theta[i], again[i]);
+                        let (before, now) = (theta[i], again[i]);
+                        prop_assert!((now - before).abs() < 1e-4, "{shrinkage:?}: {before} became {now}");
                     } else {
                         prop_assert_eq!(p[i], x[i]);
                     }
@@ -131,7 +134,9 @@ mod tests {
         }
 
         #[test]
-        fn correction_restores_the_subgradient_relation(p in vectors(), old in 0.1f64..1.0, new in 0.1f64..1.0, delta in 0.5f64..2.0) {
+        fn correction_restores_the_subgradient_relation(
+            p in vectors(), old in 0.1f64..1.0, new in 0.1f64..1.0, delta in 0.5f64..2.0,
+        ) {
             for shrinkage in ALL {
                 let theta = prox(shrinkage, &p, old, delta);
                 let corrected = correct(Variant::SubgradientCorrection, shrinkage, &p, &theta, delta, [old, new]);

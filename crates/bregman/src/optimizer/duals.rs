@@ -1,6 +1,6 @@
 //! What a controller may ask of the duals: counts, never the numbers themselves.
 //!
-//! Counts are all that selection needs, and they are cheap to bring from wherever the duals live.
+//! Counts are all that selection needs, and they are cheap to bring from wherever the duals are.
 
 use rayon::prelude::*;
 

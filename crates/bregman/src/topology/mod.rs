@@ -114,8 +114,8 @@ pub trait MaskPolicy: Debug + Send {
         layer.magnitudes()
     }
 
-    /// A score ≥ 0 for every weight: among the weights that are not kept, those with the largest are grown. `None` grows
-    /// nothing, so that masks only shrink.
+    /// A score ≥ 0 for every weight: among the weights that are not kept, those with the largest are grown. `None`
+    /// grows nothing, so that fewer and fewer weights are non-zero.
     fn grow(&self, _: &MaskedLayer<'_>) -> Option<Vec<f32>> {
         None
     }

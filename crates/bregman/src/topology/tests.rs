@@ -79,7 +79,8 @@ proptest! {
 
     #[test]
     fn every_policy_masks_exactly_its_share_over_all_layers_and_per_layer(
-        theta in values(), gradient in values(), target in 0.05f64..0.95, fraction in 0.0f64..1.0, per_layer in any::<bool>(),
+        theta in values(), gradient in values(), target in 0.05f64..0.95, fraction in 0.0f64..1.0,
+        per_layer in any::<bool>(),
     ) {
         let [a, b] = params();
         let ramp = Ramp { shape: Shape::Cubic, from: 0.0, begin: 0, end: 3 };
@@ -101,9 +102,11 @@ proptest! {
                 ];
                 let next = topology.masks(change, &layers).unwrap();
                 let zeros = |n: usize| (change.sparsity * n as f64).round_ties_even() as usize;
-                match per_layer {
-                    true => prop_assert_eq!([masked(&next[0]), masked(&next[1])], [zeros(20), zeros(40)], "{:?}", topology),
-                    false => prop_assert_eq!(masked(&next.concat()), zeros(60), "{:?}", topology),
+                if per_layer {
+                    let found = [masked(&next[0]), masked(&next[1])];
+                    prop_assert_eq!(found, [zeros(20), zeros(40)], "{:?}", topology);
+                } else {
+                    prop_assert_eq!(masked(&next.concat()), zeros(60), "{:?}", topology);
                 }
                 masks = next;
             }
@@ -114,10 +117,12 @@ proptest! {
     fn an_exchange_keeps_the_largest_and_grows_by_score(theta in values(), gradient in values()) {
         let layer = Param::new("w", [12, 5], Role::LinearWeight);
         let mask: Vec<bool> = (0..60).map(|i| i % 2 == 0).collect();
-        let topology = Topology::new(Exchange { target: 0.5, fraction: 0.3, by_gradient: true }, Pruning::default(), 0).unwrap();
+        let exchange = Exchange { target: 0.5, fraction: 0.3, by_gradient: true };
+        let topology = Topology::new(exchange, Pruning::default(), 0).unwrap();
         let layers = [MaskedLayer::new(&layer, &theta, &gradient, &mask, 0, 0)];
         let next = topology.masks(topology.policy().change(&clock(0)).unwrap(), &layers).unwrap().remove(0);
-        let by_magnitude = largest(&[Scores::new(Structure::Weights, &layer, layers[0].magnitudes(), &|i| mask[i])], 21);
+        let magnitudes = Scores::new(Structure::Weights, &layer, layers[0].magnitudes(), &|i| mask[i]);
+        let by_magnitude = largest(&[magnitudes], 21);
         prop_assert!(by_magnitude[0].iter().zip(&next).all(|(kept, next)| !kept || *next), "21 of 30 stay");
         let grown: Vec<usize> = (0..60).filter(|&i| next[i] && !by_magnitude[0][i]).collect();
         let passed_over = (0..60).filter(|&i| !next[i]).map(|i| gradient[i].abs()).fold(0.0, f32::max);

@@ -1,4 +1,5 @@
-// Convolutions with several taps as matrix products: their input laid out tap by tap, and back. And the weights in that order.
+// Convolutions with several taps as matrix products: their input laid out tap by tap, and back. And the weights in that
+// order.
 
 struct Geometry {
     // input and output extent; taps, stride, padding, dilation, each [height, width]
@@ -26,7 +27,8 @@ EXPORT(gather, (Geometry g, const T *x, u32 sx, T *columns, u64 first_row, u64 r
 
 // dx[position] = Σ of the columns that came from it; columns begin at item `first_item`
 template <typename T, int V>
-DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u32 first_item, u64 positions, u32 channels) {
+DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u32 first_item, u64 positions,
+                         u32 channels) {
     u32 taps = g.kernel[0] * g.kernel[1], groups = channels / V;
     u64 count = positions * groups;
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
@@ -37,7 +39,8 @@ DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u
         float sum[V] = {};
         if (add) load<T, V>(to, sum);
         for (u32 tap = 0; tap < taps; tap++) {
-            u32 fh = h + g.padding[0] - tap / g.kernel[1] * g.dilation[0], fw = w + g.padding[1] - tap % g.kernel[1] * g.dilation[1];
+            u32 fh = h + g.padding[0] - tap / g.kernel[1] * g.dilation[0],
+                fw = w + g.padding[1] - tap % g.kernel[1] * g.dilation[1];
             u32 oh = fh / g.stride[0], ow = fw / g.stride[1];
             if (fh % g.stride[0] || fw % g.stride[1] || oh >= g.out[0] || ow >= g.out[1]) continue;
             float v[V];

@@ -1,6 +1,7 @@
-// What controllers and variants ask of the duals, a block per stretch of some tensor: counts of keys for the quantile law, corrections where λ
-// moves. As `Duals` and `Correction` of the crate `bregman`, and equal to them to the last bit: so every operation rounds by itself
-// (`__fmul_rn` and its like are never fused), and a group's squares are summed in their order, see `group_norm`.
+// What controllers and variants ask of the duals, a block per stretch of some tensor: counts of keys for the quantile
+// law, corrections where λ moves. As `Duals` and `Correction` of the crate `bregman`, and equal to them to the last bit:
+// so every operation rounds by itself (`__fmul_rn` and its like are never fused), and a group's squares are summed in
+// their order, see `group_norm`.
 
 // |p|, max(p, 0) or the norm of a group: what a threshold is compared with.
 template <typename F> DEVICE void each_magnitude(const DualJob &d, F each) {
@@ -10,7 +11,8 @@ template <typename F> DEVICE void each_magnitude(const DualJob &d, F each) {
             if (threadIdx.x % 16 == 0) each(norm);
         }
     } else if (d.shrinkage != Shrinkage::Identity) {
-        for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) each(d.shrinkage == Shrinkage::Soft ? fabsf(d.p[i]) : fmaxf(d.p[i], 0.f));
+        bool soft = d.shrinkage == Shrinkage::Soft;
+        for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) each(soft ? fabsf(d.p[i]) : fmaxf(d.p[i], 0.f));
     }
 }
 
@@ -28,7 +30,9 @@ DEVICE u32 key_of(float magnitude, double weight) {
 #define MOST_BINS 2048
 
 // Adds the size of every group whose key has the prefix to the bin of its next `width` bits.
-extern "C" __global__ void dual_histogram(const DualJob *duals, const u32 *chosen, u32 prefix, u32 shift, u32 width, u64 *bins) {
+extern "C" __global__ void dual_histogram(
+    const DualJob *duals, const u32 *chosen, u32 prefix, u32 shift, u32 width, u64 *bins
+) {
     __shared__ u32 counts[MOST_BINS];
     const DualJob d = duals[chosen[blockIdx.x]];
     for (u32 i = threadIdx.x; i < 1u << width; i += blockDim.x) counts[i] = 0;
@@ -76,9 +80,10 @@ extern "C" __global__ void correct_duals(const DualJob *duals) {
         }
         return;
     }
+    bool soft = d.shrinkage == Shrinkage::Soft;
     for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) {
         float p = d.p[i], theta = d.theta[i];
         if (theta != 0.f) d.p[i] = moved(d, p, theta);
-        else if (d.projects) d.p[i] = p > d.bound ? d.bound : d.shrinkage == Shrinkage::Soft && p < -d.bound ? -d.bound : p;
+        else if (d.projects) d.p[i] = p > d.bound ? d.bound : soft && p < -d.bound ? -d.bound : p;
     }
 }

@@ -1,9 +1,9 @@
 // Features from samples: between two matrix products what is not one. See `FilterbankTables`.
 
-// Overlapping frames side by side: out[row, n] for rows item · frames + frame; outside of an utterance are zeros. Counted from their first
-// sample if they are `relative`.
-extern "C" __global__ void gather_frames(const float *samples, u32 length, u32 frames, u32 window, u32 hop, int origin, u32 relative,
-                                         float *out, u64 count) {
+// Overlapping frames side by side: out[row, n] for rows item · frames + frame; outside of an utterance are zeros.
+// Counted from their first sample if they are `relative`.
+extern "C" __global__ void gather_frames(const float *samples, u32 length, u32 frames, u32 window, u32 hop, int origin,
+                                         u32 relative, float *out, u64 count) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         u64 row = i / window;
         const float *utterance = samples + row / frames * length;

@@ -13,7 +13,8 @@ extern "C" __global__ void unit(const float *x, u32 sx, float *unit, u32 su, flo
 }
 
 // d ← (d − (d·u) u) / ‖x‖
-extern "C" __global__ void unit_backward(const float *unit, u32 su, const float *lengths, float *d, u32 sd, u32 channels) {
+extern "C" __global__ void unit_backward(const float *unit, u32 su, const float *lengths, float *d, u32 sd,
+                                         u32 channels) {
     unit += (u64)blockIdx.x * su, d += (u64)blockIdx.x * sd;
     double along = 0;
     for (u32 c = threadIdx.x; c < channels; c += blockDim.x) along += (double)unit[c] * d[c];
@@ -32,7 +33,8 @@ extern "C" __global__ void row_lengths(const float *w, u32 stride, u32 rows, flo
 }
 
 extern "C" __global__ void remove_radial(const float *w, const float *radial, u32 stride, float *dw, u64 count) {
-    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) dw[i] -= radial[i / stride] * w[i];
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x)
+        dw[i] -= radial[i / stride] * w[i];
 }
 
 struct Margin {
@@ -60,12 +62,13 @@ struct Item {
 };
 
 // One block per item. `lengths` are the rows' norms of a cosine classifier, absent for plain scores.
-extern "C" __global__ void softmax_items(Margin spec, const float *lengths, const float *labels, const float *scores, u32 stride, u32 classes,
-                                         Item *items, float *results) {
+extern "C" __global__ void softmax_items(Margin spec, const float *lengths, const float *labels, const float *scores,
+                                         u32 stride, u32 classes, Item *items, float *results) {
     scores += (u64)blockIdx.x * stride;
     u32 label = (u32)labels[blockIdx.x];
     float best = -INFINITY;
-    for (u32 c = threadIdx.x; c < classes; c += blockDim.x) best = fmaxf(best, lengths ? scores[c] / lengths[c] : scores[c]);
+    for (u32 c = threadIdx.x; c < classes; c += blockDim.x)
+        best = fmaxf(best, lengths ? scores[c] / lengths[c] : scores[c]);
     best = max_block(best);
     float own = lengths ? scores[label] / lengths[label] : scores[label], logit, slope;
     with_margin(spec, own, logit, slope);
@@ -83,8 +86,9 @@ extern "C" __global__ void softmax_items(Margin spec, const float *lengths, cons
 }
 
 // Scores become the gradient; radial[class] = Σ g·cos / ‖w‖². Blocks of 32 classes × 8 strips of items.
-extern "C" __global__ void softmax_gradient(Margin spec, const float *lengths, const float *labels, const Item *items, const float *results,
-                                            float *scores, u32 stride, u32 batch, u32 classes, float *radial, float *outcome) {
+extern "C" __global__ void softmax_gradient(Margin spec, const float *lengths, const float *labels, const Item *items,
+                                            const float *results, float *scores, u32 stride, u32 batch, u32 classes,
+                                            float *radial, float *outcome) {
     __shared__ float shared[8][32];
     u32 c = blockIdx.x * 32 + threadIdx.x;
     float length = lengths && c < classes ? lengths[c] : 1.f, share = spec.scale / batch, along = 0;

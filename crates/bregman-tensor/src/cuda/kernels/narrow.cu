@@ -1,8 +1,10 @@
-// 3×3 convolutions, stride 1, of 32 or 64 channels to as many, bf16: too narrow for a library's tiles, so we cut our own.
+// 3×3 convolutions, stride 1, of 32 or 64 channels to as many, bf16: too narrow for a library's tiles, so we cut our
+// own.
 //
-// A block walks over tiles of positions. Of a tile it holds the positions and a border of one around them in shared memory, while the next
-// tile is on its way. Every product is one of tensor cores, 16 positions of a row at a time, sums in f32. Eight channels of a position
-// (16 bytes) are a chunk; chunks are shuffled within their position by its column, so that eight positions side by side lie in different banks.
+// A block walks over tiles of positions. Of a tile it holds the positions and a border of one around them in shared
+// memory, while the next tile is on its way. Every product is one of tensor cores, 16 positions of a row at a time,
+// sums in f32. Eight channels of a position (16 bytes) are a chunk; chunks are shuffled within their position by its
+// column, so that eight positions side by side lie in different banks.
 
 struct Planes {
     u32 items, height, width;
@@ -35,8 +37,9 @@ template <int C, int WIDTH> DEVICE u32 chunk_at(u32 row, u32 column, u32 chunk) 
     return (row * WIDTH + column) * C * 2 + slot<C>(column, chunk) * 16;
 }
 
-// Starts to copy share `share` of a tile that begins at (row, column) of the plane of `item`: a chunk per thread. What lies outside is zero.
-// A share is so many half rows of 16 columns, so that a thread's column is (nearly) always the same; the last has the border's columns.
+// Starts to copy share `share` of a tile that begins at (row, column) of the plane of `item`: a chunk per thread. What
+// lies outside is zero. A share is so many half rows of 16 columns, so that a thread's column is (nearly) always the
+// same; the last has the border's columns.
 template <int C, int ROWS, int WIDTH, int THREADS>
 DEVICE void copy_share(u32 share, u32 to, const bf16 *x, u32 stride, Planes p, Corner at) {
     constexpr u32 HALF = 16 * C / 8, HALVES = THREADS / HALF, BODY = (ROWS * 2 + HALVES - 1) / HALVES;
@@ -51,17 +54,18 @@ DEVICE void copy_share(u32 share, u32 to, const bf16 *x, u32 stride, Planes p, C
     // the origin may lie before the plane, where nothing is read
     const bf16 *origin = x + (((long long)at.item * p.height + (int)at.row) * p.width + (int)at.column) * stride;
     bool inside = at.row + row < p.height && at.column + column < p.width;
-    copy_async(to + chunk_at<C, WIDTH>(row, column, chunk), origin + (row * p.width + column) * stride + chunk * 8, inside);
+    copy_async(to + chunk_at<C, WIDTH>(row, column, chunk), origin + (row * p.width + column) * stride + chunk * 8,
+               inside);
 }
 template <int C, int ROWS, int WIDTH, int THREADS>
 constexpr u32 SHARES = (ROWS * 2 + THREADS / (2 * C) - 1) / (THREADS / (2 * C)) + (WIDTH > TILE_WIDTH);
 
 // y = w ∗ x, or y += w ∗ x; TRANSPOSED: x is a gradient, and w acts as seen from its outputs, [in, taps reversed, out].
 //
-// A warp has 4 rows × 16 columns of the tile and 32 outputs: 64 sums per thread. For one horizontal shift and 16 channels it holds the weights
-// of the three vertical taps, and each row of the input that it loads serves up to three rows of the output.
-// A thread's sums of a position belong to channels 2j, 2j+1 of each block of eight outputs j; with the weights' rows in the order of
-// `place_of_output` they are eight consecutive channels, and are stored at once.
+// A warp has 4 rows × 16 columns of the tile and 32 outputs: 64 sums per thread. For one horizontal shift and 16
+// channels it holds the weights of the three vertical taps, and each row of the input that it loads serves up to three
+// rows of the output. A thread's sums of a position belong to channels 2j, 2j+1 of each block of eight outputs j; with
+// the weights' rows in the order of `place_of_output` they are eight consecutive channels, and are stored at once.
 namespace narrow_conv {
 
 constexpr int THREADS = 256, HALO = TILE_WIDTH + 2;
@@ -69,7 +73,8 @@ template <int C> constexpr int ROWS = 512 / C;
 
 DEVICE u32 place_of_output(u32 c) { return (c & ~31u) + c / 2 % 4 * 8 + c / 8 % 4 * 2 + c % 2; }
 
-// The weight [out, tap, in] to shared memory: [tap, place of out, in], or TRANSPOSED [tap, out, place of in] in reverse order of the taps.
+// The weight [out, tap, in] to shared memory: [tap, place of out, in], or TRANSPOSED [tap, out, place of in] in reverse
+// order of the taps.
 template <int C, bool TRANSPOSED> DEVICE void load_weights(uint4 *to, const bf16 *w) {
     for (u32 i = threadIdx.x; i < TAPS * C * C / 8; i += THREADS) {
         u32 chunk = i % (C / 8), tap = i / (C / 8) % TAPS, out = i / (C / 8) / TAPS;
@@ -90,7 +95,8 @@ template <int C, bool TRANSPOSED> DEVICE void load_weights(uint4 *to, const bf16
 template <int C, bool TRANSPOSED>
 DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) {
     constexpr int R = ROWS<C>, STEPS = 3 * (C / 16);
-    constexpr u32 TILE = TILE_BYTES<C, R + 2, HALO>, ROW = TILE_BYTES<C, 1, HALO>, TAP = C * C * 2, PARTS = SHARES<C, R + 2, HALO, THREADS>;
+    constexpr u32 TILE = TILE_BYTES<C, R + 2, HALO>, ROW = TILE_BYTES<C, 1, HALO>, TAP = C * C * 2,
+                  PARTS = SHARES<C, R + 2, HALO, THREADS>;
     extern __shared__ uint4 storage[];
     u32 weights = shared_address(storage), inputs = weights + TAPS * TAP;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = lane / 8;
@@ -99,7 +105,8 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
     u32 tiles = count_tiles<R>(planes), stage = 0;
     Corner at = corner_of<R>(planes, blockIdx.x), ahead;
     auto copy = [&](u32 share, Corner at, u32 stage) {
-        copy_share<C, R + 2, HALO, THREADS>(share, inputs + stage * TILE, x, sx, planes, {at.item, at.row - 1, at.column - 1});
+        copy_share<C, R + 2, HALO, THREADS>(share, inputs + stage * TILE, x, sx, planes,
+                                            {at.item, at.row - 1, at.column - 1});
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
     load_weights<C, TRANSPOSED>(storage, w);
@@ -123,10 +130,15 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                 for (int pair = 0; pair < 2; pair++) {
                     u32 from = weights + (tap * 3 + shift) * TAP, m[4];
                     if (TRANSPOSED)
-                        load_transposed(m, from + chunk_at<C, C>(0, k * 16 + lane % 16, outputs / 8 + pair * 2 + matrix / 2));
+                        load_transposed(
+                            m, from + chunk_at<C, C>(0, k * 16 + lane % 16, outputs / 8 + pair * 2 + matrix / 2));
                     else
-                        load_matrices(m, from + chunk_at<C, C>(0, outputs + pair * 16 + matrix / 2 * 8 + lane % 8, k * 2 + matrix % 2));
-                    b[tap][pair * 2][0] = m[0], b[tap][pair * 2][1] = m[1], b[tap][pair * 2 + 1][0] = m[2], b[tap][pair * 2 + 1][1] = m[3];
+                        load_matrices(
+                            m,
+                            from +
+                                chunk_at<C, C>(0, outputs + pair * 16 + matrix / 2 * 8 + lane % 8, k * 2 + matrix % 2));
+                    b[tap][pair * 2][0] = m[0], b[tap][pair * 2][1] = m[1], b[tap][pair * 2 + 1][0] = m[2],
+                                  b[tap][pair * 2 + 1][1] = m[3];
                 }
 #pragma unroll
             for (u32 share = step; share < PARTS; share += STEPS) copy(share, ahead, stage ^ 1);
@@ -154,7 +166,8 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                 float v[8] = {};
                 if (add) load<bf16, 8>(to, v);
 #pragma unroll
-                for (int j = 0; j < 4; j++) v[2 * j] += sums[output][j][half * 2], v[2 * j + 1] += sums[output][j][half * 2 + 1];
+                for (int j = 0; j < 4; j++)
+                    v[2 * j] += sums[output][j][half * 2], v[2 * j + 1] += sums[output][j][half * 2 + 1];
                 Lanes<bf16, 8>::store(to, v);
             }
     }
@@ -163,10 +176,10 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
 
 } // namespace narrow_conv
 
-#define NARROW_CONV(name, channels, transposed, blocks)                                                                                \
-    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                                                         \
-        name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) {                                          \
-        narrow_conv::run<channels, transposed>(x, sx, w, y, sy, add, planes);                                                          \
+#define NARROW_CONV(name, channels, transposed, blocks)                                       \
+    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                \
+        name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) { \
+        narrow_conv::run<channels, transposed>(x, sx, w, y, sy, add, planes);                 \
     }
 NARROW_CONV(narrow_forward_32, 32, false, 2)
 NARROW_CONV(narrow_forward_64, 64, false, 1)
@@ -175,9 +188,10 @@ NARROW_CONV(narrow_input_64, 64, true, 1)
 
 // dw[out, tap, in] = Σ over positions of dy[position, out] · x[position + tap, in], in parts that `narrow_join` adds.
 //
-// A warp has 32 outputs × 32 inputs × the three vertical taps of one horizontal shift, 96 sums per thread that stay in registers over all of
-// the block's tiles: with 64 channels the block's twelve warps are all of the weight, with 32 they share the positions by four.
-// Going down 16 columns of a tile, three rows of x are at hand at a time, each loaded once.
+// A warp has 32 outputs × 32 inputs × the three vertical taps of one horizontal shift, 96 sums per thread that stay in
+// registers over all of the block's tiles: with 64 channels the block's twelve warps are all of the weight, with 32
+// they share the positions by four. Going down 16 columns of a tile, three rows of x are at hand at a time, each loaded
+// once.
 namespace narrow_weight {
 
 constexpr int THREADS = 384, HALO = TILE_WIDTH + 2, DEPTH = 8;
@@ -200,8 +214,7 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
         u32 to = memory + stage * STAGE;
         if (share < PARTS_X)
             copy_share<C, R + 2, HALO, THREADS>(share, to, x, sx, planes, {at.item, at.row - 1, at.column - 1});
-        else
-            copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, dy, sy, planes, at);
+        else copy_share<C, R, TILE_WIDTH, THREADS>(share - PARTS_X, to + X, dy, sy, planes, at);
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
 
@@ -217,10 +230,13 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
             u32 from_x[2], from_y[2], b[3][4][2];
 #pragma unroll
             for (int pair = 0; pair < 2; pair++) {
-                from_x[pair] = from + chunk_at<C, HALO>(row, column + shift + lane % 16, inputs / 8 + pair * 2 + matrix / 2);
-                from_y[pair] = from + X + chunk_at<C, TILE_WIDTH>(row, column + matrix / 2 * 8 + lane % 8, outputs / 8 + pair * 2 + matrix % 2);
+                from_x[pair] =
+                    from + chunk_at<C, HALO>(row, column + shift + lane % 16, inputs / 8 + pair * 2 + matrix / 2);
+                from_y[pair] = from + X +
+                    chunk_at<C, TILE_WIDTH>(row, column + matrix / 2 * 8 + lane % 8,
+                                            outputs / 8 + pair * 2 + matrix % 2);
             }
-            auto load_x = [&](int line, u32 (&b)[4][2]) {
+            auto load_x = [&](int line, u32(&b)[4][2]) {
 #pragma unroll
                 for (int pair = 0; pair < 2; pair++) {
                     u32 m[4];
@@ -266,17 +282,18 @@ template <int C> DEVICE void run(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, 
 
 } // namespace narrow_weight
 
-#define NARROW_WEIGHT(name, channels)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(narrow_weight::THREADS, 1)                                                            \
-        name(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, float *parts, Planes planes) {                                             \
-        narrow_weight::run<channels>(x, sx, dy, sy, parts, planes);                                                                    \
+#define NARROW_WEIGHT(name, channels)                                                      \
+    extern "C" __global__ void __launch_bounds__(narrow_weight::THREADS, 1)                \
+        name(const bf16 *x, u32 sx, const bf16 *dy, u32 sy, float *parts, Planes planes) { \
+        narrow_weight::run<channels>(x, sx, dy, sy, parts, planes);                        \
     }
 NARROW_WEIGHT(narrow_weight_32, 32)
 NARROW_WEIGHT(narrow_weight_64, 64)
 
-// Adds the parts of a gradient [out, tap, in], always in the same order, into its place in the weight's own order. Blocks are (values, strips
-// of parts).
-extern "C" __global__ void narrow_join(const float *parts, u32 count, u32 outputs, u32 inputs, float *dw, u32 stride, u32 first) {
+// Adds the parts of a gradient [out, tap, in], always in the same order, into its place in the weight's own order.
+// Blocks are (values, strips of parts).
+extern "C" __global__ void narrow_join(const float *parts, u32 count, u32 outputs, u32 inputs, float *dw, u32 stride,
+                                       u32 first) {
     extern __shared__ float shared[];
     u32 values = outputs * TAPS * inputs, i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum[1] = {};

@@ -1,13 +1,15 @@
-// Batch norm fused with ReLU, in both directions: column sums in parts (so that their order, and the result, never changes), the parts
-// joined per channel, then one pass that applies the result. The formulas are those of cpu/norm.rs.
+// Batch norm fused with ReLU, in both directions: column sums in parts (so that their order, and the result, never
+// changes), the parts joined per channel, then one pass that applies the result. The formulas are those of cpu/norm.rs.
 
 enum Relu { ABSENT = 0, BEFORE = 1, AFTER = 2 };
 
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
 
-// parts[chunk][2][channels]: Σ(u − k) and Σ(u − k)² with k = u of the first row, which keeps the variance from cancelling.
-template <typename T, int V> DEVICE void norm_sums_body(const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts) {
+// parts[chunk][2][channels]: Σ(u − k) and Σ(u − k)² with k = u of the first row, which keeps the variance from
+// cancelling.
+template <typename T, int V>
+DEVICE void norm_sums_body(const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     bool inside = c < channels;
@@ -35,13 +37,15 @@ template <typename T, int V> DEVICE void norm_sums_body(const T *x, u32 sx, u64 
         LANES part[c + i] = sum[i], part[channels + c + i] = square[i];
     }
 }
-EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts), (x, sx, rows, channels, order, parts))
+EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts),
+       (x, sx, rows, channels, order, parts))
 
 // Chunks are joined by blocks of 32 channels and so many strips of chunks.
 #define STRIPS 32
 
 // The sums of every kind over all chunks, for the threads of the first strip.
-template <int KINDS> DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double (&sums)[KINDS]) {
+template <int KINDS>
+DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double (&sums)[KINDS]) {
     __shared__ double shared[KINDS][STRIPS][32];
 #pragma unroll
     for (int kind = 0; kind < KINDS; kind++) sums[kind] = 0;
@@ -61,9 +65,9 @@ template <int KINDS> DEVICE void join_parts(const float *parts, u32 chunks, u32 
 
 // Statistics of the batch, the running ones moved, and y = scale·u + shift as coefficients[2][channels].
 template <typename T, int V>
-DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64 rows, u32 channels, int order, const float *gamma,
-                                 const float *beta, float *mean, float *inverse_std, float *running_mean, float *running_variance,
-                                 float *coefficients) {
+DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64 rows, u32 channels, int order,
+                                 const float *gamma, const float *beta, float *mean, float *inverse_std,
+                                 float *running_mean, float *running_variance, float *coefficients) {
     u32 c = blockIdx.x * 32 + threadIdx.x;
     double sums[2];
     join_parts(parts, chunks, channels, c, sums);
@@ -81,13 +85,15 @@ DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64
     coefficients[channels + c] = fmaf(-scale, average, beta[c]);
 }
 EXPORT(norm_statistics,
-       (const float *parts, u32 chunks, const T *x, u64 rows, u32 channels, int order, const float *gamma, const float *beta, float *mean,
-        float *inverse_std, float *running_mean, float *running_variance, float *coefficients),
-       (parts, chunks, x, rows, channels, order, gamma, beta, mean, inverse_std, running_mean, running_variance, coefficients))
+       (const float *parts, u32 chunks, const T *x, u64 rows, u32 channels, int order, const float *gamma,
+        const float *beta, float *mean, float *inverse_std, float *running_mean, float *running_variance,
+        float *coefficients),
+       (parts, chunks, x, rows, channels, order, gamma, beta, mean, inverse_std, running_mean, running_variance,
+        coefficients))
 
 // coefficients from the running statistics.
-extern "C" __global__ void norm_running(u32 channels, const float *gamma, const float *beta, const float *mean, const float *variance,
-                                        float *coefficients) {
+extern "C" __global__ void norm_running(u32 channels, const float *gamma, const float *beta, const float *mean,
+                                        const float *variance, float *coefficients) {
     u32 c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= channels) return;
     float scale = gamma[c] / sqrtf(variance[c] + EPSILON);
@@ -97,8 +103,8 @@ extern "C" __global__ void norm_running(u32 channels, const float *gamma, const 
 
 // y = scale·u + shift, with the ReLU and the residual where they belong.
 template <typename T, int V>
-DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y, u32 sy, u64 rows,
-                            u32 channels) {
+DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y,
+                            u32 sy, u64 rows, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float scale[V], shift[V];
@@ -128,7 +134,8 @@ DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int o
         });
 }
 EXPORT(norm_apply,
-       (const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y, u32 sy, u64 rows, u32 channels),
+       (const T *x, u32 sx, const float *coefficients, int order, const T *residual, u32 sr, T *y, u32 sy, u64 rows,
+        u32 channels),
        (x, sx, coefficients, order, residual, sr, y, sy, rows, channels))
 
 // The numbers of each channel.
@@ -140,7 +147,9 @@ struct Affine {
 template <typename T, int V, int ORDER> struct LastRelu {
     float scale[V], shift[V];
     DEVICE LastRelu(Affine n, u32 c) {
-        if (ORDER == AFTER) LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i], shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
+        if (ORDER == AFTER)
+            LANES scale[i] = n.gamma[c + i] * n.inverse_std[c + i],
+                  shift[i] = fmaf(-scale[i], n.mean[c + i], n.beta[c + i]);
     }
     DEVICE void mask(const float (&x)[V], float (&g)[V]) const {
         if (ORDER == AFTER) LANES g[i] = fmaf(x[i], scale[i], shift[i]) > 0.f ? g[i] : 0.f;
@@ -151,11 +160,13 @@ template <typename T, int V, int ORDER> struct LastRelu {
 template <typename T, int V> struct Gradients {
     const T *x, *d;
     u32 sx, sd;
-    DEVICE Two<typename Lanes<T, V>::Raw> operator()(u64 row) const { return {fetch<T, V>(x + row * sx), fetch<T, V>(d + row * sd)}; }
+    DEVICE Two<typename Lanes<T, V>::Raw> operator()(u64 row) const {
+        return {fetch<T, V>(x + row * sx), fetch<T, V>(d + row * sd)};
+    }
 };
 
-// A norm's sums on their way: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the first ReLU let pass,
-// from which Σdx follows.
+// A norm's sums on their way: Σg and Σg·(u − μ), g being dy behind the last ReLU; then Σg and the count of what the
+// first ReLU let pass, from which Σdx follows.
 template <int V> struct BackwardSums {
     float sum[V] = {}, along[V] = {}, passed[V] = {}, count[V] = {};
     DEVICE void add(const float (&u)[V], const float (&g)[V], const float (&mu)[V]) {
@@ -180,12 +191,14 @@ template <int V> struct BackwardSums {
         }
         if (c >= channels || threadIdx.y) return;
         float *part = parts + 4ull * blockIdx.y * channels + c;
-        LANES part[i] = sum[i], part[channels + i] = along[i], part[2 * channels + i] = passed[i], part[3 * channels + i] = count[i];
+        LANES part[i] = sum[i], part[channels + i] = along[i], part[2 * channels + i] = passed[i],
+              part[3 * channels + i] = count[i];
     }
 };
 
 template <typename T, int V, int ORDER>
-DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels, float *parts) {
+DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine norm, u64 rows, u32 channels,
+                                  float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     BackwardSums<V> sums;
@@ -209,21 +222,25 @@ DEVICE void norm_backward_sums_in(const T *x, u32 sx, const T *d, u32 sd, Affine
 }
 
 // Each order on its own needs fewer registers than all at once, and more threads fit.
-#define IN_ORDER(name, ...)                                                                                                            \
-    order == BEFORE ? name<T, V, BEFORE>(__VA_ARGS__) : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__) : name<T, V, ABSENT>(__VA_ARGS__)
+#define IN_ORDER(name, ...)                                \
+    order == BEFORE      ? name<T, V, BEFORE>(__VA_ARGS__) \
+        : order == AFTER ? name<T, V, AFTER>(__VA_ARGS__)  \
+                         : name<T, V, ABSENT>(__VA_ARGS__)
 
 template <typename T, int V>
-DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts) {
+DEVICE void norm_backward_sums_body(const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows,
+                                    u32 channels, float *parts) {
     IN_ORDER(norm_backward_sums_in, x, sx, d, sd, norm, rows, channels, parts);
 }
 EXPORT_THREE(norm_backward_sums,
              (const T *x, u32 sx, const T *d, u32 sd, Affine norm, int order, u64 rows, u32 channels, float *parts),
              (x, sx, d, sd, norm, order, rows, channels, parts))
 
-// With a residual: y says what the last ReLU let pass, and what passed is the residual's gradient, from which the rest follows without y.
+// With a residual: y says what the last ReLU let pass, and what passed is the residual's gradient, from which the rest
+// follows without y.
 template <typename T, int V>
-DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm,
-                                        u64 rows, u32 channels, float *parts) {
+DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual,
+                                        u32 sr, Affine norm, u64 rows, u32 channels, float *parts) {
     typedef typename Lanes<T, V>::Raw Raw;
     struct Three {
         Raw x, y, d;
@@ -236,7 +253,10 @@ DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, 
         load<float, V>(norm.mean + c, mu);
         each_row<2>(
             rows,
-            [=](u64 row) { return Three{fetch<T, V>(x + row * sx + c), fetch<T, V>(y + row * sy + c), fetch<T, V>(d + row * sd + c)}; },
+            [=](u64 row) {
+                return Three{fetch<T, V>(x + row * sx + c), fetch<T, V>(y + row * sy + c),
+                             fetch<T, V>(d + row * sd + c)};
+            },
             [&](u64 row, Three raw) {
                 float u[V], out[V], g[V];
                 Lanes<T, V>::widen_all(raw.x, u);
@@ -250,14 +270,15 @@ DEVICE void norm_backward_residual_body(const T *x, u32 sx, const T *y, u32 sy, 
     sums.store(parts, channels, c, false, shared);
 }
 EXPORT_THREE(norm_backward_residual,
-             (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm, u64 rows, u32 channels,
-              float *parts),
+             (const T *x, u32 sx, const T *y, u32 sy, const T *d, u32 sd, T *dresidual, u32 sr, Affine norm, u64 rows,
+              u32 channels, float *parts),
              (x, sx, y, sy, d, sd, dresidual, sr, norm, rows, channels, parts))
 
 // dγ, dβ, Σdx where it is asked for, and dx = a·g + b·u + c as coefficients[3][channels].
-extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels, const float *gamma,
-                                              const float *mean, const float *inverse_std, int order, float *dgamma, float *dbeta,
-                                              float *dsum, float *coefficients) {
+extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels,
+                                              const float *gamma, const float *mean, const float *inverse_std,
+                                              int order, float *dgamma, float *dbeta, float *dsum,
+                                              float *coefficients) {
     u32 channel = blockIdx.x * 32 + threadIdx.x;
     double sums[4];
     join_parts(parts, chunks, channels, channel, sums);
@@ -272,17 +293,19 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
     coefficients[channels + channel] = b;
     coefficients[2 * channels + channel] = c;
     // Σu over what passed is Σu over all, since the rest is 0; without a first ReLU a norm's dx always adds up to 0
-    if (dsum) dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count) : 0.f;
+    if (dsum)
+        dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count) : 0.f;
 }
 
 // dx from dy, which may be the same memory.
 template <typename T, int V, int ORDER>
-DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients,
-                                   u64 rows, u32 channels) {
+DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm,
+                                   const float *coefficients, u64 rows, u32 channels) {
     u32 col = COLUMN;
     if (col >= channels) return;
     float a[V], b[V], c[V];
-    LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i], c[i] = coefficients[2 * channels + col + i];
+    LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i],
+          c[i] = coefficients[2 * channels + col + i];
     LastRelu<T, V, ORDER> last(norm, col);
     each_row(rows, Gradients<T, V>{x + col, dy + col, sx, sy}, [&](u64 row, Two<typename Lanes<T, V>::Raw> raw) {
         float u[V], g[V];
@@ -298,12 +321,13 @@ DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *d
 }
 
 template <typename T, int V>
-DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients,
-                                     int order, u64 rows, u32 channels) {
+DEVICE void norm_backward_apply_body(const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm,
+                                     const float *coefficients, int order, u64 rows, u32 channels) {
     IN_ORDER(norm_backward_apply_in, x, sx, dy, sy, dx, sd, norm, coefficients, rows, channels);
 }
 EXPORT(norm_backward_apply,
-       (const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients, int order, u64 rows, u32 channels),
+       (const T *x, u32 sx, const T *dy, u32 sy, T *dx, u32 sd, Affine norm, const float *coefficients, int order,
+        u64 rows, u32 channels),
        (x, sx, dy, sy, dx, sd, norm, coefficients, order, rows, channels))
 
 // Column sums for the gradient of a bias: parts as above, the second half unused.

@@ -1,6 +1,7 @@
 // Kernels over values one by one.
 
-template <typename T, int V, typename F> DEVICE void each(const T *a, u32 sa, T *to, u32 st, u64 rows, u32 channels, F f) {
+template <typename T, int V, typename F>
+DEVICE void each(const T *a, u32 sa, T *to, u32 st, u64 rows, u32 channels, F f) {
     u32 c = COLUMN;
     if (c >= channels) return;
     typedef typename Lanes<T, V>::Raw Raw;
@@ -63,8 +64,10 @@ template <typename T, int V> DEVICE void sigmoid_backward_body BINARY_PARAMS {
 }
 EXPORT(sigmoid_backward, BINARY_PARAMS, BINARY_ARGS)
 
-// [batch, channels, positions] in f32 ↔ [batch, positions, channels] in T: one thread per value, ordered by the channels-last side.
-template <typename T, int V> DEVICE void to_channels_last_body(const float *from, T *to, u32 stride, u32 channels, u32 positions, u64 count) {
+// [batch, channels, positions] in f32 ↔ [batch, positions, channels] in T: one thread per value, ordered by the
+// channels-last side.
+template <typename T, int V>
+DEVICE void to_channels_last_body(const float *from, T *to, u32 stride, u32 channels, u32 positions, u64 count) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         u64 row = i / channels;
         u32 c = i % channels, position = row % positions;
@@ -74,7 +77,8 @@ template <typename T, int V> DEVICE void to_channels_last_body(const float *from
 EXPORT(to_channels_last, (const float *from, T *to, u32 stride, u32 channels, u32 positions, u64 count),
        (from, to, stride, channels, positions, count))
 
-template <typename T, int V> DEVICE void from_channels_last_body(const T *from, u32 stride, float *to, u32 channels, u32 positions, u64 count) {
+template <typename T, int V>
+DEVICE void from_channels_last_body(const T *from, u32 stride, float *to, u32 channels, u32 positions, u64 count) {
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         u64 row = i / channels;
         u32 c = i % channels, position = row % positions;
@@ -85,7 +89,8 @@ EXPORT(from_channels_last, (const T *from, u32 stride, float *to, u32 channels, 
        (from, stride, to, channels, positions, count))
 
 // f32 rows → rows of T, channel for channel.
-template <typename T, int V> DEVICE void convert_body(const float *from, u32 sf, T *to, u32 st, u64 rows, u32 channels) {
+template <typename T, int V>
+DEVICE void convert_body(const float *from, u32 sf, T *to, u32 st, u64 rows, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     typedef typename Lanes<float, V>::Raw Raw;

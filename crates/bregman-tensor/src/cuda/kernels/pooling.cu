@@ -1,18 +1,20 @@
-// Kernels that reduce over the positions of an item, or spread one value per channel and item over them. A block looks at 32·V channels of
-// one item (blockIdx.y) with eight strips of positions. Values per item are vectors: always f32.
+// Kernels that reduce over the positions of an item, or spread one value per channel and item over them. A block looks
+// at 32·V channels of one item (blockIdx.y) with eight strips of positions. Values per item are vectors: always f32.
 
-#define ITEM_ROWS(row, n) for (u64 row = (u64)blockIdx.y * (n) + threadIdx.y, end = ((u64)blockIdx.y + 1) * (n); row < end; row += blockDim.y)
+#define ITEM_ROWS(row, n) \
+    for (u64 row = (u64)blockIdx.y * (n) + threadIdx.y, end = ((u64)blockIdx.y + 1) * (n); row < end; row += blockDim.y)
 #define POOL_EPSILON 1e-7f
 
 template <typename T, int V> DEVICE void mean_body(const T *x, u32 sx, u32 n, float *mean, u32 sm, u32 channels) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     float sum[V] = {};
-    if (c < channels) ITEM_ROWS(row, n) {
-        float v[V];
-        load<T, V>(x + row * sx + c, v);
-        LANES sum[i] += v[i];
-    }
+    if (c < channels)
+        ITEM_ROWS(row, n) {
+            float v[V];
+            load<T, V>(x + row * sx + c, v);
+            LANES sum[i] += v[i];
+        }
     sum_rows_of_block<V>(sum, shared);
     if (c < channels && threadIdx.y == 0) LANES mean[(u64)blockIdx.y * sm + c + i] = sum[i] / n;
 }
@@ -20,7 +22,8 @@ EXPORT(mean, (const T *x, u32 sx, u32 n, float *mean, u32 sm, u32 channels), (x,
 
 // y = residual + gate · x
 template <typename T, int V>
-DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels) {
+DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n,
+                      u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float g[V];
@@ -33,21 +36,24 @@ DEVICE void gate_body(const T *x, u32 sx, const float *gate, u32 sg, const T *re
         Lanes<T, V>::store(y + row * sy + c, v);
     }
 }
-EXPORT(gate, (const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels),
+EXPORT(gate,
+       (const T *x, u32 sx, const float *gate, u32 sg, const T *residual, u32 sr, T *y, u32 sy, u32 n, u32 channels),
        (x, sx, gate, sg, residual, sr, y, sy, n, channels))
 
 // dgate = Σ x · dy
 template <typename T, int V>
-DEVICE void gate_backward_gate_body(const T *x, u32 sx, const T *dy, u32 sd, float *dgate, u32 sg, u32 n, u32 channels) {
+DEVICE void gate_backward_gate_body(const T *x, u32 sx, const T *dy, u32 sd, float *dgate, u32 sg, u32 n,
+                                    u32 channels) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     float sum[V] = {};
-    if (c < channels) ITEM_ROWS(row, n) {
-        float v[V], d[V];
-        load<T, V>(x + row * sx + c, v);
-        load<T, V>(dy + row * sd + c, d);
-        LANES sum[i] += v[i] * d[i];
-    }
+    if (c < channels)
+        ITEM_ROWS(row, n) {
+            float v[V], d[V];
+            load<T, V>(x + row * sx + c, v);
+            load<T, V>(dy + row * sd + c, d);
+            LANES sum[i] += v[i] * d[i];
+        }
     sum_rows_of_block<V>(sum, shared);
     if (c < channels && threadIdx.y == 0) LANES dgate[(u64)blockIdx.y * sg + c + i] = sum[i];
 }
@@ -56,8 +62,8 @@ EXPORT(gate_backward_gate, (const T *x, u32 sx, const T *dy, u32 sd, float *dgat
 
 // dx = gate · dy + dmean / n
 template <typename T, int V>
-DEVICE void gate_backward_input_body(const float *gate, u32 sg, const float *dmean, u32 sm, const T *dy, u32 sd, T *dx, u32 sx, u32 n,
-                                     u32 channels) {
+DEVICE void gate_backward_input_body(const float *gate, u32 sg, const float *dmean, u32 sm, const T *dy, u32 sd, T *dx,
+                                     u32 sx, u32 n, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float g[V], share[V];
@@ -73,45 +79,52 @@ EXPORT(gate_backward_input,
        (const float *gate, u32 sg, const float *dmean, u32 sm, const T *dy, u32 sd, T *dx, u32 sx, u32 n, u32 channels),
        (gate, sg, dmean, sm, dy, sd, dx, sx, n, channels))
 
-// Where the mean of (item, height) row group `group` and channel c goes in a vector of 2 · channels · height; its deviation follows `half` later.
-DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) { return (u64)(group / height) * stride + c * height + group % height; }
+// Where the mean of (item, height) row group `group` and channel c goes in a vector of 2 · channels · height; its
+// deviation follows `half` later.
+DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) {
+    return (u64)(group / height) * stride + c * height + group % height;
+}
 
 // Mean and √(unbiased variance + ε) over the width.
-template <typename T, int V> DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels) {
+template <typename T, int V>
+DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels) {
     extern __shared__ float shared[];
     __shared__ float means[32 * V];
     u32 c = COLUMN;
     bool inside = c < channels;
     float sum[V] = {};
-    if (inside) ITEM_ROWS(row, n) {
-        float v[V];
-        load<T, V>(x + row * sx + c, v);
-        LANES sum[i] += v[i];
-    }
+    if (inside)
+        ITEM_ROWS(row, n) {
+            float v[V];
+            load<T, V>(x + row * sx + c, v);
+            LANES sum[i] += v[i];
+        }
     sum_rows_of_block<V>(sum, shared);
     if (threadIdx.y == 0) LANES means[threadIdx.x * V + i] = sum[i] / n;
     __syncthreads();
     float mean[V], square[V] = {};
     LANES mean[i] = means[threadIdx.x * V + i];
-    if (inside) ITEM_ROWS(row, n) {
-        float v[V];
-        load<T, V>(x + row * sx + c, v);
-        LANES square[i] += (v[i] - mean[i]) * (v[i] - mean[i]);
-    }
+    if (inside)
+        ITEM_ROWS(row, n) {
+            float v[V];
+            load<T, V>(x + row * sx + c, v);
+            LANES square[i] += (v[i] - mean[i]) * (v[i] - mean[i]);
+        }
     sum_rows_of_block<V>(square, shared);
     if (inside && threadIdx.y == 0) LANES {
-        u64 slot = moment_slot(blockIdx.y, height, ss, c + i);
-        stats[slot] = mean[i];
-        // one frame has no variance; PyTorch gives NaN there, we give none
-        stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + POOL_EPSILON);
-    }
+            u64 slot = moment_slot(blockIdx.y, height, ss, c + i);
+            stats[slot] = mean[i];
+            // one frame has no variance; PyTorch gives NaN there, we give none
+            stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + POOL_EPSILON);
+        }
 }
-EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels), (x, sx, n, height, stats, ss, channels))
+EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels),
+       (x, sx, n, height, stats, ss, channels))
 
 // dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
 template <typename T, int V>
-DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st,
-                                  u32 n, u32 height, u32 channels) {
+DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add,
+                                  T *dx, u32 st, u32 n, u32 height, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float mean[V], share[V], slope[V];
@@ -131,11 +144,13 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
     }
 }
 EXPORT(moments_backward,
-       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st, u32 n, u32 height, u32 channels),
+       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st, u32 n,
+        u32 height, u32 channels),
        (x, sx, stats, ss, dstats, sd, add, dx, st, n, height, channels))
 
 // h = tanh(h + context)
-template <typename T, int V> DEVICE void context_tanh_body(const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels) {
+template <typename T, int V>
+DEVICE void context_tanh_body(const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float add[V] = {};
@@ -147,7 +162,8 @@ template <typename T, int V> DEVICE void context_tanh_body(const float *context,
         Lanes<T, V>::store(h + row * sh + c, v);
     }
 }
-EXPORT(context_tanh, (const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels), (context, sc, h, sh, n, channels))
+EXPORT(context_tanh, (const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels),
+       (context, sc, h, sh, n, channels))
 
 // d = (1 − a²) · d, dcontext = Σ d
 template <typename T, int V>
@@ -155,16 +171,17 @@ DEVICE void context_tanh_backward_body(const T *a, u32 sa, T *d, u32 sd, float *
     extern __shared__ float shared[];
     u32 c = COLUMN;
     float sum[V] = {};
-    if (c < channels) ITEM_ROWS(row, n) {
-        float v[V], g[V];
-        load<T, V>(a + row * sa + c, v);
-        load<T, V>(d + row * sd + c, g);
-        LANES {
-            g[i] *= 1.f - v[i] * v[i];
-            sum[i] += g[i];
+    if (c < channels)
+        ITEM_ROWS(row, n) {
+            float v[V], g[V];
+            load<T, V>(a + row * sa + c, v);
+            load<T, V>(d + row * sd + c, g);
+            LANES {
+                g[i] *= 1.f - v[i] * v[i];
+                sum[i] += g[i];
+            }
+            Lanes<T, V>::store(d + row * sd + c, g);
         }
-        Lanes<T, V>::store(d + row * sd + c, g);
-    }
     sum_rows_of_block<V>(sum, shared);
     if (dcontext && c < channels && threadIdx.y == 0) LANES dcontext[(u64)blockIdx.y * sc + c + i] = sum[i];
 }
@@ -194,21 +211,22 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
     bool inside = c < channels;
     Attended state[V];
     LANES state[i] = {-INFINITY, 0.f, 0.f, 0.f};
-    if (inside) ITEM_ROWS(row, n) {
-        float v[V], a[V];
-        load<T, V>(x + row * sx + c, v);
-        load<T, V>(attention + row * sa + c, a);
-        LANES {
-            Attended &s = state[i];
-            if (a[i] > s.largest) {
-                float shrink = __expf(s.largest - a[i]);
-                s.total *= shrink, s.first *= shrink, s.second *= shrink;
-                s.largest = a[i];
+    if (inside)
+        ITEM_ROWS(row, n) {
+            float v[V], a[V];
+            load<T, V>(x + row * sx + c, v);
+            load<T, V>(attention + row * sa + c, a);
+            LANES {
+                Attended &s = state[i];
+                if (a[i] > s.largest) {
+                    float shrink = __expf(s.largest - a[i]);
+                    s.total *= shrink, s.first *= shrink, s.second *= shrink;
+                    s.largest = a[i];
+                }
+                float e = __expf(a[i] - s.largest);
+                s.total += e, s.first += e * v[i], s.second += e * v[i] * v[i];
             }
-            float e = __expf(a[i] - s.largest);
-            s.total += e, s.first += e * v[i], s.second += e * v[i] * v[i];
         }
-    }
     LANES strips[threadIdx.y * blockDim.x * V + slot + i] = state[i];
     __syncthreads();
     LANES {
@@ -217,11 +235,11 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
     }
     if (!inside) return;
     if (threadIdx.y == 0) LANES {
-        float mean = state[i].first / state[i].total, variance = state[i].second / state[i].total - mean * mean;
-        u64 at = (u64)blockIdx.y * ss + c + i;
-        stats[at] = mean;
-        stats[at + channels] = sqrtf(variance < POOL_EPSILON ? POOL_EPSILON : variance);
-    }
+            float mean = state[i].first / state[i].total, variance = state[i].second / state[i].total - mean * mean;
+            u64 at = (u64)blockIdx.y * ss + c + i;
+            stats[at] = mean;
+            stats[at + channels] = sqrtf(variance < POOL_EPSILON ? POOL_EPSILON : variance);
+        }
     ITEM_ROWS(row, n) {
         float a[V];
         load<T, V>(attention + row * sa + c, a);
@@ -232,11 +250,12 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
 EXPORT(attentive, (const T *x, u32 sx, T *attention, u32 sa, float *stats, u32 ss, u32 n, u32 channels),
        (x, sx, attention, sa, stats, ss, n, channels))
 
-// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα − Σα·dα).
-// The sum is known without looking: Σα·dα = u·μ + v·(σ² + μ²), but at the floor of σ, where v = 0.
+// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα −
+// Σα·dα). The sum is known without looking: Σα·dα = u·μ + v·(σ² + μ²), but at the floor of σ, where v = 0.
 template <typename T, int V>
-DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats,
-                                    u32 sd, T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels) {
+DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss,
+                                    const float *dstats, u32 sd, T *dlogits, u32 sl, T *dx, u32 st, u32 n,
+                                    u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float u[V], v[V], centre[V];
@@ -260,6 +279,6 @@ DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 
     }
 }
 EXPORT(attentive_backward,
-       (const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats, u32 sd, T *dlogits, u32 sl, T *dx,
-        u32 st, u32 n, u32 channels),
+       (const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats, u32 sd,
+        T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels),
        (x, sx, attention, sa, stats, ss, dstats, sd, dlogits, sl, dx, st, n, channels))

@@ -1,6 +1,7 @@
-// What every kernel shares. An activation is [rows, channels], channels last: a view begins at its first channel, and consecutive rows
-// lie `stride` values apart. Kernels come in four variants, NAME_{f,b}{1,8}: f32 or bf16 values, one or eight channels per thread.
-// Compiled at run time without any header of the toolkit, which a machine that only runs us need not have.
+// What every kernel shares. An activation is [rows, channels], channels last: a view begins at its first channel, and
+// consecutive rows lie `stride` values apart. Kernels come in four variants, NAME_{f,b}{1,8}: f32 or bf16 values, one
+// or eight channels per thread. Compiled at run time without any header of the toolkit, which a machine that only runs
+// us need not have.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -56,26 +57,29 @@ template <> struct Lanes<bf16, 8> {
     static DEVICE void widen_all(Raw raw, float (&v)[8]) {
         u32 w[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[2 * i] = __uint_as_float(w[i] << 16), v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+        for (int i = 0; i < 4; i++)
+            v[2 * i] = __uint_as_float(w[i] << 16), v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
     }
     static DEVICE void store(bf16 *p, const float (&v)[8]) {
-        *(uint4 *)p =
-            make_uint4(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]), narrow_pair(v[4], v[5]), narrow_pair(v[6], v[7]));
+        *(uint4 *)p = make_uint4(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]), narrow_pair(v[4], v[5]),
+                                 narrow_pair(v[6], v[7]));
     }
 };
 
-template <typename T, int V> DEVICE typename Lanes<T, V>::Raw fetch(const T *p) { return *(const typename Lanes<T, V>::Raw *)p; }
+template <typename T, int V> DEVICE typename Lanes<T, V>::Raw fetch(const T *p) {
+    return *(const typename Lanes<T, V>::Raw *)p;
+}
 template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes<T, V>::widen_all(fetch<T, V>(p), v); }
 
-#define VARIANT(name, suffix, type, lanes, bounds, params, args)                                                                       \
-    namespace name##_in_##suffix {                                                                                                     \
-    typedef type T;                                                                                                                    \
-    extern "C" __global__ void bounds name##_##suffix params { name##_body<T, lanes> args; }                                           \
+#define VARIANT(name, suffix, type, lanes, bounds, params, args)                                 \
+    namespace name##_in_##suffix {                                                               \
+        typedef type T;                                                                          \
+        extern "C" __global__ void bounds name##_##suffix params { name##_body<T, lanes> args; } \
     }
-#define VARIANTS(name, bounds, params, args)                                                                                           \
-    VARIANT(name, f1, float, 1, bounds, params, args)                                                                                  \
-    VARIANT(name, f8, float, 8, bounds, params, args)                                                                                  \
-    VARIANT(name, b1, bf16, 1, bounds, params, args)                                                                                   \
+#define VARIANTS(name, bounds, params, args)          \
+    VARIANT(name, f1, float, 1, bounds, params, args) \
+    VARIANT(name, f8, float, 8, bounds, params, args) \
+    VARIANT(name, b1, bf16, 1, bounds, params, args)  \
     VARIANT(name, b8, bf16, 8, bounds, params, args)
 #define EXPORT(name, params, args) VARIANTS(name, , params, args)
 // Blocks of 256 threads, of which three shall fit a multiprocessor.
@@ -85,8 +89,8 @@ template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes
 #define COLUMN ((blockIdx.x * blockDim.x + threadIdx.x) * V)
 #define LANES _Pragma("unroll") for (int i = 0; i < V; i++)
 
-// Calls use(row, fetch(row)) for a thread's share of the rows. `AHEAD` are fetched before the first is used: memory answers after hundreds
-// of cycles, and a store in `use` would keep the compiler from fetching past it.
+// Calls use(row, fetch(row)) for a thread's share of the rows. `AHEAD` are fetched before the first is used: memory
+// answers after hundreds of cycles, and a store in `use` would keep the compiler from fetching past it.
 template <int AHEAD = 4, typename Fetch, typename Use> DEVICE void each_row(u64 rows, Fetch fetch, Use use) {
     u64 row = blockIdx.y * blockDim.y + threadIdx.y, step = (u64)gridDim.y * blockDim.y;
     for (; row + (AHEAD - 1) * step < rows; row += AHEAD * step) {
@@ -107,8 +111,8 @@ template <typename R> struct Two {
 // relu that keeps NaN visible.
 DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
 
-// Sums `value[V]` over the rows of a block, a power of two of them; the first row's threads receive the result. `shared` holds V floats for
-// every thread of the block.
+// Sums `value[V]` over the rows of a block, a power of two of them; the first row's threads receive the result.
+// `shared` holds V floats for every thread of the block.
 template <int V> DEVICE void sum_rows_of_block(float (&value)[V], float *shared) {
     u32 threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
     LANES shared[i * threads + thread] = value[i];

@@ -1,13 +1,14 @@
-// A 3×3 convolution of one channel, stride 1: where a network on spectrograms begins. Nine products per output are too few for tensor cores
-// and no burden for the others; it must only go over the output once.
+// A 3×3 convolution of one channel, stride 1: where a network on spectrograms begins. Nine products per output are too
+// few for tensor cores and no burden for the others; it must only go over the output once.
 //
-// A thread has eight outputs of some rows of a column, and reads all that it needs of them before it begins. Blocks are (outputs / 8, columns).
+// A thread has eight outputs of some rows of a column, and reads all that it needs of them before it begins. Blocks are
+// (outputs / 8, columns).
 namespace stem {
 
 constexpr int ROWS = 8, THREADS = 128;
 
-// Calls `work(position, rows, window)` for all columns of rows of this thread: its first position, how many rows there are, their inputs with
-// those around them.
+// Calls `work(position, rows, window)` for all columns of rows of this thread: its first position, how many rows there
+// are, their inputs with those around them.
 template <typename Work> DEVICE void over_columns(const bf16 *x, u32 sx, Planes p, Work work) {
     u32 strips = (p.height + ROWS - 1) / ROWS, units = p.items * strips * p.width;
     for (u32 unit = blockIdx.x * blockDim.y + threadIdx.y; unit < units; unit += gridDim.x * blockDim.y) {
@@ -37,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
     for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
         for (int i = 0; i < 8; i++) weight[tap][i] = widen(w[(out + i) * TAPS + tap]);
-    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float (&window)[stem::ROWS + 2][3]) {
+    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float(&window)[stem::ROWS + 2][3]) {
 #pragma unroll
         for (int row = 0; row < stem::ROWS; row++) {
             if (row >= rows) break;
@@ -59,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
     extern __shared__ float shared[];
     u32 out = threadIdx.x * 8;
     float sums[TAPS][8] = {};
-    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float (&window)[stem::ROWS + 2][3]) {
+    stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float(&window)[stem::ROWS + 2][3]) {
         uint4 chunks[stem::ROWS];
 #pragma unroll
         for (int row = 0; row < stem::ROWS; row++) {

@@ -1,6 +1,6 @@
-// One optimizer step over all tensors: gradient in; dual, moments and weights out; zeros and squares counted. What happens to a tensor is
-// in its StepPlan; formulas as in `bregman/src/optimizer/rule`, so that a run may change its device. The structs are declared by
-// `layout.rs`, the coefficients of an update by the crate `bregman`.
+// One optimizer step over all tensors: gradient in; dual, moments and weights out; zeros and squares counted. What
+// happens to a tensor is in its StepPlan; formulas as in `bregman/src/optimizer/rule`, so that a run may change its
+// device. The structs are declared by `layout.rs`, the coefficients of an update by the crate `bregman`.
 
 DEVICE float shrink(const StepPlan &plan, float x) {
     if (plan.shrinkage == Shrinkage::Soft) return (x - fminf(fmaxf(x, -plan.threshold), plan.threshold)) * plan.scale;
@@ -34,8 +34,9 @@ DEVICE float advance(const StepPlan &plan, float x, float g, float &m, float &v)
     return x;
 }
 
-// ‖x‖ of a group by half a warp, every thread of which receives it. Summed as `lanes` of the crate `bregman` does, each of 16 lanes on its own and
-// then one after the other, so that a group is zero here if and only if it is zero there, and if and only if the quantile law counted it so.
+// ‖x‖ of a group by half a warp, every thread of which receives it. Summed as `lanes` of `bregman-base` does, each of 16
+// lanes on its own and then one after the other, so that a group is zero here if and only if it is zero there, and if
+// and only if the quantile law counted it so.
 DEVICE float group_norm(const float *x, u32 length) {
     u32 half = 0xffffu << (threadIdx.x & 16);
     float lane = 0.f, sum = 0.f;
@@ -52,7 +53,8 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
     const StepPlan plan = plans[job.tensor];
     if (threadIdx.x == 0) first_bad = NONE;
     __syncthreads();
-    bool moves = plan.update != Update::Rest, keeps_m = job.m, keeps_v = job.v, grouped = plan.shrinkage == Shrinkage::Group;
+    bool moves = plan.update != Update::Rest, grouped = plan.shrinkage == Shrinkage::Group;
+    bool keeps_m = job.m, keeps_v = job.v;
     float *at = job.p ? job.p : job.theta; // x: the dual, or the weights themselves
     u32 zeros = 0;
     float squares = 0.f;
@@ -119,7 +121,9 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
 }
 
 // Another mask: weights it drops become 0, weights it lets grow again start with moments of 0.
-extern "C" __global__ void set_mask(const unsigned char *fresh, unsigned char *mask, float *theta, float *m, float *v, u64 count) {
+extern "C" __global__ void set_mask(
+    const unsigned char *fresh, unsigned char *mask, float *theta, float *m, float *v, u64 count
+) {
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         bool keep = fresh[i], grows = keep && !mask[i];
         if (!keep) theta[i] = 0.f;
