@@ -155,6 +155,30 @@ fn rewritten(bytes: &[u8], change: impl Fn(String) -> String) -> Vec<u8> {
     resummed(changed)
 }
 
+#[test]
+fn layers_are_found_by_name_in_whatever_order_a_file_has_them() {
+    for pair in small(0.9) {
+        let bytes = pair.file.to_bytes(ValueFormat::F16).unwrap();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let length = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) as usize;
+        let mut payload = &bytes[24 + length..];
+        let mut chunks: Vec<&[u8]> =
+            model.layers().iter().map(|layer| payload.split_off(..layer.bytes).unwrap()).collect();
+        chunks.reverse();
+        let reversed = rewritten(&[&bytes[..24 + length], &chunks.concat()].concat(), |header| {
+            let mut header: serde_json::Value = serde_json::from_str(&header).unwrap();
+            header["layers"].as_array_mut().unwrap().reverse();
+            header.to_string()
+        });
+        let reversed = Model::from_bytes(&reversed).unwrap();
+        let features = features(50, model.architecture().features, 4);
+        assert_eq!(reversed.embed_features(&features).unwrap(), model.embed_features(&features).unwrap());
+        assert!(
+            reversed.layers().iter().rev().map(|layer| &layer.name).eq(model.layers().iter().map(|layer| &layer.name))
+        );
+    }
+}
+
 fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.len() >= 16 {
         let sum = crc32fast::hash(&bytes[16..]);

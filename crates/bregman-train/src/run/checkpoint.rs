@@ -5,10 +5,11 @@ use std::path::Path;
 
 use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
+use bregman_base::files::replace_folder;
 use bregman_nn::{Checkpoint, Model};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
-use super::{CheckpointFolder, RunState, folder, format};
+use super::{CheckpointFolder, RunState, format};
 use crate::method::Method;
 use crate::{Device, Error, Experiment, Result};
 
@@ -50,7 +51,7 @@ pub(crate) fn copy_with_model(from: &CheckpointFolder, to: &CheckpointFolder, mo
 }
 
 fn replace(checkpoint: &CheckpointFolder, fill: impl FnOnce(&CheckpointFolder) -> Result<()>) -> Result<()> {
-    folder::replace(checkpoint.path(), |new| fill(&CheckpointFolder::new(new)))
+    replace_folder(checkpoint.path(), |new| fill(&CheckpointFolder::new(new)))
 }
 
 fn link(from: &Path, to: &Path) -> Result<()> {
@@ -136,5 +137,21 @@ fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
             format!("has {extra}, which this network lacks: is it of another network or size?"),
         )),
         None => Ok(tensors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_leaves_no_half_checkpoint_and_says_how_to_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = |new: &CheckpointFolder| Err(Error::io(new.path())(ErrorKind::StorageFull.into()));
+        let error = replace(&CheckpointFolder::new(dir.path().join("last")), full).unwrap_err();
+        assert!(error.hint().unwrap().contains("--resume"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use bregman_base::files::write_file;
 use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, format};
-use crate::{Error, Result};
+use crate::Result;
 
 /// The command that started a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,8 +38,7 @@ impl CommandRecord {
     /// # Errors
     /// A file that cannot be written.
     pub fn save(&self, run: &RunFolder) -> Result<()> {
-        let file = run.command();
-        std::fs::write(&file, format::to_json(self)).map_err(Error::io(&file))
+        Ok(write_file(&run.command(), format::to_json(self))?)
     }
 
     /// The command that started `run`, if it is known.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bregman_base::files::write_file;
 use bregman_speaker::score::EvaluationReport;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,7 @@ impl EvaluationRecord {
         let folder = run.evaluations();
         let file = folder.join(name.chars().map(plain).collect::<String>());
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        std::fs::write(&file, format::to_json_line(self)).map_err(Error::io(&file))
+        Ok(write_file(&file, format::to_json_line(self))?)
     }
 
     /// The evaluations of a run in the order of their file names, and what is wrong with those that cannot be read.

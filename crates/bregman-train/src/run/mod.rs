@@ -12,12 +12,10 @@
 //! | `command` | the command that started a run, `command.json` |
 //! | `evaluation` | what a checkpoint scored on a trial list, `evaluations/*.json` |
 //! | `threshold` | the score above which two utterances are of one speaker, `threshold.json` |
-//! | `folder` | folders that are either whole or absent |
 
 pub(crate) mod checkpoint;
 pub(crate) mod command;
 pub(crate) mod evaluation;
-pub(crate) mod folder;
 pub(crate) mod format;
 pub(crate) mod log;
 pub(crate) mod metrics;

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{folder, format};
+use bregman_base::files::present_folder;
+
+use super::format;
 use crate::{Error, Experiment, Result, RunState};
 
 /// The folder of a run.
@@ -211,7 +213,7 @@ impl CheckpointFolder {
 
     /// The checkpoint itself, or where a process was killed while it replaced it, the old one.
     pub fn whole(&self) -> Option<Self> {
-        folder::present(&self.0).map(Self)
+        present_folder(&self.0).map(Self)
     }
 
     /// Where the run stood.

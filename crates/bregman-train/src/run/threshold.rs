@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use bregman_base::files::write_file;
 use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, format};
-use crate::{Error, Result};
+use crate::Result;
 
 /// A threshold for cosines, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,8 +27,7 @@ impl ThresholdRecord {
     /// # Errors
     /// A file that cannot be written.
     pub fn save(&self, run: &RunFolder) -> Result<()> {
-        let file = run.threshold();
-        std::fs::write(&file, format::to_json(self)).map_err(Error::io(&file))
+        Ok(write_file(&run.threshold(), format::to_json(self))?)
     }
 
     /// The threshold of the run for this network; `None` where it was not evaluated.

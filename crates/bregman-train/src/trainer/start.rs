@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bregman_base::files::write_file;
 use bregman_nn::Model;
 use bregman_speaker::{AudioSource, BatchPosition};
 
@@ -94,8 +95,7 @@ impl<'a, B: Device> Trainer<'a, B> {
     ) -> Result<Self> {
         let (model, method) = build(open, &mut experiment, &data, observer)?;
         std::fs::create_dir_all(run.path()).map_err(Error::io(run.path()))?;
-        let config = run.config();
-        std::fs::write(&config, format::to_toml(&experiment)).map_err(Error::io(&config))?;
+        write_file(&run.config(), format::to_toml(&experiment))?;
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
         let state = RunState {
             step: 0,
