@@ -13,6 +13,9 @@ pub(crate) struct DeviceArg {
 }
 
 impl DeviceArg {
+    /// This machine's processor.
+    pub(crate) const CPU: Self = Self { device: DeviceChoice::Cpu };
+
     /// The device on this machine. Where `auto` cannot use a GPU that is there, says why on standard error.
     pub(crate) fn find(self) -> Result<FoundDevice, Failure> {
         let found = self.device.find().map_err(|error| {

@@ -1,120 +1,116 @@
-//! Evaluations kept in their run, `RUN/evaluations/NAME.json`: what `bregman evaluate` prints, for `bregman report` and
-//! `bregman plot`.
+//! What a network scored on a test set: printed, and of a run also kept in its folder.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use bregman_speaker::score::{EvaluationReport, Rates};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use bregman_train::{EvaluationRecord, TestDomain, ThresholdRecord};
+use serde::Serialize;
 
-use crate::network::Network;
+use crate::network::{NetworkSource, SpeakerModel};
+use crate::output::note;
 
-/// Whether a test set is of the corpus that the network was trained on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Domain {
-    /// Trained on this corpus
-    In,
-    /// Trained on another
-    Out,
+/// A test set.
+pub(crate) struct TestSet {
+    /// Its name in tables and charts.
+    pub(crate) name: String,
+    /// Whether it is of the training corpus, where that is known.
+    pub(crate) domain: Option<TestDomain>,
 }
 
-/// What was evaluated on what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Subject {
-    /// Name of the test set in tables and charts.
-    pub(crate) test: String,
-    pub(crate) domain: Domain,
-    pub(crate) checkpoint: PathBuf,
-    /// Steps that the checkpoint has seen.
-    pub(crate) step: u64,
-    /// s(θ) of the checkpoint.
-    pub(crate) sparsity: f64,
-}
-
-/// What is written.
-#[derive(Debug, Serialize)]
-pub(crate) struct Evaluated<'a> {
-    #[serde(flatten)]
-    pub(crate) subject: &'a Subject,
-    #[serde(flatten)]
-    pub(crate) report: &'a EvaluationReport,
-}
-
-/// What is read back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Evaluation {
-    #[serde(flatten)]
-    pub(crate) subject: Subject,
-    #[serde(flatten)]
-    pub(crate) rates: Rates,
-    pub(crate) scoring: String,
-    pub(crate) trials: u64,
-    pub(crate) targets: u64,
-    pub(crate) speakers: u64,
-    pub(crate) left_out: u64,
-}
-
-/// The folder of a run's evaluations.
-const FOLDER: &str = "evaluations";
-
-impl Subject {
-    /// A network on a trial list; `name` and `domain` where the user has said them.
+impl TestSet {
+    /// The trial list `list` of files under `root`. Without a name it is called after both; without a domain, it is
+    /// that of the training corpus if `root` is.
     pub(crate) fn new(
-        network: &Network,
+        network: &SpeakerModel,
         list: &Path,
         root: &Path,
         name: Option<String>,
-        domain: Option<Domain>,
+        domain: Option<TestDomain>,
     ) -> Self {
         let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let word =
-            |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+        let word = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
         let named = || format!("{} {}", word(whole(root).file_name()), word(list.file_stem())).trim().to_owned();
-        let seen = if whole(root) == whole(&network.corpus) { Domain::In } else { Domain::Out };
-        Self {
-            test: name.unwrap_or_else(named),
-            domain: domain.unwrap_or(seen),
-            checkpoint: network.checkpoint.clone(),
-            step: network.step,
-            sparsity: network.sparsity,
-        }
+        let seen = match &network.source {
+            NetworkSource::Checkpoint(trained) if whole(root) == whole(&trained.corpus) => Some(TestDomain::In),
+            NetworkSource::Checkpoint(_) => Some(TestDomain::Out),
+            NetworkSource::File(_) => None,
+        };
+        Self { name: name.unwrap_or_else(named), domain: domain.or(seen) }
     }
 }
 
-impl Evaluated<'_> {
-    /// Keeps it in the run, one file per test set, scoring and checkpoint; one that cannot be kept is told.
-    pub(crate) fn save(&self, run: &Path) {
-        let plain = |letter: char| if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
-        let checkpoint = self.subject.checkpoint.file_name().unwrap_or_default().to_string_lossy();
-        let name: String =
-            format!("{}.{}.{checkpoint}.json", self.subject.test, self.report.scoring).chars().map(plain).collect();
-        let (folder, file) = (run.join(FOLDER), run.join(FOLDER).join(name));
-        let write = |text| std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, text));
-        if let Err(error) = serde_json::to_string(self).map_err(std::io::Error::from).and_then(write) {
-            eprintln!("note: the evaluation is not kept: {}: {error}", file.display());
-        }
-    }
+/// What a network scored on a test set.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Evaluated {
+    Checkpoint(EvaluationRecord),
+    File(FileEvaluation),
 }
 
-impl Evaluation {
-    /// The evaluations of a run in the order of their file names, and the files that could not be read.
-    pub(crate) fn of_run(run: &Path) -> (Vec<Self>, Vec<String>) {
-        let entries = std::fs::read_dir(run.join(FOLDER)).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
-        files.sort();
-        let (mut read, mut broken) = (Vec::new(), Vec::new());
-        for file in files {
-            match std::fs::read(&file).map_err(|error| error.to_string()).and_then(|text| parse(&text)) {
-                Ok(evaluation) => read.push(evaluation),
-                Err(problem) => broken.push(format!("{}: {problem}", file.display())),
+/// What a model file scored on a test set.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileEvaluation {
+    test: String,
+    domain: Option<TestDomain>,
+    model: PathBuf,
+    zeros_in_file: f64,
+    #[serde(flatten)]
+    report: EvaluationReport,
+}
+
+impl Evaluated {
+    pub(crate) fn new(network: &SpeakerModel, test: TestSet, report: EvaluationReport) -> Self {
+        match &network.source {
+            NetworkSource::Checkpoint(trained) => Self::Checkpoint(EvaluationRecord {
+                test: test.name,
+                domain: test.domain.unwrap_or(TestDomain::Out),
+                checkpoint: trained.checkpoint.path().to_owned(),
+                step: trained.step,
+                sparsity: trained.sparsity,
+                report,
+            }),
+            NetworkSource::File(file) => Self::File(FileEvaluation {
+                test: test.name,
+                domain: test.domain,
+                model: file.path.clone(),
+                zeros_in_file: file.zeros_in_file(),
+                report,
+            }),
+        }
+    }
+
+    /// The error rates.
+    pub(crate) fn report(&self) -> &EvaluationReport {
+        match self {
+            Self::Checkpoint(record) => &record.report,
+            Self::File(file) => &file.report,
+        }
+    }
+
+    /// The network in a few words.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::Checkpoint(record) => {
+                format!("{}, {:.2} % sparse", record.checkpoint.display(), 100.0 * record.sparsity)
+            }
+            Self::File(file) => {
+                format!("{}, {:.2} % zeros in the file", file.model.display(), 100.0 * file.zeros_in_file)
             }
         }
-        (read, broken)
     }
-}
 
-fn parse(text: &[u8]) -> Result<Evaluation, String> {
-    serde_json::from_slice(text).map_err(|error| error.to_string())
+    /// Keeps the evaluation of a run in its folder, and the threshold if it was found on `cosines_of`.
+    pub(crate) fn keep(&self, network: &SpeakerModel, cosines_of: Option<&Path>) {
+        let (Self::Checkpoint(record), NetworkSource::Checkpoint(trained)) = (self, &network.source) else { return };
+        if let Err(error) = record.save(&trained.run()) {
+            note("the evaluation is not kept", &error);
+        }
+        let Some(trials) = cosines_of else { return };
+        let Rates { threshold, eer, .. } = *record.report.cosine.as_ref().unwrap_or(&record.report.rates);
+        let threshold = ThresholdRecord { cosine: threshold, eer, trials: trials.to_owned(), network: network.name() };
+        if let Err(error) = threshold.save(&trained.run()) {
+            note("the threshold is not kept", &error);
+        }
+    }
 }

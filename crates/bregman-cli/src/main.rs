@@ -9,10 +9,8 @@ mod network;
 mod output;
 mod pattern;
 mod plot;
-mod provenance;
 mod report;
 mod runs;
-mod threshold;
 mod watch;
 
 use std::process::ExitCode;

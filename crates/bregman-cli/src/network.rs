@@ -1,68 +1,146 @@
-//! A trained network as the evaluating commands use it: loaded, checked, and with the embeddings it has computed
-//! before.
+//! The network that `evaluate`, `embed`, `enroll`, `identify` and `verify` use: of a run or checkpoint, executed by the
+//! training engine on any device, or of a model file, executed by the runtime on the CPU.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use bregman_runtime::Model;
 use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_utterances};
 use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
-use bregman_train::{FoundDevice, NetworkPool, Trained};
+use bregman_train::{CheckpointFolder, DeviceChoice, NetworkPool, RunFolder, ThresholdRecord, Trained};
 
+use crate::device::DeviceArg;
 use crate::failure::Failure;
+use crate::output::note;
 
-/// A network on disk.
-pub(crate) struct Network {
+/// `--model` of the commands whose other arguments are recordings.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ModelArg {
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    #[arg(long, visible_alias = "run", value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+}
+
+/// A network on disk that embeds speech.
+pub(crate) struct SpeakerModel {
+    /// Where it comes from.
+    pub(crate) source: NetworkSource,
+    /// Utterances are cut to so many seconds in their middle.
+    pub(crate) max_seconds: f64,
+    /// A hash of everything an embedding depends on but the audio.
+    key: u128,
+    dim: usize,
+}
+
+/// Where a network comes from.
+pub(crate) enum NetworkSource {
+    Checkpoint(CheckpointModel),
+    File(FileModel),
+}
+
+/// The network of a run or checkpoint.
+pub(crate) struct CheckpointModel {
     /// The checkpoint: of a run, its best or else its last.
-    pub(crate) checkpoint: PathBuf,
+    pub(crate) checkpoint: CheckpointFolder,
     /// s(θ) of the checkpoint.
     pub(crate) sparsity: f64,
     /// Steps that it has seen.
     pub(crate) step: u64,
     /// Where its training corpus is.
     pub(crate) corpus: PathBuf,
-    /// The beginning of each utterance that counts.
-    pub(crate) max_seconds: f64,
-    /// Everything an embedding depends on but the audio, hashed.
-    key: u128,
-    dim: usize,
     pool: NetworkPool,
 }
 
-impl Network {
-    /// Checks that `run` (a run or a checkpoint) can be loaded. The device is opened when the first embedding is asked
-    /// for.
-    pub(crate) fn open(run: &Path, max_seconds: f64, device: &FoundDevice) -> Result<Self, Failure> {
+/// The network of a model file.
+pub(crate) struct FileModel {
+    /// The file.
+    pub(crate) path: PathBuf,
+    model: Arc<Model>,
+    opened_in: Duration,
+    embedding_ns: Arc<AtomicU64>,
+}
+
+/// How long a model file took.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct FileTimes {
+    pub(crate) open_ms: f64,
+    /// All embeddings computed so far.
+    pub(crate) embed_ms: f64,
+}
+
+/// Whether `path` means a model file rather than a run or checkpoint, which are folders.
+pub(crate) fn is_model_file(path: &Path) -> bool {
+    path.is_file() || !path.exists() && path.extension().is_some_and(|extension| extension == "breg")
+}
+
+impl SpeakerModel {
+    /// Opens a run, a checkpoint or a model file. A device other than the CPU is opened when the first embedding is
+    /// asked for.
+    pub(crate) fn open(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
         if max_seconds.is_nan() || max_seconds <= 0.0 {
             return Err(Failure::mistake(format!("--max-seconds {max_seconds}"), "pass a number of seconds above 0"));
         }
-        let trained = Trained::load(run)?;
-        let checkpoint = trained.folder().to_owned();
-        let weights = checkpoint.join("model.safetensors");
-        let weights =
-            std::fs::read(&weights).map_err(|error| Failure::failed(format!("{}: {error}", weights.display())))?;
+        if is_model_file(path) {
+            Self::of_file(path, max_seconds, device)
+        } else {
+            Self::of_checkpoint(path, max_seconds, device)
+        }
+    }
+
+    fn of_checkpoint(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
+        let trained = Trained::load(path)?;
+        let checkpoint = trained.checkpoint().clone();
+        let weights = read(&checkpoint.model())?;
         let experiment = trained.experiment();
         let settings = format!("{:?}, middle {max_seconds} s", experiment.data.features);
-        let key = content_hash([&weights, settings.as_bytes()]);
-        let pool = NetworkPool::new(device, checkpoint.clone());
         Ok(Self {
-            checkpoint,
-            sparsity: trained.state().sparsity,
-            step: trained.state().step,
-            corpus: experiment.data.root.clone(),
             max_seconds,
-            key,
+            key: content_hash([&weights, settings.as_bytes()]),
             dim: trained.model().outputs(),
-            pool,
+            source: NetworkSource::Checkpoint(CheckpointModel {
+                pool: NetworkPool::new(&device.find()?, checkpoint.path().to_owned()),
+                checkpoint,
+                sparsity: trained.sparsity()?,
+                step: trained.state().step,
+                corpus: experiment.data.root.clone(),
+            }),
+        })
+    }
+
+    fn of_file(path: &Path, max_seconds: f64, device: DeviceArg) -> Result<Self, Failure> {
+        if let DeviceChoice::Cuda(_) = device.device {
+            let hint = "leave it out, or pass the run that the file was exported from";
+            return Err(Failure::mistake("--device: a model file runs on the CPU", hint));
+        }
+        let start = Instant::now();
+        let model = Model::open(path).map_err(|error| Failure::from(error).in_file(path))?;
+        let opened_in = start.elapsed();
+        let settings = format!("middle {max_seconds} s");
+        Ok(Self {
+            max_seconds,
+            key: content_hash([&read(path)?, settings.as_bytes()]),
+            dim: model.embedding_size(),
+            source: NetworkSource::File(FileModel {
+                path: path.to_owned(),
+                model: Arc::new(model),
+                opened_in,
+                embedding_ns: Arc::default(),
+            }),
         })
     }
 
     /// A copy of the network for one thread; on a GPU, a share of one.
     pub(crate) fn load(&self) -> Result<Box<dyn Embedder>, Error> {
-        self.pool.embedder().map_err(|error| Error::Network(error.to_string()))
-    }
-
-    /// The folder of the run.
-    pub(crate) fn run(&self) -> &Path {
-        self.checkpoint.parent().unwrap_or(Path::new("."))
+        match &self.source {
+            NetworkSource::Checkpoint(checkpoint) => {
+                checkpoint.pool.embedder().map_err(|error| Error::Network(error.to_string()))
+            }
+            NetworkSource::File(FileModel { model, embedding_ns, .. }) => {
+                Ok(Box::new(RuntimeEmbedder { model: model.clone(), took_ns: embedding_ns.clone() }))
+            }
+        }
     }
 
     /// Names the network in files that hold its embeddings.
@@ -70,13 +148,51 @@ impl Network {
         format!("{:032x}", self.key)
     }
 
-    /// The embeddings known so far, in the run's folder; kept in memory where that cannot be written.
+    /// The threshold inside a model file, or that of the run's last evaluation of this network.
+    pub(crate) fn calibrated(&self) -> Result<Option<bregman_runtime::Threshold>, Failure> {
+        Ok(match &self.source {
+            NetworkSource::Checkpoint(checkpoint) => ThresholdRecord::read(&checkpoint.run(), &self.name())?
+                .map(|found| bregman_runtime::Threshold { cosine: found.cosine, eer: found.eer, trials: None }),
+            NetworkSource::File(file) => file.model.calibration().cloned(),
+        })
+    }
+
+    /// The user's threshold, or else that of the model file or run.
+    pub(crate) fn threshold(&self, asked: Option<f64>) -> Result<f64, Failure> {
+        if let Some(asked) = asked {
+            return Ok(asked);
+        }
+        let (path, problem, hint) = match &self.source {
+            NetworkSource::Checkpoint(checkpoint) => (
+                checkpoint.run().path().to_owned(),
+                "no threshold is known for this network",
+                "pass --threshold, or find one on trials of your own: bregman evaluate RUN --trials T --root DIR",
+            ),
+            NetworkSource::File(file) => (
+                file.path.clone(),
+                "the model has no threshold",
+                "pass --threshold, or calibrate the model: bregman export RUN -o model.breg --trials T --root DIR",
+            ),
+        };
+        let unknown = || Failure::mistake(format!("{}: {problem}", path.display()), hint);
+        self.calibrated()?.map(|threshold| threshold.cosine).ok_or_else(unknown)
+    }
+
+    /// The embeddings known so far: of a run those in its folder, of a model file none.
     pub(crate) fn store(&self) -> EmbeddingStore {
-        let path = self.run().join("embeddings").join(self.name() + ".f32");
+        let NetworkSource::Checkpoint(checkpoint) = &self.source else { return EmbeddingStore::in_memory() };
+        let path = checkpoint.run().embeddings(&self.name());
         EmbeddingStore::open(&path, self.dim).unwrap_or_else(|error| {
-            eprintln!("note: embeddings are not kept: {error}");
+            note("embeddings are not kept", &error);
             EmbeddingStore::in_memory()
         })
+    }
+
+    /// How long opening and embedding took so far, of a model file.
+    pub(crate) fn file_times(&self) -> Option<FileTimes> {
+        let NetworkSource::File(file) = &self.source else { return None };
+        let embed_ms = file.embedding_ns.load(Ordering::Relaxed) as f64 / 1e6;
+        Some(FileTimes { open_ms: 1e3 * file.opened_in.as_secs_f64(), embed_ms })
     }
 
     /// The embeddings of some files; one that cannot be read is an error.
@@ -99,4 +215,44 @@ impl Network {
         let rows = Embeddings::new(self.dim, values)?.normalize();
         Ok(rows.averages(&[(0..rows.len()).collect()], |row| f64::from(utterances[row].seconds)).row(0).to_vec())
     }
+}
+
+impl CheckpointModel {
+    /// The folder of the run.
+    pub(crate) fn run(&self) -> RunFolder {
+        self.checkpoint.run().unwrap_or(RunFolder::new("."))
+    }
+}
+
+impl FileModel {
+    /// Share of zeros among the weights in the file. The file has no classifier, so this is not the sparsity s(θ) that
+    /// training controls.
+    pub(crate) fn zeros_in_file(&self) -> f64 {
+        self.model.zeros_in_file()
+    }
+}
+
+/// A model of the runtime, shared between threads.
+pub(crate) struct RuntimeEmbedder {
+    model: Arc<Model>,
+    took_ns: Arc<AtomicU64>,
+}
+
+impl RuntimeEmbedder {
+    pub(crate) fn new(model: Arc<Model>) -> Self {
+        Self { model, took_ns: Arc::default() }
+    }
+}
+
+impl Embedder for RuntimeEmbedder {
+    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
+        let start = Instant::now();
+        let embedding = self.model.embed(samples).map_err(|error| error.to_string());
+        self.took_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        embedding
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }

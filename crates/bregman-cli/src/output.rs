@@ -55,6 +55,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Tells the user of something that went wrong beside the work that was asked for.
+pub(crate) fn note(what: &str, why: &dyn std::fmt::Display) {
+    eprintln!("note: {what}: {why}");
+}
+
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text =

@@ -33,14 +33,14 @@ impl SparsityPattern {
     pub(crate) fn new(name: &str, shape: &[usize], weights: &[f32]) -> Self {
         let (rows, columns) = (shape[0], shape[1..].iter().product::<usize>());
         let (height, width) = (rows.min(CELLS), columns.min(CELLS));
-        let (mut live, mut all) = (vec![0usize; height * width], vec![0usize; height * width]);
+        let (mut nonzero, mut all) = (vec![0usize; height * width], vec![0usize; height * width]);
         for (i, &weight) in weights.iter().enumerate() {
             let cell = i / columns * height / rows * width + i % columns * width / columns;
             all[cell] += 1;
-            live[cell] += usize::from(weight != 0.0);
+            nonzero[cell] += usize::from(weight != 0.0);
         }
-        let zeros = 1.0 - live.iter().sum::<usize>() as f64 / weights.len().max(1) as f64;
-        let density = live.iter().zip(&all).map(|(&live, &all)| live as f64 / all.max(1) as f64).collect();
+        let zeros = 1.0 - nonzero.iter().sum::<usize>() as f64 / weights.len().max(1) as f64;
+        let density = nonzero.iter().zip(&all).map(|(&nonzero, &all)| nonzero as f64 / all.max(1) as f64).collect();
         Self { name: name.to_owned(), shape: shape.to_vec(), zeros, width, density }
     }
 

@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use common::{bregman, success, synth, text};
+use common::{bregman, success, text, tiny_run};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -15,23 +15,10 @@ fn mistake(args: &[&str]) -> String {
     common::mistake(&bregman(args))
 }
 
-/// A corpus of synthetic voices and a network that has seen a little of it.
-fn trained(dir: &Path) -> (PathBuf, PathBuf) {
-    let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
-    synth(&voices, [6, 5, 2], ["1.0", "1.2"]);
-    let settings = format!(
-        "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
-         [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 1\nbatch = 8\n"
-    );
-    std::fs::write(&recipe, settings).unwrap();
-    success(&bregman(&["train", text(&recipe), "--out", text(&run)]));
-    (voices, run)
-}
-
 #[test]
 fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let dir = tempfile::tempdir().unwrap();
-    let (voices, run) = trained(dir.path());
+    let (voices, run, _) = tiny_run(dir.path());
     let file = |name: &str| text(&dir.path().join(name)).to_owned();
     let (model, trials) = (file("model.breg"), text(&voices.join("trials.txt")).to_owned());
     let export =
@@ -58,12 +45,12 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let inspected = json(&["inspect", &model, "--plot", &svg, "--json"]);
     let layers = inspected["layers"].as_array().unwrap();
     let sum = |key: &str| layers.iter().map(|layer| number(layer, key)).sum::<f64>();
-    assert_eq!(sum("live"), number(&inspected, "live"));
+    assert_eq!(sum("nonzero"), number(&inspected, "nonzero"));
     assert!((sum("time_share") - 1.0).abs() < 1e-9 && sum("bytes") < bytes as f64);
     assert!(
         layers
             .iter()
-            .all(|layer| number(layer, "sparsity") >= 0.0 && number(layer, "multiply_adds") >= number(layer, "live"))
+            .all(|layer| number(layer, "zeros") >= 0.0 && number(layer, "multiply_adds") >= number(layer, "nonzero"))
     );
     assert!(success(&bregman(&["inspect", &model])).contains("layer2.se_res2block.1.convs.0"));
     success(&bregman(&["inspect", text(&run), "--plot", &png]));
@@ -93,7 +80,7 @@ fn invalid_models_and_short_audio_are_one_line_errors() {
         assert_eq!(message.lines().count(), 1, "{message}");
     }
     assert!(mistake(&["bench", &file("absent.breg")]).contains("absent.breg"));
-    let (voices, run) = trained(dir.path());
+    let (voices, run, _) = tiny_run(dir.path());
     let model = file("model.breg");
     success(&bregman(&["export", text(&run), "-o", &model]));
     let voice = text(&voices.join("trials.txt")).to_owned();

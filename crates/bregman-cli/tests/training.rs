@@ -74,11 +74,11 @@ fn inspect_shows_sparsity_and_layers_as_a_table_and_as_json() {
     success(&bregman(&["train", recipe.to_str().unwrap(), "--out", run]));
     let json = json(&bregman(&["inspect", run, "--json"]));
     let layers = json["layers"].as_array().unwrap();
-    let (live, len) = layers.iter().fold((0, 0), |(live, len), layer| {
+    let (nonzero, len) = layers.iter().fold((0, 0), |(nonzero, len), layer| {
         let shape = layer["shape"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).product::<u64>();
-        (live + layer["live"].as_u64().unwrap(), len + shape)
+        (nonzero + layer["nonzero"].as_u64().unwrap(), len + shape)
     });
-    assert!((json["sparsity"].as_f64().unwrap() - (1.0 - live as f64 / len as f64)).abs() < 1e-12);
+    assert!((json["sparsity"].as_f64().unwrap() - (1.0 - nonzero as f64 / len as f64)).abs() < 1e-12);
     let table = success(&bregman(&["inspect", run]));
     assert!(table.contains("projection.weight") && table.contains("asked for 90.00 %"), "{table}");
 }

@@ -19,14 +19,15 @@ pub enum Error {
     Format(String),
     /// A model file of a later program.
     #[error(
-        "model file of version {found}, this program reads version {known}: export the model again, or update the \
-         program"
+        "model file of version {found}, this program reads versions up to {newest}: update bregman, or export the \
+         model \
+         again with this version"
     )]
     Version {
         /// What the file says.
         found: u32,
-        /// What this program writes and reads.
-        known: u32,
+        /// The newest that this program reads.
+        newest: u32,
     },
     /// A network of impossible size, or one this program does not know.
     #[error("{field} = {value}: {expected}")]

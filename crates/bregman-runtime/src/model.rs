@@ -40,7 +40,7 @@ pub struct LayerInfo {
     /// Shape of the weight.
     pub shape: Vec<usize>,
     /// Weights that are not zero.
-    pub live: usize,
+    pub nonzero: usize,
     /// How their positions are stored.
     pub positions: Positions,
     /// How their values are stored.
@@ -57,14 +57,19 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
-    /// Share of zeros.
-    pub fn sparsity(&self) -> f64 {
-        1.0 - self.live as f64 / self.shape.iter().product::<usize>() as f64
+    /// Share of zeros among its weights.
+    pub fn zeros(&self) -> f64 {
+        1.0 - self.nonzero as f64 / self.weights() as f64
+    }
+
+    /// All its weights.
+    pub fn weights(&self) -> usize {
+        self.shape.iter().product()
     }
 
     /// Multiplications and additions that remain for an utterance of `frames` frames.
     pub fn multiply_adds(&self, frames: usize) -> u64 {
-        self.live as u64 * self.extent.positions(frames) as u64
+        self.nonzero as u64 * self.extent.positions(frames) as u64
     }
 }
 
@@ -298,6 +303,22 @@ impl Model {
         &self.layers
     }
 
+    /// All weights in the file.
+    pub fn weights(&self) -> usize {
+        self.layers.iter().map(LayerInfo::weights).sum()
+    }
+
+    /// Those of them that are not zero.
+    pub fn nonzero(&self) -> usize {
+        self.layers.iter().map(|layer| layer.nonzero).sum()
+    }
+
+    /// Share of zeros among the weights in the file. A file has no classifier, and rounding may have made zeros of tiny
+    /// weights, so this is not the sparsity s(θ) that training controls.
+    pub fn zeros_in_file(&self) -> f64 {
+        1.0 - self.nonzero() as f64 / self.weights() as f64
+    }
+
     /// Threads in use.
     pub fn threads(&self) -> usize {
         self.threads
@@ -364,7 +385,7 @@ fn describe(contents: &Contents, costs: &[Cost]) -> Vec<LayerInfo> {
     let describe = |(layer, cost): (&StoredLayer, &Cost)| LayerInfo {
         name: layer.spec.name.clone(),
         shape: layer.spec.shape(),
-        live: cost.live,
+        nonzero: cost.live,
         positions: layer.positions,
         values: layer.values,
         bytes: layer.bytes(),

@@ -133,7 +133,7 @@ fn files_that_are_no_models_are_refused_with_a_reason() {
     assert!(matches!(open("half", &bytes[..bytes.len() / 2]), Error::Format(problem) if problem.contains("checksum")));
     let mut later = bytes.clone();
     later[8] = 2;
-    assert!(matches!(open("later", &later), Error::Version { found: 2, known: 1 }));
+    assert!(matches!(open("later", &later), Error::Version { found: 2, newest: 1 }));
     assert!(matches!(Model::open(folder.path().join("absent")), Err(Error::File { .. })));
     // a network this program does not know, in an otherwise sound file
     let unknown = rewritten(&bytes, |header| header.replace("\"ecapa\"", "\"xvector\""));
@@ -153,6 +153,30 @@ fn rewritten(bytes: &[u8], change: impl Fn(String) -> String) -> Vec<u8> {
     changed.extend(header.bytes());
     changed.extend(&bytes[24 + length..]);
     resummed(changed)
+}
+
+#[test]
+fn layers_are_found_by_name_in_whatever_order_a_file_has_them() {
+    for pair in small(0.9) {
+        let bytes = pair.file.to_bytes(ValueFormat::F16).unwrap();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let length = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) as usize;
+        let mut payload = &bytes[24 + length..];
+        let mut chunks: Vec<&[u8]> =
+            model.layers().iter().map(|layer| payload.split_off(..layer.bytes).unwrap()).collect();
+        chunks.reverse();
+        let reversed = rewritten(&[&bytes[..24 + length], &chunks.concat()].concat(), |header| {
+            let mut header: serde_json::Value = serde_json::from_str(&header).unwrap();
+            header["layers"].as_array_mut().unwrap().reverse();
+            header.to_string()
+        });
+        let reversed = Model::from_bytes(&reversed).unwrap();
+        let features = features(50, model.architecture().features, 4);
+        assert_eq!(reversed.embed_features(&features).unwrap(), model.embed_features(&features).unwrap());
+        assert!(
+            reversed.layers().iter().rev().map(|layer| &layer.name).eq(model.layers().iter().map(|layer| &layer.name))
+        );
+    }
 }
 
 fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {

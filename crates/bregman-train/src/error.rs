@@ -41,6 +41,16 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file of a run that a later program wrote.
+    #[error("{origin}: written in format {found}, this program reads formats up to {newest}")]
+    NewerFormat {
+        /// The file.
+        origin: String,
+        /// Its format.
+        found: u32,
+        /// The newest that this program knows.
+        newest: u32,
+    },
     /// There is a run in the folder already.
     #[error("{} holds a run already", .0.display())]
     Exists(PathBuf),
@@ -80,6 +90,7 @@ impl Error {
     /// What the user can do about it, where there is something.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::NewerFormat { .. } => Some("it is of a newer bregman: use that one, or update this one".to_owned()),
             Self::Exists(_) => Some("continue it with --resume, or choose another --out".to_owned()),
             Self::NotFinite { last, .. } => {
                 let advice = "lower the learning rate (--set train.lr=…) or clip gradients (--set train.clip=1)";

@@ -20,13 +20,15 @@ pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Prec
 pub use config::Experiment;
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};
-pub use run::checkpoint::State;
-pub use run::log::{EpochRecord, LayerRecord, StepRecord, TensorBoard};
+pub use run::{
+    CheckpointFolder, CommandRecord, EpochRecord, EpochSums, EvaluationRecord, LayerRecord, MetricsRecord, RUN_FORMAT,
+    RunFolder, RunState, StepRecord, TensorBoard, TestDomain, ThresholdRecord, read_metrics,
+};
+pub use trained::Trained;
 pub use trained::deploy::Deployable;
 pub use trained::inspect::Inspection;
-pub use trained::shared::{NetworkPool, Share, Shared};
-pub use trained::{Trained, checkpoint_folder};
+pub use trained::shared::{NetworkPool, NetworkShare, SharedNetworks};
 pub use trainer::observer::Observer;
 pub use trainer::schedule::{LearningRate, margin_at};
-pub use trainer::selection::{Best, Selection};
-pub use trainer::{Ending, Outcome, Trainer};
+pub use trainer::selection::{BestEpoch, EpochSelection};
+pub use trainer::{Ending, Trainer, TrainingOutcome};

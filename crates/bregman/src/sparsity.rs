@@ -19,6 +19,15 @@ pub struct TensorStats {
 }
 
 impl TensorStats {
+    /// Counts in the elements of a tensor.
+    pub fn of(values: &[f32]) -> Self {
+        Self {
+            len: values.len() as u64,
+            zeros: values.iter().filter(|&&value| value == 0.0).count() as u64,
+            sum_squares: values.iter().map(|&value| f64::from(value) * f64::from(value)).sum(),
+        }
+    }
+
     /// Share of zeros; 0 for an empty selection.
     pub fn sparsity(&self) -> f64 {
         if self.len == 0 { 0.0 } else { self.zeros as f64 / self.len as f64 }
@@ -50,9 +59,10 @@ impl<'a> std::iter::Sum<&'a TensorStats> for TensorStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The weight tensors, the classifier included: the figure the target is about.
+    /// s(θ), the figure the target is about: the weight tensors of convolutions and linear layers, the classifier
+    /// included. Where some of them have a penalty (and others were exempted from it), those with one.
     #[default]
-    Weights,
+    Controlled,
     /// Every parameter, biases and normalisations too: the figure for the size of a file.
     All,
 }
@@ -76,7 +86,13 @@ impl<'a> Sparsity<'a> {
 
     /// All tensors in a scope, taken together.
     pub fn total(&self, scope: Scope) -> TensorStats {
-        self.select(|tensor| scope == Scope::All || self.groups.params()[tensor].role.is_weight())
+        if scope == Scope::All {
+            return self.stats.iter().sum();
+        }
+        match self.groups.controlled() {
+            none if none.is_empty() => self.select(|tensor| self.groups.params()[tensor].role.is_weight()),
+            controlled => controlled.iter().map(|&tensor| &self.stats[tensor]).sum(),
+        }
     }
 
     /// The tensors of one group that are weights.
@@ -118,11 +134,29 @@ mod tests {
         let of = |len, zeros| TensorStats { len, zeros, sum_squares: 4.0 };
         let stats = [of(100, 90), of(10, 10), of(50, 50)];
         let account = Sparsity::new(&groups, &stats);
-        assert_eq!(account.total(Scope::Weights).sparsity(), 140.0 / 150.0);
+        assert_eq!(account.total(Scope::Controlled).sparsity(), 140.0 / 150.0);
         assert_eq!(account.total(Scope::All).sparsity(), 150.0 / 160.0);
         assert_eq!(account.group(0).sparsity(), 1.0);
         assert_eq!(account.group(1), of(100, 90), "the bias of the default group is no weight");
         assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is no layer");
-        assert_eq!(account.total(Scope::Weights).norm(), 8f64.sqrt());
+        assert_eq!(account.total(Scope::Controlled).norm(), 8f64.sqrt());
+    }
+
+    #[test]
+    fn weights_without_a_penalty_count_only_where_no_weight_has_one() {
+        let params = || {
+            let names = [("a.weight", Role::LinearWeight), ("head.weight", Role::Classifier)];
+            names.map(|(name, role)| Param::new(name, [10, 10], role)).to_vec()
+        };
+        let stats = [TensorStats::of(&[0.0; 100]), TensorStats::of(&[2.0; 100])];
+        let sparsity = |rules| {
+            let groups = Groups::resolve(params(), rules).unwrap();
+            Sparsity::new(&groups, &stats).total(Scope::Controlled).sparsity()
+        };
+        assert_eq!(sparsity(vec![]), 0.5);
+        assert_eq!(sparsity(vec![GroupRule::dense()]), 0.5, "pruning and dense training have no penalty");
+        let exempt = GroupRule { roles: vec![Role::Classifier], ..GroupRule::dense() };
+        assert_eq!(sparsity(vec![exempt]), 1.0);
+        assert_eq!((stats[1].live(), stats[1].norm()), (100, 20.0));
     }
 }

@@ -53,7 +53,7 @@ class LayerFigure extends Figure {
           y: 14 + at * ROW + 4,
           "text-anchor": "end",
           "font-size": 10.5,
-          fill: layer.dead_since ? "var(--warn)" : "var(--soft)",
+          fill: layer.zero_since ? "var(--warn)" : "var(--soft)",
         },
         shortName(layer).slice(-40),
       ),
@@ -76,17 +76,17 @@ class LayerFigure extends Figure {
     return drawing;
   }
   facts(layer) {
-    const dead = layer.dead_since
-      ? html("div", { style: "color:var(--warn)" }, `all zero since epoch ${layer.dead_since}`)
+    const zero = layer.zero_since
+      ? html("div", { style: "color:var(--warn)" }, `all zero since epoch ${layer.zero_since}`)
       : "";
     return [
       html("b", null, shortName(layer)),
       html(
         "div",
         null,
-        `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.live)} non-zero`,
+        `${layer.shape.join(" × ")} = ${format.count(size(layer))} weights, ${format.count(layer.nonzero)} non-zero`,
       ),
-      dead,
+      zero,
     ];
   }
 }
@@ -99,10 +99,10 @@ class Bars extends LayerFigure {
         layer.name,
         layer.shape.join("x"),
         size(layer),
-        layer.live,
+        layer.nonzero,
         layer.sparsity.at(-1),
         layer.norm.at(-1),
-        layer.dead_since,
+        layer.zero_since,
       ]),
     ];
   }
@@ -121,8 +121,8 @@ class Bars extends LayerFigure {
       const sparsity = layer.sparsity.at(-1),
         end = at(position(sparsity)),
         y = 6 + row * ROW,
-        dead = layer.dead_since !== null;
-      const text = dead
+        zero = layer.zero_since !== null;
+      const text = zero
         ? "all zero"
         : densityScale()
           ? `${Number((100 * (1 - sparsity)).toPrecision(3))} %`
@@ -135,9 +135,9 @@ class Bars extends LayerFigure {
           y: y + 1,
           width: Math.max(0, end - left),
           height: ROW - 4,
-          fill: dead ? "var(--warn)" : this.run.color,
+          fill: zero ? "var(--warn)" : this.run.color,
         }),
-        svg("text", { x: right + 6, y: y + 11, "font-size": 10.5, fill: dead ? "var(--warn)" : "var(--soft)" }, text),
+        svg("text", { x: right + 6, y: y + 11, "font-size": 10.5, fill: zero ? "var(--warn)" : "var(--soft)" }, text),
       ];
     };
     const drawing = svg(
@@ -217,10 +217,10 @@ class HeatMap extends LayerFigure {
         );
         from = to;
       }
-      if (layer.dead_since !== null) {
+      if (layer.zero_since !== null) {
         const since = Math.max(
           0,
-          epoch.findIndex((number) => number >= layer.dead_since),
+          epoch.findIndex((number) => number >= layer.zero_since),
         );
         parts.push(
           svg("line", {
@@ -248,7 +248,7 @@ class HeatMap extends LayerFigure {
     const key = svg(
       "text",
       { ...AXIS, "font-size": 10.5, x: left + 104, y: bottom + 32 },
-      `${from} to ${to}${this.run.dead.length ? ", orange: all zero" : ""}`,
+      `${from} to ${to}${this.run.allZero.length ? ", orange: all zero" : ""}`,
     );
     const drawing = svg(
       "svg",

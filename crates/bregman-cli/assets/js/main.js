@@ -173,18 +173,18 @@ function texts() {
     ...layered.map((run) => html("option", { value: run.name, selected: run === layerRun() }, run.name)),
   );
   layerSelect.hidden = layered.length < 2;
-  const dead = layerRun()?.dead ?? [],
-    count = dead.length === 1 ? "1 layer" : `${dead.length} layers`;
+  const allZero = layerRun()?.allZero ?? [],
+    count = allZero.length === 1 ? "1 layer" : `${allZero.length} layers`;
   const line =
     byId("layers-of").querySelector(".head p") ??
     byId("layers-of").querySelector(".head h2").insertAdjacentElement("afterend", html("p"));
   line.textContent = !layerRun()
     ? ""
-    : dead.length
-      ? `All weights are zero in ${count}: ${dead
+    : allZero.length
+      ? `All weights are zero in ${count}: ${allZero
           .slice(0, 3)
-          .map((layer) => `${shortName(layer)} (since epoch ${layer.dead_since})`)
-          .join(", ")}${dead.length > 3 ? " …" : ""}`
+          .map((layer) => `${shortName(layer)} (since epoch ${layer.zero_since})`)
+          .join(", ")}${allZero.length > 3 ? " …" : ""}`
       : "Every layer has non-zero weights.";
   const tests = allTests();
   testSelect.replaceChildren(

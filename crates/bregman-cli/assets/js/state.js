@@ -41,7 +41,7 @@ function setData(data) {
       .toLowerCase();
     // Steps per epoch, to place steps on the axis of epochs.
     run.perEpoch = run.epochs.epoch.length ? run.epochs.step[0] / run.epochs.epoch[0] : null;
-    run.dead = run.layers.layers.filter((layer) => layer.dead_since !== null);
+    run.allZero = run.layers.layers.filter((layer) => layer.zero_since !== null);
   });
 }
 

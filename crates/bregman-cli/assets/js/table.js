@@ -73,7 +73,7 @@ const progress = (run) =>
       : badge("warn", run.epochs_asked ? `epoch ${run.epochs_done} of ${run.epochs_asked}` : "unfinished");
 const speed = (run) => median(run.curves.metrics.utterances_per_second?.mean ?? []);
 const weights = (run) => run.layers.layers.reduce((sum, layer) => sum + size(layer), 0);
-const nonZero = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.live, 0);
+const nonZero = (run) => run.layers.layers.reduce((sum, layer) => sum + layer.nonzero, 0);
 
 const interval = (one) =>
   one?.intervals
@@ -142,8 +142,8 @@ const runColumns = [
   {
     title: "all zero",
     hint: "Layers whose weights are all zero",
-    value: (run) => (run.layers.layers.length ? run.dead.length : null),
-    show: (run) => (!run.layers.layers.length ? MISSING : run.dead.length ? badge("warn", run.dead.length) : "0"),
+    value: (run) => (run.layers.layers.length ? run.allZero.length : null),
+    show: (run) => (!run.layers.layers.length ? MISSING : run.allZero.length ? badge("warn", run.allZero.length) : "0"),
   },
   { title: "utt./s", hint: "Median over the steps", value: speed, show: (run) => format.number(speed(run)) },
   { title: "time", value: (run) => run.seconds, show: (run) => format.seconds(run.seconds) },
@@ -218,9 +218,9 @@ function cards(run) {
       : null,
     run.layers.layers.length
       ? card(
-          "Dead layers",
-          [String(run.dead.length), html("small", null, ` of ${run.layers.layers.length}`)],
-          run.dead.length ? "all their weights are zero" : "every layer has non-zero weights",
+          "Layers all zero",
+          [String(run.allZero.length), html("small", null, ` of ${run.layers.layers.length}`)],
+          run.allZero.length ? "all their weights are zero" : "every layer has non-zero weights",
         )
       : null,
     given(run.lambda)

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bregman_runtime::{Instructions, Model, Options};
+use bregman_runtime::{Instructions, Model, Options, ValueFormat};
+use bregman_train::Deployable;
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::failure::Failure;
+use crate::network::is_model_file;
 use crate::output::{print, print_json, table};
 
 /// Measure how fast a model file is on this machine.
@@ -18,9 +20,10 @@ use crate::output::{print, print_json, table};
 #[command(after_help = "\
 Examples:
   bregman bench model.breg
+  bregman bench runs/first                    what `bregman export` would write
   bregman bench model.breg --seconds 10 --repeats 50 --json")]
 pub(crate) struct Args {
-    /// Model file, as `bregman export` writes it
+    /// Model file (.breg), or a run or checkpoint, measured as `bregman export` would write it
     model: PathBuf,
     /// Length of an utterance
     #[arg(long, default_value_t = 3.0)]
@@ -64,9 +67,18 @@ pub(crate) fn run(args: Args) -> Outcome {
             "pass 0 to 3600 seconds, and at least 1 repeat",
         ));
     }
+    let exported = if is_model_file(&args.model) {
+        None
+    } else {
+        Some(Deployable::open(&args.model)?.to_model()?.to_bytes(ValueFormat::F16)?)
+    };
     let open = |threads| {
         let options = Options { threads, ..Options::default() };
-        Model::open_with(&args.model, &options).map_err(|error| Failure::from(error).in_file(&args.model))
+        let opened = match &exported {
+            Some(bytes) => Model::from_bytes_with(bytes, &options),
+            None => Model::open_with(&args.model, &options),
+        };
+        opened.map_err(|error| Failure::from(error).in_file(&args.model))
     };
     let start = Instant::now();
     let single = open(1)?;

@@ -9,16 +9,16 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_speaker::score::{Bootstrap, Evaluation};
 use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
-use bregman_train::{Ending, Experiment, FoundDevice, Inspection, Trainer};
+use bregman_train::{Ending, Experiment, Inspection, RunFolder, TestDomain, Trainer};
 use serde::Serialize;
 
-use super::train::stop_on_ctrl_c;
+use super::train::{keep_command, stop_on_ctrl_c};
 use crate::Outcome;
-use crate::evaluation::{Domain, Evaluated, Subject};
+use crate::device::DeviceArg;
+use crate::evaluation::{Evaluated, TestSet};
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::SpeakerModel;
 use crate::output::{Bar, print, print_json, table};
-use crate::provenance::Provenance;
 use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
@@ -64,7 +64,7 @@ struct Row {
     target: Option<f64>,
     sparsity: f64,
     eer: f64,
-    live: u64,
+    nonzero_parameters: u64,
     bytes: u64,
     seconds: f64,
 }
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             target,
             percent(row.sparsity),
             percent(row.eer),
-            row.live.to_string(),
+            row.nonzero_parameters.to_string(),
             kilobytes(row.bytes),
             format!("{:.0} s", row.seconds),
         ]
@@ -111,8 +111,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     let out = args.out.display();
     print(&format!(
         "\n{}\n\
-         size: four bytes per non-zero weight and one bit for its position. EER on 20 unseen speakers, ± 3 points;\n\
-         the settings were chosen on them, so this shows how it works, not which method is better.\n\n\
+         non-zero: of all parameters. size: four bytes for each of them and one bit for its position.\n\
+         EER on 20 unseen speakers, ± 3 points; the settings were chosen on them, so this shows how it works, not\n\
+         which method is better.\n\n\
          next:\n  \
          bregman report {out} -o report.html     look at the runs side by side\n  \
          bregman inspect {out}/adaptive\n  \
@@ -145,18 +146,18 @@ fn synthesise(voices: &Path) -> Outcome {
 /// Trains to the end, from where an earlier call stopped; `false` if this one was stopped too.
 fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, Failure> {
     let watch = Watch::new(&experiment.method.title());
-    let trainer = if run.join("config.toml").is_file() {
+    let trainer = if RunFolder::new(run).is_started() {
         Trainer::resume(run, &watch)?
     } else {
         let trainer = Trainer::new(experiment, run, &watch)?;
-        Provenance::save(run);
+        keep_command(&RunFolder::new(run));
         trainer
     };
     Ok(trainer.run(stop)?.ending != Ending::Interrupted)
 }
 
 fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
-    let network = Network::open(run, f64::from(u16::MAX), &FoundDevice::CPU)?;
+    let network = SpeakerModel::open(run, f64::from(u16::MAX), DeviceArg::CPU)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
     let trials = Trials::read(&list)?.resolve(&source.0, None)?;
@@ -172,17 +173,18 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let bar = Bar::new("embedding");
     let report = evaluation.run(|| network.load(), &network.store(), &bar)?.report;
     drop(bar);
-    let subject = Subject::new(&network, &list, voices, Some("unseen voices".to_owned()), Some(Domain::In));
-    Evaluated { subject: &subject, report: &report }.save(run);
+    let eer = report.rates.eer;
+    let test = TestSet { name: "unseen voices".to_owned(), domain: Some(TestDomain::In) };
+    Evaluated::new(&network, test, report).keep(&network, None);
     let inspection = Inspection::of(run)?;
     Ok(Row {
         run: run.to_owned(),
         method: inspection.method,
         target: inspection.target,
         sparsity: inspection.sparsity,
-        eer: report.rates.eer,
-        live: inspection.live,
-        bytes: (inspection.parameters / 8 + 4 * inspection.live).min(4 * inspection.parameters),
+        eer,
+        nonzero_parameters: inspection.nonzero_parameters,
+        bytes: (inspection.parameters / 8 + 4 * inspection.nonzero_parameters).min(4 * inspection.parameters),
         seconds: inspection.seconds,
     })
 }

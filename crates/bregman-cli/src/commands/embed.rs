@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::SpeakerModel;
 use crate::output::{Bar, print, unreadable};
 
 /// Compute the embeddings of audio files or of a corpus.
@@ -21,10 +21,11 @@ use crate::output::{Bar, print, unreadable};
 #[command(after_help = "\
 Examples:
   bregman embed runs/first a.wav b.flac
+  bregman embed model.breg a.wav --json
   bregman embed runs/first --manifest voices/test.csv --out embeddings.csv")]
 pub(crate) struct Args {
-    /// Run (its best checkpoint, or else its last) or checkpoint
-    run: PathBuf,
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    model: PathBuf,
     /// Audio files
     #[arg(required_unless_present = "manifest")]
     files: Vec<PathBuf>,
@@ -62,7 +63,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
-    let network = Network::open(&args.run, args.max_seconds, &args.place.find()?)?;
+    let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let source = match &args.manifest {
         Some(path) => open_corpus(path, None)?,
         None => std::sync::Arc::new(FileCorpus(Manifest::of_paths(&args.files))),

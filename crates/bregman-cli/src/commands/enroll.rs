@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::{ModelArg, SpeakerModel};
 use crate::output::{Bar, print, print_json, table};
-use crate::threshold::Threshold;
 
 /// Add a speaker to a file of known speakers.
 ///
@@ -21,8 +20,9 @@ use crate::threshold::Threshold;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman enroll ann ann1.wav ann2.wav --run runs/first --speakers known.json
-  bregman identify who.wav --run runs/first --speakers known.json")]
+  bregman enroll ann ann1.wav ann2.wav --model runs/first --speakers known.json
+  bregman identify who.wav --model runs/first --speakers known.json
+  bregman enroll ann ann1.wav --model model.breg --speakers known.json")]
 pub(crate) struct EnrollArgs {
     /// Name of the speaker
     name: String,
@@ -38,19 +38,19 @@ pub(crate) struct EnrollArgs {
 
 /// Tell which known speaker a recording is of.
 ///
-/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the last `bregman
-/// evaluate` of the run unless given), otherwise the speaker is unknown.
+/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or
+/// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bregman identify who.wav --run runs/first --speakers known.json
-  bregman identify who.wav --run runs/first --speakers known.json --threshold 0.5 --top 3 --json")]
+  bregman identify who.wav --model runs/first --speakers known.json
+  bregman identify who.wav --model runs/first --speakers known.json --threshold 0.5 --top 3 --json")]
 pub(crate) struct IdentifyArgs {
     /// The recording
     file: PathBuf,
     #[command(flatten)]
     known: KnownArgs,
-    /// Accept scores above it [default: the one `bregman evaluate` found]
+    /// Accept scores above it [default: the one of the model file, or that `bregman evaluate` found]
     #[arg(long)]
     threshold: Option<f64>,
     /// Show so many of the best matches
@@ -60,9 +60,8 @@ pub(crate) struct IdentifyArgs {
 
 #[derive(Debug, clap::Args)]
 struct KnownArgs {
-    /// Run or checkpoint of the network
-    #[arg(long)]
-    run: PathBuf,
+    #[command(flatten)]
+    network: ModelArg,
     /// File of known speakers
     #[arg(long, value_name = "FILE")]
     speakers: PathBuf,
@@ -92,7 +91,7 @@ struct Speaker {
 }
 
 impl Known {
-    fn read(path: &Path, network: &Network) -> Result<Self, Failure> {
+    fn read(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`")
         })?;
@@ -107,7 +106,7 @@ impl Known {
                 format!("{}: its speakers were enrolled with another network or other settings", path.display());
             return Err(Failure::mistake(
                 message,
-                "enroll them again with this run, or pass the run they were enrolled with",
+                "enroll them again with this model, or pass the model they were enrolled with",
             ));
         }
         Ok(known)
@@ -121,8 +120,8 @@ impl Known {
 }
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
-    let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
-    let network = Network::open(&run, max_seconds, &place.find()?)?;
+    let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
+    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
     let mut known = if path.exists() {
         Known::read(&path, &network)?
     } else {
@@ -158,10 +157,10 @@ struct Match<'a> {
 }
 
 pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
-    let KnownArgs { run, speakers: path, max_seconds, place, json } = args.known;
-    let network = Network::open(&run, max_seconds, &place.find()?)?;
+    let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
+    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
     let known = Known::read(&path, &network)?;
-    let threshold = Threshold::choose(args.threshold, network.run(), &network.name())?;
+    let threshold = network.threshold(args.threshold)?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
     let mut matches: Vec<Match> = known
         .speakers

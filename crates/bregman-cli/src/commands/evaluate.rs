@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, EvaluationReport, Rates, write_scores};
+use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, write_scores};
 use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
+
+use bregman_train::TestDomain;
+use clap::ValueEnum;
 
 use crate::Outcome;
 use crate::device::DeviceArg;
-use crate::evaluation::{Domain, Evaluated, Subject};
+use crate::evaluation::{Evaluated, TestSet};
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::SpeakerModel;
 use crate::output::{Bar, print, print_json, table, unreadable};
-use crate::threshold::Threshold;
 
 const TOP_N: usize = 600;
 
@@ -22,7 +24,8 @@ const TOP_N: usize = 600;
 /// AS-norm with a cohort of other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling
 /// speakers. Trials with equal scores are accepted or rejected together, so the result does not depend on the order of
 /// the list. Embeddings are computed in f32 on every device, whatever the network was trained in; those of a GPU differ
-/// from those of the CPU by rounding, less than 1e-4. The result is kept in RUN/evaluations for `bregman report`.
+/// from those of the CPU by rounding, less than 1e-4. The result of a run is kept in
+/// RUN/evaluations for `bregman report`, its threshold in the run for `bregman verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
@@ -30,12 +33,13 @@ Enroll maps:  'model path1 path2 …', models are means weighted by duration
 
 Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
+  bregman evaluate model.breg --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
   bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 \
 --scores scores.txt --json")]
 pub(crate) struct Args {
-    /// Run (its best checkpoint, or else its last) or checkpoint
-    run: PathBuf,
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    model: PathBuf,
     /// Trial list
     #[arg(long, value_name = "FILE")]
     trials: PathBuf,
@@ -88,13 +92,31 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Values of --domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Domain {
+    /// Trained on this corpus
+    In,
+    /// Trained on another
+    Out,
+}
+
+impl From<Domain> for TestDomain {
+    fn from(domain: Domain) -> Self {
+        match domain {
+            Domain::In => Self::In,
+            Domain::Out => Self::Out,
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     super::use_threads(args.jobs)?;
     if let Some(path) = args.scores.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
     let cohort = open_cohort(&args)?;
-    let network = Network::open(&args.run, args.max_seconds, &args.place.find()?)?;
+    let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
     let source = open_root(&args.root, &trials, enrollments.as_ref())?;
@@ -117,22 +139,14 @@ pub(crate) fn run(args: Args) -> Outcome {
     let scored = evaluation.run(|| network.load(), &network.store(), &bar)?;
     drop(bar);
 
-    let report = &scored.report;
-    let subject = Subject::new(&network, &args.trials, &args.root, args.name, args.domain);
-    let evaluated = Evaluated { subject: &subject, report };
-    evaluated.save(network.run());
-    let Rates { threshold, eer, .. } = *report.cosine.as_ref().unwrap_or(&report.rates);
-    if !args.center {
-        Threshold { cosine: threshold, eer, trials: args.trials, network: network.name() }.save(network.run());
-    }
     if let Some(path) = &args.scores {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
-    if args.json {
-        return print_json(&evaluated);
-    }
-    print(&text(&network, report))
+    let test = TestSet::new(&network, &args.trials, &args.root, args.name, args.domain.map(Into::into));
+    let evaluated = Evaluated::new(&network, test, scored.report);
+    evaluated.keep(&network, (!args.center).then_some(&*args.trials));
+    if args.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
 }
 
 fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
@@ -167,11 +181,11 @@ fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) ->
     Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
-fn text(network: &Network, report: &EvaluationReport) -> String {
+fn text(evaluated: &Evaluated) -> String {
+    let report = evaluated.report();
     let mut text = format!(
-        "{}, {:.2} % sparse\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
-        network.checkpoint.display(),
-        100.0 * network.sparsity,
+        "{}\n{} trials ({} target) of {} speakers, {} utterances ({} embedded now)\n\n",
+        evaluated.title(),
         report.trials,
         report.targets,
         report.speakers,

@@ -1,17 +1,19 @@
 //! `bregman export`: a trained network as one file for deployment, and in the formats that others read.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bregman_base::files::{write_file, write_file_at};
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
-use bregman_speaker::score::{Bootstrap, Embedder, EmbeddingStore, Evaluation, Rates};
+use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
-use bregman_train::{Deployable, FoundDevice};
+use bregman_train::Deployable;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::device::DeviceArg;
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::{RuntimeEmbedder, SpeakerModel};
 use crate::output::{Bar, print, print_json};
 
 /// Write a trained network, without its classifier, for use elsewhere.
@@ -107,8 +109,11 @@ struct Packed {
     #[serde(flatten)]
     written: Written,
     dense_f32_bytes: usize,
+    /// In the file: without the classifier.
     weights: usize,
-    live: usize,
+    nonzero: usize,
+    /// Their share of zeros.
+    zeros_in_file: f64,
     threshold: Option<Threshold>,
 }
 
@@ -147,23 +152,20 @@ fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failur
     file.threshold = match (&args.trials, &args.root) {
         (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
         _ if args.source.is_dir() => {
-            let network = Network::open(&args.source, args.max_seconds, &FoundDevice::CPU)?;
-            let known = crate::threshold::Threshold::of(network.run(), &network.name());
-            known.map(|known| Threshold { cosine: known.cosine, eer: known.eer, trials: None })
+            SpeakerModel::open(&args.source, args.max_seconds, DeviceArg::CPU)?.calibrated()?
         }
         _ => None,
     };
     file.write(path, args.values.into())?;
-    let (weights, live) = file.layers.iter().fold((0, 0), |(weights, live), layer| {
-        (weights + layer.weight.len(), live + layer.weight.iter().filter(|&&weight| weight != 0.0).count())
-    });
+    let model = Model::open(path)?;
     let vectors: usize =
         file.layers.iter().map(|layer| layer.bias.len() * if layer.after_relu.is_some() { 3 } else { 1 }).sum();
     Ok(Packed {
         written: Written::of(path)?,
-        dense_f32_bytes: 4 * (weights + vectors),
-        weights,
-        live,
+        dense_f32_bytes: 4 * (model.weights() + vectors),
+        weights: model.weights(),
+        nonzero: model.nonzero(),
+        zeros_in_file: model.zeros_in_file(),
         threshold: file.threshold,
     })
 }
@@ -176,17 +178,9 @@ impl Written {
     }
 }
 
-struct Exporting<'a>(&'a Model);
-
-impl Embedder for Exporting<'_> {
-    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
-        self.0.embed(samples).map_err(|error| error.to_string())
-    }
-}
-
 /// The threshold at which the exported model, weights rounded as they will be, misses as often as it accepts others.
 fn calibrate(args: &Args, file: &ModelFile, trials: &Path, root: &Path) -> Result<Threshold, Failure> {
-    let model = Model::from_bytes(&file.to_bytes(args.values.into())?)?;
+    let model = Arc::new(Model::from_bytes(&file.to_bytes(args.values.into())?)?);
     let trials = Trials::read(trials)?;
     let source = FileCorpus(Manifest::of_files(root, trials.names.iter().map(String::as_str)));
     let resolved = trials.resolve(source.manifest(), None)?;
@@ -199,7 +193,7 @@ fn calibrate(args: &Args, file: &ModelFile, trials: &Path, root: &Path) -> Resul
         strict: false,
     };
     let bar = Bar::new("calibrating");
-    let scored = evaluation.run(|| Ok(Exporting(&model)), &EmbeddingStore::in_memory(), &bar)?;
+    let scored = evaluation.run(|| Ok(RuntimeEmbedder::new(model.clone())), &EmbeddingStore::in_memory(), &bar)?;
     let Rates { threshold, eer, .. } = scored.report.rates;
     Ok(Threshold { cosine: threshold, eer, trials: Some(scored.report.trials) })
 }
@@ -207,14 +201,15 @@ fn calibrate(args: &Args, file: &ModelFile, trials: &Path, root: &Path) -> Resul
 fn text(exported: &Exported) -> String {
     let megabytes = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
     let mut text = String::new();
-    if let Some(Packed { written, dense_f32_bytes, weights, live, threshold }) = &exported.model {
+    if let Some(Packed { written, dense_f32_bytes, weights, nonzero, zeros_in_file, threshold }) = &exported.model {
         text += &format!(
-            "{}: {}, {:.4}× of the dense f32 weights ({})\nweights    {live} of {weights} live ({:.2} % zeros)\n",
+            "{}: {}, {:.4}× of the dense f32 weights ({})\nweights    {nonzero} of {weights} non-zero ({:.2} % zeros \
+             in the file)\n",
             written.file.display(),
             megabytes(written.bytes),
             written.bytes as f64 / *dense_f32_bytes as f64,
             megabytes(*dense_f32_bytes as u64),
-            100.0 * (1.0 - *live as f64 / *weights as f64)
+            100.0 * zeros_in_file
         );
         text += &match threshold {
             Some(threshold) => {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
+use crate::network::is_model_file;
 use crate::output::{print, print_json};
 use crate::pattern::{self, SparsityPattern};
 
@@ -21,9 +22,9 @@ Examples:
   bregman inspect model.breg --plot pattern.svg
   bregman inspect runs/audiomnist-ecapa-adabreg/last --json")]
 pub(crate) struct Args {
-    /// Folder of a run or of a checkpoint, or a model file
-    run: PathBuf,
-    /// Draw where the live weights are, as an .svg or .png file
+    /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
+    model: PathBuf,
+    /// Draw where the non-zero weights are, as an .svg or .png file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -32,11 +33,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    if args.run.is_file() {
-        return super::inspect_model::run(&args.run, args.plot.as_deref(), args.json);
+    if is_model_file(&args.model) {
+        return super::inspect_model::run(&args.model, args.plot.as_deref(), args.json);
     }
     if let Some(path) = &args.plot {
-        let trained = Trained::load(&args.run)?;
+        let trained = Trained::load(&args.model)?;
         let weights = trained.model().params().all().iter().filter(|parameter| parameter.param.shape.len() > 1);
         pattern::draw(
             path,
@@ -45,7 +46,7 @@ pub(crate) fn run(args: Args) -> Outcome {
                 .collect::<Vec<_>>(),
         )?;
     }
-    let inspection = Inspection::of(&args.run)?;
+    let inspection = Inspection::of(&args.model)?;
     if args.json { print_json(&inspection) } else { print(&text(&inspection)) }
 }
 
@@ -63,7 +64,7 @@ fn text(inspection: &Inspection) -> String {
     if let Some(lambda) = inspection.lambda {
         let _ = writeln!(text, "λ           {lambda:.4}");
     }
-    let _ = writeln!(text, "parameters  {} of {} live", inspection.live, inspection.parameters);
+    let _ = writeln!(text, "parameters  {} of {} non-zero", inspection.nonzero_parameters, inspection.parameters);
     if let Some(best) = inspection.best {
         let _ = writeln!(
             text,
@@ -74,15 +75,15 @@ fn text(inspection: &Inspection) -> String {
         );
     }
     let width = inspection.layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0);
-    let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "live", "norm");
+    let _ = writeln!(text, "\n{:width$}  {:>16}  {:>9}  {:>9}  {:>8}", "layer", "shape", "zeros", "non-zero", "norm");
     for layer in &inspection.layers {
         let shape = layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
-        let dead = if layer.live == 0 { "  dead" } else { "" };
+        let all_zero = if layer.nonzero == 0 { "  all zero" } else { "" };
         let zeros = percent(layer.sparsity);
         let _ = writeln!(
             text,
-            "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{dead}",
-            layer.name, layer.live, layer.norm
+            "{:width$}  {shape:>16}  {zeros:>9}  {:>9}  {:>8.3}{all_zero}",
+            layer.name, layer.nonzero, layer.norm
         );
     }
     text

@@ -21,9 +21,11 @@ struct Inspection<'a> {
     bytes: usize,
     architecture: &'a Architecture,
     threshold: Option<&'a Threshold>,
+    /// In the file: without the classifier.
     weights: usize,
-    live: usize,
-    sparsity: f64,
+    nonzero: usize,
+    /// Their share of zeros.
+    zeros_in_file: f64,
     /// For 300 frames.
     multiply_adds: u64,
     layers: Vec<Row<'a>>,
@@ -33,7 +35,7 @@ struct Inspection<'a> {
 struct Row<'a> {
     #[serde(flatten)]
     layer: &'a LayerInfo,
-    sparsity: f64,
+    zeros: f64,
     multiply_adds: u64,
     time_ms: f64,
     time_share: f64,
@@ -58,26 +60,18 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
     let total: f64 = times.iter().map(Duration::as_secs_f64).sum();
     let row = |(layer, time): (_, &Duration)| {
         let layer: &LayerInfo = layer;
-        let (multiply_adds, sparsity) = (layer.multiply_adds(FRAMES), layer.sparsity());
-        Row {
-            layer,
-            sparsity,
-            multiply_adds,
-            time_ms: 1e3 * time.as_secs_f64(),
-            time_share: time.as_secs_f64() / total,
-        }
+        let (multiply_adds, zeros) = (layer.multiply_adds(FRAMES), layer.zeros());
+        Row { layer, zeros, multiply_adds, time_ms: 1e3 * time.as_secs_f64(), time_share: time.as_secs_f64() / total }
     };
     let layers: Vec<Row> = model.layers().iter().zip(&times).map(row).collect();
-    let weights: usize = model.layers().iter().map(|layer| layer.shape.iter().product::<usize>()).sum();
-    let live: usize = model.layers().iter().map(|layer| layer.live).sum();
     let inspection = Inspection {
         file: path,
         bytes: bytes.len(),
         architecture: model.architecture(),
         threshold: model.calibration(),
-        weights,
-        live,
-        sparsity: 1.0 - live as f64 / weights as f64,
+        weights: model.weights(),
+        nonzero: model.nonzero(),
+        zeros_in_file: model.zeros_in_file(),
         multiply_adds: layers.iter().map(|row| row.multiply_adds).sum(),
         layers,
     };
@@ -96,14 +90,14 @@ fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
 }
 
 fn text(inspection: &Inspection, total_ms: f64) -> String {
-    let Inspection { file, bytes, weights, live, sparsity, multiply_adds, threshold, .. } = inspection;
+    let Inspection { file, bytes, weights, nonzero, zeros_in_file, multiply_adds, threshold, .. } = inspection;
     let mut text = format!(
         "model       {} ({:.2} MB)\nnetwork     {}\n",
         file.display(),
         *bytes as f64 / 1e6,
         inspection.architecture
     );
-    text += &format!("weights     {live} of {weights} live, {:.2} % zeros\n", 100.0 * sparsity);
+    text += &format!("weights     {nonzero} of {weights} non-zero, {:.2} % zeros in the file\n", 100.0 * zeros_in_file);
     text += &match threshold {
         Some(threshold) => {
             format!("threshold   {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer)
@@ -124,7 +118,7 @@ fn text(inspection: &Inspection, total_ms: f64) -> String {
         vec![
             row.layer.name.clone(),
             shape,
-            format!("{:.2} %", 100.0 * row.sparsity),
+            format!("{:.2} %", 100.0 * row.zeros),
             format!("{positions} {:?}", row.layer.values).to_lowercase(),
             row.layer.bytes.to_string(),
             if row.layer.dense { "dense" } else { "sparse" }.to_owned(),

@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    let line = |run: &&crate::runs::Run| Line {
+    let line = |run: &&crate::runs::ReportedRun| Line {
         name: run.name.clone(),
         folder: run.folder.clone(),
         status: run.status,

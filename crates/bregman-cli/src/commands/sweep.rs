@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bregman_speaker::Progress;
-use bregman_train::{Experiment, State, checkpoint_folder};
+use bregman_train::{Experiment, RunFolder, RunState};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -166,22 +166,18 @@ fn log_of(run: &Path) -> PathBuf {
     name.into()
 }
 
-fn state(folder: &Path) -> Option<State> {
-    serde_json::from_str(&std::fs::read_to_string(folder.join("state.json")).ok()?).ok()
-}
-
 fn one(args: &Args, settings: &[String]) -> Row {
     // What stays the same in all runs need not stand in their names.
     let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
     let run = args.out.join(folder_name(&varied));
+    let folder = RunFolder::new(&run);
+    let last = || folder.last().state().ok();
     // A run with other settings in this folder is no reason to skip; `bregman train` will refuse to continue it and say
     // why.
     let asked = Experiment::read(&args.recipe, settings);
-    let same = || {
-        Experiment::read(&[run.join("config.toml")], &[] as &[&str])
-            .is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved))
-    };
-    let had_finished = state(&run.join("last")).is_some_and(|state| state.finished) && same();
+    let same =
+        || folder.experiment().is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved));
+    let had_finished = last().is_some_and(|state| state.finished) && same();
     let mut row = Row {
         run: run.clone(),
         settings: varied,
@@ -204,10 +200,10 @@ fn one(args: &Args, settings: &[String]) -> Row {
                 return Err("interrupted".to_owned());
             }
         }
-        let chosen = checkpoint_folder(&run).ok().and_then(|folder| state(&folder));
+        let chosen = folder.chosen().and_then(|checkpoint| checkpoint.state().ok());
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
-        row.lambda = chosen.as_ref().and_then(State::mean_lambda);
-        row.seconds = state(&run.join("last")).map(|state| state.seconds);
+        row.lambda = chosen.as_ref().and_then(RunState::mean_lambda);
+        row.seconds = last().map(|state| state.seconds);
         let evaluate =
             |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
                 let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };

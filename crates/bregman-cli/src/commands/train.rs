@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bregman_train::{Device, Ending, Experiment, OnDevice, Open, Outcome, Precision, Trainer, on_device};
+use bregman_train::{
+    BestEpoch, CommandRecord, Device, Ending, Experiment, OnDevice, Open, Precision, RunFolder, Trainer,
+    TrainingOutcome, on_device,
+};
 use serde::Serialize;
 
 use crate::device::DeviceArg;
 use crate::failure::Failure;
-use crate::output::{print, print_json};
-use crate::provenance::Provenance;
+use crate::output::{note, print, print_json};
 use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
@@ -66,14 +68,14 @@ impl OnDevice for Args {
         let mut experiment = Experiment::read(&self.recipe, &settings)?;
         let stop = stop_on_ctrl_c()?;
         let watch = Watch::new(&experiment.method.title());
-        let trainer = if self.resume && out.join("config.toml").is_file() {
+        let trainer = if self.resume && RunFolder::new(&out).is_started() {
             let trainer = Trainer::resume_on(open, &out, &watch)?;
             experiment = experiment.in_precision_of(trainer.experiment());
             refuse_another(&experiment, trainer.experiment(), &out)?;
             trainer
         } else {
             let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
-            Provenance::save(&out);
+            keep_command(&RunFolder::new(&out));
             trainer
         };
         let outcome = trainer.run(&stop);
@@ -93,6 +95,13 @@ fn default_out(recipe: &[PathBuf]) -> PathBuf {
     let stems = recipe.iter().filter_map(|part| part.file_stem());
     let parts = parent.into_iter().chain(stems).map(|part| part.to_string_lossy());
     Path::new("runs").join(parts.collect::<Vec<_>>().join("-"))
+}
+
+/// Keeps this process's command in the run that it has just started.
+pub(crate) fn keep_command(run: &RunFolder) {
+    if let Err(error) = CommandRecord::of_this_process().save(run) {
+        note("the command is not kept", &error);
+    }
 }
 
 /// The first Ctrl-C asks for a checkpoint, the second one leaves at once.
@@ -131,11 +140,11 @@ struct Summary {
     target: Option<f64>,
     sparsity: f64,
     lambda: Option<f64>,
-    best: Option<bregman_train::Best>,
+    best: Option<BestEpoch>,
 }
 
 impl Summary {
-    fn new(experiment: &Experiment, out: &Path, outcome: &Outcome) -> Self {
+    fn new(experiment: &Experiment, out: &Path, outcome: &TrainingOutcome) -> Self {
         let state = &outcome.state;
         Self {
             run: out.to_owned(),
@@ -154,7 +163,7 @@ impl Summary {
         }
     }
 
-    fn text(&self, outcome: &Outcome) -> String {
+    fn text(&self, outcome: &TrainingOutcome) -> String {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let mut text = format!("{}: {} after {} steps, {:.0} s\n", self.method, self.ending, self.steps, self.seconds);
         text += &match self.target {

@@ -2,18 +2,18 @@
 
 use super::axis::{PlotAxis, Scale};
 use super::scene::{Drawn, GOOD, LegendEntry, Look, Mark, Panel};
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 pub(super) fn line(xs: impl Iterator<Item = f64>, ys: &[f64], look: Look) -> Mark {
     Mark::Line { points: xs.zip(ys).map(|(x, &y)| [x, y]).collect(), look }
 }
 
-fn key(run: &Run, at: usize) -> LegendEntry {
+fn key(run: &ReportedRun, at: usize) -> LegendEntry {
     LegendEntry { name: run.name.clone(), look: Look::of(at), symbol: None }
 }
 
 /// A metric of every step: the mean, and if steps were thinned a band from the lowest to the highest value.
-pub(super) fn steps(runs: &[&Run], metric: &str, label: &'static str, scale: Scale, percent: bool) -> Drawn {
+pub(super) fn steps(runs: &[&ReportedRun], metric: &str, label: &'static str, scale: Scale, percent: bool) -> Drawn {
     let (mut marks, mut keys) = (Vec::new(), Vec::new());
     for (at, run) in runs.iter().enumerate() {
         let Some(curve) = run.curves.metrics.get(metric) else { continue };
@@ -33,8 +33,8 @@ pub(super) fn steps(runs: &[&Run], metric: &str, label: &'static str, scale: Sca
 }
 
 pub(super) fn epochs(
-    runs: &[&Run],
-    column: fn(&Run) -> &Vec<f64>,
+    runs: &[&ReportedRun],
+    column: fn(&ReportedRun) -> &Vec<f64>,
     label: &'static str,
     scale: Scale,
     percent: bool,
@@ -54,7 +54,10 @@ pub(super) fn target_look() -> Look {
 }
 
 /// Draws the targets of the runs and their tolerances behind the curves.
-pub(super) fn with_targets((mut panel, keys): (Panel, Vec<LegendEntry>), runs: &[&Run]) -> (Panel, Vec<LegendEntry>) {
+pub(super) fn with_targets(
+    (mut panel, keys): (Panel, Vec<LegendEntry>),
+    runs: &[&ReportedRun],
+) -> (Panel, Vec<LegendEntry>) {
     let mut targets: Vec<(f64, f64)> = runs.iter().filter_map(|run| Some((run.target?, run.tolerance))).collect();
     targets.sort_by(|a, b| a.0.total_cmp(&b.0));
     targets.dedup_by(|a, b| a.0 == b.0);
@@ -68,7 +71,10 @@ pub(super) fn with_targets((mut panel, keys): (Panel, Vec<LegendEntry>), runs: &
 }
 
 /// Draws the tolerances around an error of zero.
-pub(super) fn with_tolerance((mut panel, keys): (Panel, Vec<LegendEntry>), runs: &[&Run]) -> (Panel, Vec<LegendEntry>) {
+pub(super) fn with_tolerance(
+    (mut panel, keys): (Panel, Vec<LegendEntry>),
+    runs: &[&ReportedRun],
+) -> (Panel, Vec<LegendEntry>) {
     let tolerance = runs.iter().map(|run| run.tolerance).fold(0.0, f64::max);
     let [low, high] = panel.y.range;
     panel.y.range = [low.min(-1.2 * tolerance), high.max(1.2 * tolerance)];
@@ -92,7 +98,7 @@ fn bands(panel: &mut Panel, targets: impl Iterator<Item = (f64, f64)>) {
     panel.marks = behind;
 }
 
-pub(super) fn groups(runs: &[&Run]) -> Drawn {
+pub(super) fn groups(runs: &[&ReportedRun]) -> Drawn {
     let run = runs.iter().find(|run| !run.epochs.groups.is_empty())?;
     let named = || run.epochs.groups.iter().enumerate();
     let marks = named()

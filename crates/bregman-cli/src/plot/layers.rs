@@ -3,10 +3,10 @@
 use super::axis::{PlotAxis, Scale};
 use super::curves::target_look;
 use super::scene::{COLORS, Color, Drawn, LegendEntry, Look, Mark, Panel};
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// One row per layer of the first run that has layers.
-fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, PlotAxis, Vec<String>)> {
+fn layered<'a>(runs: &[&'a ReportedRun]) -> Option<(&'a ReportedRun, PlotAxis, Vec<String>)> {
     let run = runs.iter().find(|run| !run.layers.layers.is_empty())?;
     let names = run.layers.layers.iter().map(|layer| layer.name.trim_end_matches(".weight").to_owned()).collect();
     let rows =
@@ -14,14 +14,14 @@ fn layered<'a>(runs: &[&'a Run]) -> Option<(&'a Run, PlotAxis, Vec<String>)> {
     Some((run, rows, names))
 }
 
-const DEAD: Color = COLORS[1];
+const ALL_ZERO: Color = COLORS[1];
 
-pub(super) fn layers(runs: &[&Run]) -> Drawn {
+pub(super) fn layers(runs: &[&ReportedRun]) -> Drawn {
     let (run, y, rows) = layered(runs)?;
     let bar = |(row, layer): (usize, &crate::runs::Layer)| Mark::Rectangle {
         from: [0.0, row as f64 + 0.12],
         to: [layer.sparsity.last().copied().unwrap_or(0.0), row as f64 + 0.88],
-        color: if layer.dead_since.is_some() { DEAD } else { COLORS[0] },
+        color: if layer.zero_since.is_some() { ALL_ZERO } else { COLORS[0] },
         alpha: 1.0,
     };
     let mut marks: Vec<Mark> = run.layers.layers.iter().enumerate().map(bar).collect();
@@ -30,16 +30,16 @@ pub(super) fn layers(runs: &[&Run]) -> Drawn {
             .map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }),
     );
     let x = PlotAxis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
-    let dead = LegendEntry {
+    let all_zero = LegendEntry {
         name: "all weights are zero".to_owned(),
-        look: Look { color: DEAD, dash: None, width: 4.0 },
+        look: Look { color: ALL_ZERO, dash: None, width: 4.0 },
         symbol: None,
     };
-    let keys = if run.layers.dead().next().is_some() { vec![dead] } else { vec![] };
+    let keys = if run.layers.all_zero().next().is_some() { vec![all_zero] } else { vec![] };
     Some((Panel { x, y, marks, rows }, keys))
 }
 
-pub(super) fn heat(runs: &[&Run]) -> Drawn {
+pub(super) fn heat(runs: &[&ReportedRun]) -> Drawn {
     let (run, y, rows) = layered(runs)?;
     let last = *run.layers.epoch.last()? as f64;
     let cell = |(row, layer): (usize, &crate::runs::Layer)| {

@@ -1,17 +1,18 @@
 //! Error rates, DET curves and scores of evaluated runs.
 
+use bregman_train::{EvaluationRecord, TestDomain};
+
 use super::axis::Scale;
 use super::scene::{COLORS, Color, Drawn, GREY, LegendEntry, Look, Mark, Panel};
-use crate::evaluation::{Domain, Evaluation};
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// One symbol and colour per method; a line through the means of the runs with the same target.
-pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
-    type Points<'a> = Vec<(Option<f64>, &'a Evaluation)>;
+pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain) -> Drawn {
+    type Points<'a> = Vec<(Option<f64>, &'a EvaluationRecord)>;
     let mut methods: Vec<(&str, Points)> = Vec::new();
     for run in runs {
         let name = run.method.as_deref().unwrap_or(&run.name);
-        for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.subject.domain == domain) {
+        for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.domain == domain) {
             match methods.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, points)) => points.push((run.target, evaluation)),
                 None => methods.push((name, vec![(run.target, evaluation)])),
@@ -23,42 +24,45 @@ pub(super) fn rates(runs: &[&Run], domain: Domain) -> Drawn {
         points.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
         let look = Look { dash: None, width: 0.9, ..Look::of(number) };
         let means = points.chunk_by(|a, b| a.0 == b.0).map(|same| {
-            let mean =
-                |value: fn(&Evaluation) -> f64| same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64;
-            [mean(|one| one.subject.sparsity), mean(|one| one.rates.eer)]
+            let mean = |value: fn(&EvaluationRecord) -> f64| {
+                same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64
+            };
+            [mean(|one| one.sparsity), mean(|one| one.report.rates.eer)]
         });
         marks.push(Mark::Line { points: means.collect(), look });
-        for (_, Evaluation { subject, rates, .. }) in points.iter() {
+        for (_, EvaluationRecord { sparsity, report, .. }) in points.iter() {
+            let (sparsity, rates) = (*sparsity, &report.rates);
             if let Some(intervals) = &rates.intervals {
                 let [low, high] = intervals.eer;
-                marks.push(Mark::Line { points: vec![[subject.sparsity, low], [subject.sparsity, high]], look });
+                marks.push(Mark::Line { points: vec![[sparsity, low], [sparsity, high]], look });
             }
-            marks.push(Mark::Point { at: [subject.sparsity, rates.eer], symbol: number, color: look.color });
+            marks.push(Mark::Point { at: [sparsity, rates.eer], symbol: number, color: look.color });
         }
         keys.push(LegendEntry { name: (*name).to_owned(), look, symbol: Some(number) });
     }
-    let label = if domain == Domain::In { "EER, %" } else { "EER out of domain, %" };
+    let label = if domain == TestDomain::In { "EER, %" } else { "EER out of domain, %" };
     let mut panel = Panel::around((Scale::Nines, "sparsity, %", true), (Scale::Linear, label, true), marks)?;
     panel.y.range[0] = 0.0;
     Some((panel, keys))
 }
 
-pub(super) fn det(runs: &[&Run]) -> Drawn {
+pub(super) fn det(runs: &[&ReportedRun]) -> Drawn {
     let (mut marks, mut keys) = (Vec::new(), Vec::new());
     for (at, run) in runs.iter().enumerate() {
         for (number, evaluation) in run.evaluations.iter().enumerate() {
             let look = Look::of(at + number * COLORS.len());
             let inside = |rate: f64| (0.0002..=0.8).contains(&rate);
-            let points = evaluation.rates.det.iter().filter(|point| inside(point.miss) && inside(point.false_alarm));
+            let points =
+                evaluation.report.rates.det.iter().filter(|point| inside(point.miss) && inside(point.false_alarm));
             marks.push(Mark::Line { points: points.map(|point| [point.false_alarm, point.miss]).collect(), look });
-            keys.push(LegendEntry { name: format!("{}, {}", run.name, evaluation.subject.test), look, symbol: None });
+            keys.push(LegendEntry { name: format!("{}, {}", run.name, evaluation.test), look, symbol: None });
         }
     }
     Some((Panel::around((Scale::Probit, "false alarms, %", true), (Scale::Probit, "misses, %", true), marks)?, keys))
 }
 
-pub(super) fn scores(runs: &[&Run]) -> Drawn {
-    let rates = &runs.iter().find_map(|run| run.evaluations.first())?.rates;
+pub(super) fn scores(runs: &[&ReportedRun]) -> Drawn {
+    let rates = &runs.iter().find_map(|run| run.evaluations.first())?.report.rates;
     let histogram = &rates.histogram;
     let width = (histogram.high - histogram.low) / histogram.targets.len() as f64;
     let shape = |counts: &[u64], color: Color| {

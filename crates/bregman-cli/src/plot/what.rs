@@ -1,5 +1,6 @@
 //! What a figure can show.
 
+use bregman_train::TestDomain;
 use clap::ValueEnum;
 
 use super::axis::Scale;
@@ -7,9 +8,8 @@ use super::curves::{epochs, groups, steps, with_targets, with_tolerance};
 use super::layers::{heat, layers};
 use super::scene::{Drawn, Figure};
 use super::scores::{det, rates, scores};
-use crate::evaluation::Domain;
 use crate::failure::Failure;
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// A chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,7 +53,7 @@ pub(crate) enum What {
 }
 
 /// The requested panels, below each other.
-pub(crate) fn figure(runs: &[&Run], what: &[What]) -> Result<Figure, Failure> {
+pub(crate) fn figure(runs: &[&ReportedRun], what: &[What]) -> Result<Figure, Failure> {
     let mut figure = Figure::default();
     for &what in what {
         let Some((panel, keys)) = what.panel(runs) else {
@@ -85,7 +85,7 @@ impl What {
         }
     }
 
-    fn panel(self, runs: &[&Run]) -> Drawn {
+    fn panel(self, runs: &[&ReportedRun]) -> Drawn {
         match self {
             Self::Sparsity => {
                 steps(runs, "sparsity", "zeros, %", Scale::Linear, true).map(|drawn| with_targets(drawn, runs))
@@ -108,8 +108,8 @@ impl What {
             Self::Groups => groups(runs),
             Self::Layers => layers(runs),
             Self::Heat => heat(runs),
-            Self::Eer => rates(runs, Domain::In),
-            Self::EerOut => rates(runs, Domain::Out),
+            Self::Eer => rates(runs, TestDomain::In),
+            Self::EerOut => rates(runs, TestDomain::Out),
             Self::Det => det(runs),
             Self::Scores => scores(runs),
         }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::runs::Run;
+use crate::runs::ReportedRun;
 
 /// Whether the page should check for updates, and every how many seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ struct PageData<'a> {
     /// Milliseconds since 1970.
     written: u128,
     live: Live,
-    runs: &'a [&'a Run],
+    runs: &'a [&'a ReportedRun],
 }
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
@@ -44,7 +44,7 @@ const SCRIPTS: &str = concat!(
 );
 
 /// The whole file.
-pub(crate) fn page(runs: &[&Run], live: Live) -> String {
+pub(crate) fn page(runs: &[&ReportedRun], live: Live) -> String {
     let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let data = PageData { version: env!("CARGO_PKG_VERSION"), written, live, runs };
     // A `<` in a run's name or recipe must not end the script element.

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use bregman_train::RunFolder;
 use rayon::prelude::*;
 
-use crate::runs::{Found, Run};
+use crate::runs::{Found, ReportedRun};
 
 /// The runs read so far.
 pub(crate) struct RunReader {
     buckets: usize,
-    known: Vec<(Found, Fingerprint, Run)>,
+    known: Vec<(Found, Fingerprint, ReportedRun)>,
 }
 
 /// Size and modification time of every file that a report reads.
@@ -29,7 +30,7 @@ impl RunReader {
             let now = fingerprint(&found.folder);
             match old.iter().find(|(other, then, _)| other == found && *then == now) {
                 Some(known) => (known.clone(), false),
-                None => ((found.clone(), now, Run::read(found, buckets)), true),
+                None => ((found.clone(), now, ReportedRun::read(found, buckets)), true),
             }
         };
         let (known, news): (Vec<_>, Vec<bool>) = found.par_iter().map(read).unzip();
@@ -38,17 +39,13 @@ impl RunReader {
     }
 
     /// The runs, in the order in which they were named.
-    pub(crate) fn runs(&self) -> Vec<&Run> {
+    pub(crate) fn runs(&self) -> Vec<&ReportedRun> {
         self.known.iter().map(|(_, _, run)| run).collect()
     }
 }
 
 fn fingerprint(run: &Path) -> Fingerprint {
-    let files = ["metrics.jsonl", "config.toml", "command.json", "last/state.json", "best/state.json"]
-        .map(|name| run.join(name));
-    let evaluations =
-        std::fs::read_dir(run.join("evaluations")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let all = files.into_iter().chain(evaluations).filter_map(|file| {
+    let all = RunFolder::new(run).reported().into_iter().filter_map(|file| {
         let data = file.metadata().ok()?;
         Some((file, data.len(), data.modified().ok()))
     });

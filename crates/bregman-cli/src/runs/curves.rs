@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use bregman_train::StepRecord;
 use serde::Serialize;
 
 use super::six_digits;
 
 /// What is logged at each step.
-pub(super) const METRICS: [&str; 10] = [
+const METRICS: [&str; 10] = [
     "loss",
     "accuracy",
     "lambda",
@@ -55,7 +56,25 @@ pub(crate) struct Curve {
 }
 
 impl Steps {
-    pub(super) fn push(&mut self, step: u64, values: [f64; METRICS.len()]) {
+    pub(super) fn add(&mut self, record: &StepRecord) {
+        let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        let values = [
+            record.loss,
+            record.accuracy,
+            number(record.lambda),
+            record.sparsity,
+            number(record.target),
+            number(record.epsilon),
+            record.lr,
+            record.margin,
+            record.gradient_norm,
+            record.utterances_per_second,
+        ];
+        self.push(record.step, values);
+    }
+
+    /// In the order of [`METRICS`].
+    fn push(&mut self, step: u64, values: [f64; METRICS.len()]) {
         self.step.push(step);
         self.values.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
     }

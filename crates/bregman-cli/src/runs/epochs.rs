@@ -1,8 +1,8 @@
 //! What is logged at the end of each epoch: validation, layers and their groups.
 
+use bregman_train::{EpochRecord, LayerRecord};
 use serde::Serialize;
 
-use super::metrics::EpochLine;
 use super::six_digits;
 
 /// Columns over epochs; NaN where a value is missing.
@@ -40,13 +40,13 @@ pub(crate) struct Layers {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Layer {
     pub(crate) name: String,
-    pub(crate) shape: Vec<u64>,
+    pub(crate) shape: Vec<usize>,
     pub(crate) sparsity: Vec<f64>,
     pub(crate) norm: Vec<f64>,
     /// Weights that are not zero, at the end.
-    pub(crate) live: u64,
-    /// The epoch since which nothing lives in it.
-    pub(crate) dead_since: Option<u64>,
+    pub(crate) nonzero: u64,
+    /// The epoch since which every weight is zero.
+    pub(crate) zero_since: Option<u64>,
 }
 
 /// Columns of a heat map.
@@ -57,27 +57,27 @@ fn number(value: Option<f64>) -> f64 {
 }
 
 impl Epochs {
-    pub(super) fn of(lines: &[EpochLine]) -> Self {
+    pub(super) fn of(lines: &[EpochRecord]) -> Self {
         let column =
-            |value: fn(&EpochLine) -> Option<f64>| lines.iter().map(|line| number(value(line))).collect::<Vec<_>>();
-        let norm = |line: &EpochLine| {
-            let squares: Option<f64> = line.layers.iter().map(|layer| layer.norm.map(|norm| norm * norm)).sum();
-            squares.filter(|_| !line.layers.is_empty()).map(f64::sqrt)
+            |value: fn(&EpochRecord) -> Option<f64>| lines.iter().map(|line| number(value(line))).collect::<Vec<_>>();
+        let norm = |line: &EpochRecord| {
+            let squares: f64 = line.layers.iter().map(|layer| layer.norm * layer.norm).sum();
+            (!line.layers.is_empty()).then(|| squares.sqrt())
         };
         let group = |(name, _): &(String, _)| {
-            let at = |line: &EpochLine| {
-                number(line.groups.iter().find(|(other, _)| other == name).and_then(|(_, sparsity)| *sparsity))
+            let at = |line: &EpochRecord| {
+                number(line.groups.iter().find(|(other, _)| other == name).map(|(_, sparsity)| *sparsity))
             };
             Group { name: name.clone(), sparsity: lines.iter().map(at).collect() }
         };
         Self {
             epoch: lines.iter().map(|line| line.epoch).collect(),
             step: lines.iter().map(|line| line.step).collect(),
-            train_loss: column(|line| line.train_loss),
-            train_accuracy: column(|line| line.train_accuracy),
+            train_loss: column(|line| Some(line.train_loss)),
+            train_accuracy: column(|line| Some(line.train_accuracy)),
             validation_loss: column(|line| line.validation_loss),
             validation_accuracy: column(|line| line.validation_accuracy),
-            seconds: column(|line| line.seconds),
+            seconds: column(|line| Some(line.seconds)),
             norm: lines.iter().map(|line| number(norm(line))).collect(),
             groups: lines.last().map(|line| line.groups.iter().map(group).collect()).unwrap_or_default(),
         }
@@ -85,26 +85,26 @@ impl Epochs {
 }
 
 impl Layers {
-    pub(super) fn of(lines: &[EpochLine]) -> Self {
+    pub(super) fn of(lines: &[EpochRecord]) -> Self {
         let Some(last) = lines.last() else { return Self::default() };
         let stride = lines.len().div_ceil(COLUMNS);
-        let kept: Vec<&EpochLine> = lines
+        let kept: Vec<&EpochRecord> = lines
             .iter()
             .rev()
             .step_by(stride)
             .chain(lines.first().filter(|_| !(lines.len() - 1).is_multiple_of(stride)))
             .collect();
-        let kept: Vec<&EpochLine> = kept.into_iter().rev().collect();
-        let layer = |(at, end): (usize, &super::metrics::LayerLine)| {
-            let of = |line: &EpochLine| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();
-            let dead = lines.iter().rev().take_while(|line| line.dead.contains(&end.name)).last();
+        let kept: Vec<&EpochRecord> = kept.into_iter().rev().collect();
+        let layer = |(at, end): (usize, &LayerRecord)| {
+            let of = |line: &EpochRecord| line.layers.get(at).filter(|layer| layer.name == end.name).cloned();
+            let zero = lines.iter().rev().take_while(|line| line.all_zero.contains(&end.name)).last();
             Layer {
                 name: end.name.clone(),
                 shape: end.shape.clone(),
-                sparsity: kept.iter().map(|line| number(of(line).and_then(|layer| layer.sparsity))).collect(),
-                norm: kept.iter().map(|line| number(of(line).and_then(|layer| layer.norm))).collect(),
-                live: end.live,
-                dead_since: dead.map(|line| line.epoch),
+                sparsity: kept.iter().map(|line| number(of(line).map(|layer| layer.sparsity))).collect(),
+                norm: kept.iter().map(|line| number(of(line).map(|layer| layer.norm))).collect(),
+                nonzero: end.nonzero,
+                zero_since: zero.map(|line| line.epoch),
             }
         };
         Self {
@@ -113,26 +113,22 @@ impl Layers {
         }
     }
 
-    /// Names of the layers without a live weight.
-    pub(crate) fn dead(&self) -> impl Iterator<Item = &Layer> {
-        self.layers.iter().filter(|layer| layer.dead_since.is_some())
+    /// The layers in which every weight is zero.
+    pub(crate) fn all_zero(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(|layer| layer.zero_since.is_some())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::metrics::LayerLine;
     use super::*;
 
-    fn line(epoch: u64, norm: f64, dead: bool) -> EpochLine {
-        let layer = |name: &str, norm| LayerLine {
-            name: name.to_owned(),
-            norm: Some(norm),
-            sparsity: Some(0.5),
-            ..LayerLine::default()
-        };
-        let layers = vec![layer("a", 3.0 * norm), layer("b", 4.0 * norm)];
-        EpochLine { epoch, layers, dead: if dead { vec!["b".to_owned()] } else { vec![] }, ..EpochLine::default() }
+    fn line(epoch: u64, norm: f64, zero: bool) -> EpochRecord {
+        let layer = |name: &str, norm| format!(r#"{{"name":"{name}","shape":[2],"nonzero":1,"norm":{norm}}}"#);
+        let (a, b) = (layer("a", 3.0 * norm), layer("b", 4.0 * norm));
+        let all_zero = if zero { r#"["b"]"# } else { "[]" };
+        let line = format!(r#"{{"step":{epoch},"epoch":{epoch},"layers":[{a},{b}],"all_zero":{all_zero}}}"#);
+        serde_json::from_str(&line).unwrap()
     }
 
     #[test]
@@ -141,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_dead_since_it_died_for_the_last_time() {
+    fn a_layer_is_zero_since_it_became_so_for_the_last_time() {
         let lines: Vec<_> =
-            [true, false, true, true].iter().zip(1..).map(|(&dead, epoch)| line(epoch, 1.0, dead)).collect();
+            [true, false, true, true].iter().zip(1..).map(|(&zero, epoch)| line(epoch, 1.0, zero)).collect();
         let layers = Layers::of(&lines);
         assert_eq!(
-            layers.dead().map(|layer| (layer.name.as_str(), layer.dead_since)).collect::<Vec<_>>(),
+            layers.all_zero().map(|layer| (layer.name.as_str(), layer.zero_since)).collect::<Vec<_>>(),
             [("b", Some(3))]
         );
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use bregman_train::{CheckpointFolder, RunFolder};
+
 use crate::failure::Failure;
 
 /// A run folder and what to call it.
@@ -26,10 +28,9 @@ pub(crate) fn find(paths: &[PathBuf], may_come: bool) -> Result<Vec<Found>, Fail
         }
         let path = &path.canonicalize().unwrap_or_else(|_| std::env::current_dir().unwrap_or_default().join(path));
         let inner = if is_run(path) { Vec::new() } else { runs_in(path)? };
-        match (path.join("state.json").is_file(), path.parent()) {
-            (true, Some(run)) => folders.push(run.to_owned()),
-            _ if inner.is_empty() => folders.push(path.clone()),
-            _ => folders.extend(inner),
+        match inner.is_empty() || CheckpointFolder::new(path).is_present() {
+            true => folders.push(RunFolder::around(path).path().to_owned()),
+            false => folders.extend(inner),
         }
     }
     let mut seen = std::collections::HashSet::new();
@@ -39,9 +40,7 @@ pub(crate) fn find(paths: &[PathBuf], may_come: bool) -> Result<Vec<Found>, Fail
 }
 
 fn is_run(path: &Path) -> bool {
-    ["config.toml", "metrics.jsonl", "last", "best", "evaluations", "command.json"]
-        .iter()
-        .any(|name| path.join(name).exists())
+    RunFolder::new(path).is_present()
 }
 
 fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {

@@ -6,13 +6,12 @@
 mod curves;
 mod epochs;
 mod find;
-mod metrics;
 mod run;
 
 pub(crate) use curves::Curves;
 pub(crate) use epochs::{Epochs, Layer, Layers};
 pub(crate) use find::{Found, find};
-pub(crate) use run::{Run, Status};
+pub(crate) use run::{ReportedRun, Status};
 
 /// Six significant digits: what a chart shows, at a third of the bytes.
 fn six_digits(value: f64) -> f64 {

@@ -1,17 +1,18 @@
 //! One run: everything its folder says.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bregman_train::config::MethodConfig;
-use bregman_train::{Best, Experiment, State};
+use bregman_train::{
+    BestEpoch, CheckpointFolder, CommandRecord, EvaluationRecord, Experiment, MetricsRecord, RunFolder, RunState,
+    read_metrics,
+};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::curves::Steps;
 use super::find::Found;
-use super::metrics::Metrics;
-use super::{Curves, Epochs, Layers, six_digits};
-use crate::evaluation::Evaluation;
-use crate::provenance::{Provenance, reproduce};
+use super::{Curves, Epochs, Layers};
 
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -27,7 +28,7 @@ pub(crate) enum Status {
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Run {
+pub(crate) struct ReportedRun {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) status: Status,
@@ -47,11 +48,11 @@ pub(crate) struct Run {
     pub(crate) sparsity: Option<f64>,
     pub(crate) lambda: Option<f64>,
     pub(crate) seconds: Option<f64>,
-    pub(crate) best: Option<Best>,
+    pub(crate) best: Option<BestEpoch>,
     pub(crate) curves: Curves,
     pub(crate) epochs: Epochs,
     pub(crate) layers: Layers,
-    pub(crate) evaluations: Vec<Evaluation>,
+    pub(crate) evaluations: Vec<EvaluationRecord>,
     /// What is missing or wrong.
     pub(crate) notes: Vec<String>,
     /// The resolved recipe.
@@ -64,23 +65,28 @@ pub(crate) struct Run {
     pub(crate) reproduce: Option<String>,
 }
 
-impl Run {
+impl ReportedRun {
     /// Reads what there is.
     pub(crate) fn read(found: &Found, buckets: usize) -> Self {
-        let folder = &found.folder;
-        let metrics = Metrics::read(&folder.join("metrics.jsonl"));
-        let state = last_state(folder);
-        let (evaluations, broken) = Evaluation::of_run(folder);
-        let (recipe, experiment) = read_recipe(folder);
+        let folder = RunFolder::new(&found.folder);
+        let (mut steps, mut epochs) = (Steps::default(), Vec::new());
+        let problems = read_metrics(&folder.metrics(), |record| match record {
+            MetricsRecord::Step(step) => steps.add(&step),
+            MetricsRecord::Epoch(epoch) => epochs.push(epoch),
+            MetricsRecord::Run { .. } => {}
+        });
+        let state = folder.last_state();
+        let (evaluations, unreadable) = read_evaluations(&folder);
+        let (recipe, experiment) = read_recipe(&folder);
         let finished = state.as_ref().is_some_and(|state| state.finished);
         let method = experiment.as_ref().ok().map(|experiment| &experiment.method);
         let settings = experiment.as_ref().map(flat_settings).unwrap_or_default();
-        let last = metrics.epochs.last();
+        let last = epochs.last();
         let mut run = Self {
             name: found.name.clone(),
             status: match finished {
                 true => Status::Finished,
-                false if metrics.steps.is_empty() && last.is_none() => Status::Empty,
+                false if steps.is_empty() && last.is_none() => Status::Empty,
                 false => Status::Unfinished,
             },
             title: method.map(MethodConfig::title),
@@ -88,35 +94,32 @@ impl Run {
             model: settings.iter().find(|(key, _)| key == "model.kind").map(|(_, kind)| kind.clone()),
             target: method.and_then(MethodConfig::target),
             tolerance: experiment.as_ref().map_or(0.01, |experiment| experiment.select.tolerance),
-            epochs_done: last.map_or(0, |line| line.epoch),
+            epochs_done: last.map_or(0, |epoch| epoch.epoch),
             epochs_asked: experiment.as_ref().ok().map(|experiment| experiment.train.epochs),
-            steps_done: metrics.steps.step.last().copied().max(last.map(|line| line.step)).unwrap_or(0),
-            sparsity: metrics.steps.latest("sparsity").or(last.and_then(|line| line.sparsity)).map(six_digits),
-            lambda: metrics.steps.latest("lambda").or(last.and_then(|line| line.lambda)).map(six_digits),
-            seconds: state.as_ref().map(|state| state.seconds).or(last.and_then(|line| line.seconds)),
+            steps_done: steps.step.last().copied().max(last.map(|epoch| epoch.step)).unwrap_or(0),
+            sparsity: steps.latest("sparsity").or(last.map(|epoch| epoch.sparsity)),
+            lambda: steps.latest("lambda").or(last.and_then(|epoch| epoch.lambda)),
+            seconds: state.as_ref().map(|state| state.seconds).or(last.map(|epoch| epoch.seconds)),
             best: state.as_ref().and_then(|state| state.selection.best),
-            curves: metrics.steps.thin(buckets),
-            epochs: Epochs::of(&metrics.epochs),
-            layers: Layers::of(&metrics.epochs),
+            curves: steps.thin(buckets),
+            epochs: Epochs::of(&epochs),
+            layers: Layers::of(&epochs),
             evaluations,
-            notes: metrics.problems,
+            notes: problems,
             settings,
-            started: None,
-            reproduce: None,
+            started: CommandRecord::read(&folder).map(|command| command.shell()),
+            reproduce: recipe.as_ref().map(|_| folder.reproduce()),
             recipe,
-            folder: folder.clone(),
+            folder: found.folder.clone(),
         };
-        let provenance = Provenance::of(folder);
-        run.started = provenance.as_ref().map(Provenance::started);
-        run.reproduce = run.recipe.as_ref().map(|_| reproduce(provenance.as_ref(), folder));
-        run.notes.extend(metrics.steps.diverged().map(|step| format!("the loss is not a number at step {step}")));
+        run.notes.extend(steps.diverged().map(|step| format!("the loss is not a number at step {step}")));
         run.notes.extend(experiment.as_ref().err().cloned());
-        run.notes.extend(broken);
+        run.notes.extend(unreadable);
         run.note_what_is_missing(state.as_ref());
         run
     }
 
-    fn note_what_is_missing(&mut self, state: Option<&State>) {
+    fn note_what_is_missing(&mut self, state: Option<&RunState>) {
         let folder = self.folder.display();
         let mut notes = Vec::new();
         if self.status == Status::Unfinished {
@@ -144,10 +147,11 @@ impl Run {
             ));
         }
         for evaluation in &self.evaluations {
-            let subject = &evaluation.subject;
-            let now = subject.checkpoint.file_name().and_then(|name| read_state(&self.folder.join(name)));
-            if let Some(now) = now.filter(|now| now.step != subject.step) {
-                let (test, then, now) = (&subject.test, subject.step, now.step);
+            // by its name: the run may have moved since
+            let name = evaluation.checkpoint.file_name();
+            let now = name.and_then(|name| CheckpointFolder::new(self.folder.join(name)).state().ok());
+            if let Some(now) = now.filter(|now| now.step != evaluation.step) {
+                let (test, then, now) = (&evaluation.test, evaluation.step, now.step);
                 notes.push(format!(
                     "{test} was evaluated at step {then}, the checkpoint is now of step {now}: evaluate it again"
                 ));
@@ -157,18 +161,20 @@ impl Run {
     }
 }
 
-fn read_state(checkpoint: &Path) -> Option<State> {
-    serde_json::from_str(&std::fs::read_to_string(checkpoint.join("state.json")).ok()?).ok()
-}
-
-/// Where the run stood when it last saved itself.
-fn last_state(run: &Path) -> Option<State> {
-    ["last", "last.old", "best"].iter().find_map(|name| read_state(&run.join(name)))
+/// The evaluations as a page shows them, and what is wrong with those that cannot be read.
+fn read_evaluations(run: &RunFolder) -> (Vec<EvaluationRecord>, Vec<String>) {
+    let (mut evaluations, unreadable) = EvaluationRecord::read_all(run);
+    for evaluation in &mut evaluations {
+        // long, and nothing on the page shows them
+        evaluation.report.cosine = None;
+        evaluation.report.unreadable.clear();
+    }
+    (evaluations, unreadable.iter().map(ToString::to_string).collect())
 }
 
 /// The recipe as text, and understood or with what is wrong about it.
-fn read_recipe(run: &Path) -> (Option<String>, Result<Experiment, String>) {
-    match std::fs::read_to_string(run.join("config.toml")) {
+fn read_recipe(run: &RunFolder) -> (Option<String>, Result<Experiment, String>) {
+    match std::fs::read_to_string(run.config()) {
         Ok(text) => {
             let experiment = Experiment::parse(&text, "config.toml", &[] as &[&str]).map_err(|error| error.to_string());
             (Some(text), experiment)

@@ -157,3 +157,16 @@ pub(crate) fn write_run(folder: &Path, epochs: u64, target: f64, optimizer: &str
     }
     folder.to_owned()
 }
+
+/// A corpus of synthetic voices, a run that has seen a little of it, and what `train` said of it.
+pub(crate) fn tiny_run(dir: &Path) -> (PathBuf, PathBuf, Value) {
+    let (voices, recipe, run) = (dir.join("voices"), dir.join("recipe.toml"), dir.join("run"));
+    synth(&voices, [6, 5, 2], ["1.0", "1.2"]);
+    let settings = format!(
+        "[model]\nkind = \"ecapa\"\nchannels = 16\nembedding = 16\n[data]\nroot = {voices:?}\nseconds = 1.0\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.5\n[train]\nepochs = 1\nbatch = 8\n"
+    );
+    std::fs::write(&recipe, settings).unwrap();
+    let summary = json(&bregman(&["train", text(&recipe), "--out", text(&run), "--json"]));
+    (voices, run, summary)
+}

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bregman_audio::Decoder;
 use bregman_base::files::beside;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::corpus::{Corpus, CorpusPart};
 use crate::files::{check_free, create_parent, write_whole};
@@ -65,7 +65,7 @@ pub struct Prepared {
 }
 
 /// A file that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Unreadable {
     /// The file.
     pub path: String,

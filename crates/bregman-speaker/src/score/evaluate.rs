@@ -1,5 +1,7 @@
 //! A whole evaluation: audio and trials in, error rates out.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -69,14 +71,33 @@ pub struct Rates {
     pub histogram: Histogram,
 }
 
+/// Which scores are used for decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scoring {
+    /// Cosines of embeddings.
+    Cosine,
+    /// Cosines normalised by those of a cohort.
+    AsNorm,
+}
+
+impl fmt::Display for Scoring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cosine => "cosine",
+            Self::AsNorm => "as-norm",
+        })
+    }
+}
+
 /// The result of an evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationReport {
     /// The rates of the scores used for decisions.
     #[serde(flatten)]
     pub rates: Rates,
-    /// `cosine` or `as-norm`.
-    pub scoring: &'static str,
+    /// The scores used for decisions.
+    pub scoring: Scoring,
     /// The rates of the cosines, if AS-norm was used.
     pub cosine: Option<Rates>,
     /// Trials that were scored.
@@ -88,14 +109,17 @@ pub struct EvaluationReport {
     /// Number of speakers, inferred from the target trials.
     pub speakers: usize,
     /// Utterances of the trials.
+    #[serde(default)]
     pub utterances: usize,
     /// Embeddings computed now; the others were in the store.
+    #[serde(default)]
     pub computed: usize,
     /// Speakers of the cohort.
     pub cohort_speakers: Option<usize>,
     /// Number of cohort scores used to normalise.
     pub top_n: Option<usize>,
     /// Audio that could not be read.
+    #[serde(default)]
     pub unreadable: Vec<Unreadable>,
 }
 
@@ -155,7 +179,7 @@ impl Evaluation<'_> {
         let rates = |scores: &[f64]| measure(scores, &original, &speakers, &self.bootstrap);
         let report = EvaluationReport {
             rates: rates(scores.best())?,
-            scoring: if scores.as_norm.is_some() { "as-norm" } else { "cosine" },
+            scoring: if scores.as_norm.is_some() { Scoring::AsNorm } else { Scoring::Cosine },
             cosine: scores.as_norm.is_some().then(|| rates(&scores.cosine)).transpose()?,
             trials: trials.len(),
             targets: trials.iter().filter(|trial| trial.target).count(),

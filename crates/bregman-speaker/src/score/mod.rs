@@ -33,7 +33,7 @@ pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
 pub use embed::{Embedded, Embedder, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;
-pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored};
+pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored, Scoring};
 pub use file::{read_scores, write_scores};
 pub use histogram::Histogram;
 pub use store::{Embedding, EmbeddingStore};

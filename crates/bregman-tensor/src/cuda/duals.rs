@@ -13,7 +13,8 @@ use bytemuck::Zeroable;
 use super::gpu::Gpu;
 use super::layout::kernel_struct;
 use super::memory::Scratch;
-use super::step::{Placed, STRETCH};
+use super::multi::STRETCH;
+use super::step::Placed;
 use super::{Buffer, DeviceArrays, Launch};
 use crate::Result;
 

@@ -30,12 +30,13 @@ use bregman::Shrinkage;
 use bregman::optimizer::Update;
 
 use super::duals::DualJob;
+use super::multi::Stretch;
 use super::step::{BlockCount, StepJob, StepPlan};
 
-/// What the kernels of the optimizer's step share with Rust, in C.
+/// What the kernels over all tensors share with Rust, in C.
 pub(super) fn declarations() -> String {
     let shrinkages = format!("enum class Shrinkage : unsigned {{ {} }};\n", Shrinkage::KINDS.join(", "));
-    let structs = [StepJob::IN_C, StepPlan::IN_C, BlockCount::IN_C, DualJob::IN_C].concat();
+    let structs = [Stretch::IN_C, StepJob::IN_C, StepPlan::IN_C, BlockCount::IN_C, DualJob::IN_C].concat();
     [Update::declarations(), shrinkages, structs].concat()
 }
 
@@ -57,6 +58,7 @@ mod tests {
     #[test]
     fn structs_lie_in_memory_as_a_c_compiler_lays_them_out() {
         for (name, (fields, bytes)) in [
+            ("Stretch", Stretch::layout()),
             ("StepJob", StepJob::layout()),
             ("StepPlan", StepPlan::layout()),
             ("BlockCount", BlockCount::layout()),

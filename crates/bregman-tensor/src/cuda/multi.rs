@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::gpu::Gpu;
+use super::layout::kernel_struct;
 use super::{Buffer, Cuda};
 use crate::{Gradients, Result};
 
-/// Values per block.
-const STRETCH: usize = 1 << 14;
+/// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
+pub(super) const STRETCH: usize = 1 << 14;
 
-/// `Stretch` of kernels/multi.cu.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
-struct Stretch {
-    values: u64,
-    length: u32,
-    tensor: u32,
+kernel_struct! {
+    /// A block's part of a tensor.
+    Stretch {
+        values: u64 = "float *",
+        length: u32 = "u32",
+        tensor: u32 = "u32",
+    }
 }
 
 /// The tensors cut into stretches, on the device; kept while the tensors stay where they are.

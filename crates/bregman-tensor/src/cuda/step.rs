@@ -10,11 +10,9 @@ use bregman::optimizer::{
 use super::duals::Working;
 use super::gpu::Gpu;
 use super::layout::kernel_struct;
+use super::multi::STRETCH;
 use super::{Buffer, Cuda, grid};
 use crate::Result;
-
-/// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
-pub(super) const STRETCH: usize = 1 << 14;
 
 /// The arrays of an optimizer on the GPU.
 pub struct DeviceArrays {

@@ -46,8 +46,9 @@ impl BuiltIn {
         FILES.iter().find(|file| file.name == name)
     }
 
-    /// The files that a word stands for: one of them, or the parts of `CORPUS/NETWORK-METHOD` (or `CORPUS/NETWORK`).
-    /// A path that ends in `recipes/NAME.toml` stands for NAME. The error says which part is unknown.
+    /// The files that a word stands for: one of them, or the parts of `CORPUS/NETWORK-METHOD` (or `CORPUS/NETWORK`) in
+    /// the order of merging. A path that ends in `recipes/NAME.toml` stands for NAME. The error says which part is
+    /// unknown.
     pub(super) fn find(word: &Path) -> Result<Vec<&'static Self>, String> {
         let name = name(word);
         if let Some(file) = Self::get(&name) {
@@ -71,7 +72,7 @@ impl BuiltIn {
         };
         let method = second[network.short_name().len()..].strip_prefix('-');
         let method = method.map(|method| Self::pick("methods", method)).transpose()?;
-        Ok([corpus, network].into_iter().chain(method).collect())
+        Ok([network, corpus].into_iter().chain(method).collect())
     }
 
     /// The file of this name in a folder; the error names the nearest.
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_name_and_the_path_of_a_former_file_stand_for_the_same_parts() {
-        let parts = ["corpora/audiomnist", "networks/ecapa", "methods/adabreg-cls2"];
+        let parts = ["networks/ecapa", "corpora/audiomnist", "methods/adabreg-cls2"];
         for word in ["audiomnist/ecapa-adabreg-cls2", "/a/recipes/audiomnist/ecapa-adabreg-cls2.toml"] {
             assert_eq!(found(word), parts);
         }

@@ -139,27 +139,16 @@ impl Part {
         };
         let mut part = Self { names: vec![name.to_owned()], layers: Vec::new() };
         for base in bases {
-            part.build_on(find_base(&base)?)?;
+            for mut base in find_base(&base)? {
+                part.names.append(&mut base.names);
+                part.layers.append(&mut base.layers);
+            }
         }
         part.layers.push(Layer { origin: origin.to_owned(), table, when: None });
         for when in whens {
             part.layers.push(Layer { origin: origin.to_owned(), table: when.set.clone(), when: Some(when) });
         }
         Ok(part)
-    }
-
-    /// Puts a base below what comes next: a part with its conditions, or several as what they are together.
-    fn build_on(&mut self, mut base: Vec<Self>) -> Result<()> {
-        self.names.extend(base.iter().flat_map(|part| part.names.iter().cloned()));
-        match base.len() {
-            1 => self.layers.append(&mut base[0].layers),
-            _ => self.layers.extend(compose(base)?.into_iter().map(|(origin, table)| Layer {
-                origin,
-                table,
-                when: None,
-            })),
-        }
-        Ok(())
     }
 
     /// The names that `[[when]]` may call this part, if it has this section.
@@ -236,6 +225,7 @@ mod tests {
             ("size.toml", "[train]\nepochs = 3\n"),
             ("a/r.toml", "base = [\"../base.toml\", \"../size.toml\"]\n[method]\ntarget = 0.75\n"),
             ("mine.toml", "base = \"audiomnist/resnet34-adabreg\"\n[model]\nchannels = 4\n"),
+            ("method.toml", "base = \"audiomnist/ecapa\"\n[method]\nkind = \"adaptive\"\ntarget = 0.95\n"),
             ("circle.toml", "base = \"circle.toml\""),
         ]);
         let experiment = read(&dir, &["a/r.toml"]).unwrap();
@@ -243,6 +233,8 @@ mod tests {
         let mine = read(&dir, &["mine.toml"]).unwrap();
         let named = Experiment::read(&["audiomnist/resnet34-adabreg"], &["model.channels=4"]).unwrap();
         assert_eq!(mine, named);
+        let method = read(&dir, &["method.toml"]).unwrap();
+        assert_eq!(method, Experiment::read(&["audiomnist/ecapa-linbreg"], NONE).unwrap(), "conditions see the whole");
         assert!(read(&dir, &["circle.toml"]).unwrap_err().to_string().contains("its own base"));
     }
 

@@ -397,6 +397,19 @@ impl AdaptiveConfig {
     }
 }
 
+impl MethodConfig {
+    /// The parameters in the groups of this method.
+    pub(crate) fn groups(&self, params: Vec<Param>) -> Result<Groups> {
+        match self {
+            Self::Adaptive(config) => config.start().groups(params),
+            Self::Fixed(config) => config.start().groups(params),
+            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) | Self::Static(_) => {
+                Ok(Groups::resolve(params, vec![GroupRule::dense()])?)
+            }
+        }
+    }
+}
+
 impl<'a> SparseStart<'a> {
     fn new(groups: &'a [GroupRule], penalty: Penalty, sparsity: f64, inputs: f64, survivors: Survivors) -> Self {
         let (initial_sparsity, initial_inputs) = (Some(sparsity), Some(inputs));

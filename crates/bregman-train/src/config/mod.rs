@@ -110,7 +110,7 @@ impl Experiment {
         self.train.lr.unwrap_or_else(|| self.method.rule().default_lr())
     }
 
-    /// The resolved experiment as TOML: what is saved with the run.
+    /// The resolved experiment as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("an experiment is plain data")
     }

@@ -6,6 +6,7 @@
 use toml::{Table, Value};
 
 use super::Experiment;
+use crate::run::format;
 use crate::{Error, Result};
 
 /// What has been read so far, and where each part of it came from.
@@ -121,10 +122,14 @@ impl Layers {
 }
 
 pub(super) fn parse(text: &str, origin: &str) -> Result<Table> {
-    text.parse().map_err(|error: toml::de::Error| {
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         Error::Recipe { origin: format!("{origin}, line {line}"), problem: error.message().replace('\n', " ") }
-    })
+    })?;
+    // the recipe of a run carries the format number of its folder
+    let format = table.remove("format").and_then(|format| format.as_integer());
+    format::check(format.and_then(|format| u32::try_from(format).ok()), origin)?;
+    Ok(table)
 }
 
 fn merge(below: &mut Table, above: &Table) {
@@ -218,5 +223,8 @@ mod tests {
             let experiment = with(settings).unwrap();
             assert_eq!(Experiment::parse(&experiment.to_toml(), "saved", &[] as &[&str]).unwrap(), experiment);
         }
+        let newer = format!("format = 2\n{}", with(&[]).unwrap().to_toml());
+        let refused = Experiment::parse(&newer, "saved", &[] as &[&str]).unwrap_err().to_string();
+        assert!(refused.contains("saved: written in format 2"), "{refused}");
     }
 }

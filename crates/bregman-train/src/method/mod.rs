@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::RunClock;
-use bregman::{AdaptiveOptimizer, GroupRule, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
+use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
 use bregman_nn::Model;
 use bregman_tensor::Backend;
 
@@ -74,7 +74,7 @@ impl<B: Device> Method<B> {
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
             MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
-                let groups = Groups::resolve(model.params().described(), vec![GroupRule::dense()])?;
+                let groups = config.groups(model.params().described())?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
@@ -177,7 +177,7 @@ impl<B: Device> Method<B> {
 
     /// The sparsity of the weights now.
     pub fn sparsity(&self) -> f64 {
-        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Weights).sparsity()
+        Sparsity::new(self.optimizer().groups(), self.optimizer().stats()).total(Scope::Controlled).sparsity()
     }
 }
 

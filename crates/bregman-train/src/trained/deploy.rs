@@ -37,7 +37,12 @@ impl Deployable {
         let state = trained.model().state()?.without(CLASSIFIER);
         let (architecture, features) =
             (trained.experiment().architecture(), trained.experiment().data.features.fbank());
-        Ok(Self { model: built(&architecture, &state)?, architecture, features, source: trained.folder().to_owned() })
+        Ok(Self {
+            model: built(&architecture, &state)?,
+            architecture,
+            features,
+            source: trained.checkpoint().path().to_owned(),
+        })
     }
 
     /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use bregman::{Groups, Param, Scope, Sparsity, TensorStats};
 use serde::Serialize;
 
-use crate::run::log::LayerRecord;
-use crate::trainer::selection::Best;
+use crate::run::LayerRecord;
+use crate::trainer::selection::BestEpoch;
 use crate::{Result, Trained};
 
 /// A checkpoint in numbers.
@@ -28,19 +29,19 @@ pub struct Inspection {
     /// All parameters, biases and normalisations included.
     pub parameters: u64,
     /// Those of them that are not zero.
-    pub live: u64,
+    pub nonzero_parameters: u64,
     /// The sparsity asked for, if any.
     pub target: Option<f64>,
-    /// Share of zeros among the weights.
+    /// s(θ): share of zeros among the controlled weights.
     pub sparsity: f64,
-    /// λ (the mean over loops), where one is steered.
+    /// λ (the mean over loops), where it is controlled.
     pub lambda: Option<f64>,
     /// The best epoch so far.
-    pub best: Option<Best>,
+    pub best: Option<BestEpoch>,
     /// Every weight tensor.
     pub layers: Vec<LayerRecord>,
-    /// Weight tensors without a live weight.
-    pub dead: Vec<String>,
+    /// Weight tensors in which every weight is zero.
+    pub all_zero: Vec<String>,
 }
 
 impl Inspection {
@@ -51,39 +52,51 @@ impl Inspection {
     pub fn of(path: &Path) -> Result<Self> {
         let trained = Trained::load(path)?;
         let (experiment, state) = (trained.experiment(), trained.state());
-        let params = trained.model().params();
-        let live = |values: &[f32]| values.iter().filter(|&&value| value != 0.0).count() as u64;
-        let norm = |values: &[f32]| values.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
-        let layer = |(param, parameter): (bregman::Param, &bregman_nn::Parameter<bregman_tensor::Cpu>)| {
-            let live = live(&parameter.value);
-            LayerRecord {
-                sparsity: 1.0 - live as f64 / param.len() as f64,
-                live,
-                norm: norm(&parameter.value),
-                name: param.name,
-                shape: param.shape,
-            }
+        let (groups, stats) = trained.count()?;
+        let account = Sparsity::new(&groups, &stats);
+        let layer = |(param, stats): (&Param, &TensorStats)| LayerRecord {
+            name: param.name.clone(),
+            shape: param.shape.clone(),
+            sparsity: stats.sparsity(),
+            nonzero: stats.live(),
+            norm: stats.norm(),
         };
-        let described = params.described().into_iter().zip(params.all());
-        let layers: Vec<LayerRecord> = described.filter(|(param, _)| param.role.is_weight()).map(layer).collect();
-        let weights: u64 = layers.iter().map(LayerRecord::len).sum();
-        let living: u64 = layers.iter().map(|layer| layer.live).sum();
+        let weights = groups.params().iter().zip(&stats).filter(|(param, _)| param.role.is_weight());
+        let all = account.total(Scope::All);
         Ok(Self {
-            checkpoint: trained.folder().to_owned(),
+            checkpoint: trained.checkpoint().path().to_owned(),
             method: experiment.method.title(),
             step: state.step,
             epoch: state.position.epoch,
             finished: state.finished,
             seconds: state.seconds,
             classes: state.classes,
-            parameters: params.all().iter().map(|parameter| parameter.param.len() as u64).sum(),
-            live: params.all().iter().map(|parameter| live(&parameter.value)).sum(),
+            parameters: all.len,
+            nonzero_parameters: all.live(),
             target: experiment.method.target(),
-            sparsity: 1.0 - living as f64 / weights.max(1) as f64,
+            sparsity: account.total(Scope::Controlled).sparsity(),
             lambda: state.mean_lambda(),
             best: state.selection.best,
-            dead: layers.iter().filter(|layer| layer.live == 0).map(|layer| layer.name.clone()).collect(),
-            layers,
+            all_zero: account.dead().into_iter().map(str::to_owned).collect(),
+            layers: weights.map(layer).collect(),
         })
+    }
+}
+
+impl Trained {
+    /// s(θ) of its weights: the share of zeros among those that its method controls.
+    ///
+    /// # Errors
+    /// Groups of the recipe that do not fit the network.
+    pub fn sparsity(&self) -> Result<f64> {
+        let (groups, stats) = self.count()?;
+        Ok(Sparsity::new(&groups, &stats).total(Scope::Controlled).sparsity())
+    }
+
+    /// Every parameter with its zeros, in the groups of its method.
+    fn count(&self) -> Result<(Groups, Vec<TensorStats>)> {
+        let params = self.model().params();
+        let groups = self.experiment().method.groups(params.described())?;
+        Ok((groups, params.all().iter().map(|parameter| TensorStats::of(&parameter.value)).collect()))
     }
 }

@@ -4,15 +4,14 @@ pub(crate) mod deploy;
 pub(crate) mod inspect;
 pub(crate) mod shared;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bregman_nn::{Checkpoint, Input, Model};
 use bregman_speaker::Extractor;
 use bregman_speaker::score::Embedder;
 use bregman_tensor::{Backend, Cpu, Precision};
 
-use crate::run::checkpoint::{MODEL, STATE, State, read_experiment, read_state};
-use crate::run::folder;
+use crate::run::{CheckpointFolder, RunState};
 use crate::{Error, Experiment, Open, Result, open_cpu};
 
 /// A network in evaluation mode, with the filterbank it was trained on.
@@ -32,27 +31,8 @@ pub struct Trained<B: Backend = Cpu> {
     model: Model<B>,
     extractor: Extractor,
     experiment: Experiment,
-    state: State,
-    folder: PathBuf,
-}
-
-/// The checkpoint that a path means: itself, or the best of a run, or its last where none was chosen.
-///
-/// # Errors
-/// A path that is neither.
-pub fn checkpoint_folder(path: &Path) -> Result<PathBuf> {
-    if path.join(STATE).is_file() {
-        return Ok(path.to_owned());
-    }
-    let candidates = ["best", "last"].iter().filter_map(|name| folder::present(&path.join(name)));
-    candidates.into_iter().find(|folder| folder.join(STATE).is_file()).ok_or_else(|| {
-        let problem = if path.exists() {
-            "is neither a run nor a checkpoint: no best/, no last/, no state.json"
-        } else {
-            "does not exist"
-        };
-        Error::checkpoint(path, problem)
-    })
+    state: RunState,
+    checkpoint: CheckpointFolder,
 }
 
 impl Trained {
@@ -71,14 +51,14 @@ impl<B: Backend> Trained<B> {
     /// # Errors
     /// As [`Trained::load`], and a device that cannot be had.
     pub fn load_on(open: &impl Open<B>, path: &Path) -> Result<Self> {
-        let folder = checkpoint_folder(path)?;
-        let (experiment, state) = (read_experiment(&folder)?, read_state(&folder)?);
+        let checkpoint = CheckpointFolder::find(path)?;
+        let (experiment, state) = (checkpoint.experiment()?, checkpoint.state()?);
         let features = experiment.data.features.fbank();
         let architecture = experiment.architecture();
         let mut model = Model::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
-        let file = folder.join(MODEL);
+        let file = checkpoint.model();
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
-        Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, folder })
+        Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, checkpoint })
     }
 
     /// The embedding of one utterance at 16 kHz, not normalised.
@@ -122,13 +102,13 @@ impl<B: Backend> Trained<B> {
     }
 
     /// Where its run stood.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &RunState {
         &self.state
     }
 
     /// The checkpoint it was loaded from.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn checkpoint(&self) -> &CheckpointFolder {
+        &self.checkpoint
     }
 }
 

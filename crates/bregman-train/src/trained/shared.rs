@@ -42,7 +42,7 @@ impl OnDevice for Pool {
     fn run<B: Device>(self, open: impl Open<B>) -> NetworkPool {
         let Self { path, shared } = self;
         let load = move || Trained::load_on(&open, &path);
-        let networks = Shared::default();
+        let networks = SharedNetworks::default();
         NetworkPool(Box::new(move || {
             Ok(if shared { Box::new(networks.join(&load)?) as Box<dyn Embedder> } else { Box::new(load()?) })
         }))
@@ -53,28 +53,28 @@ impl OnDevice for Pool {
 const SHARERS: usize = 4;
 
 /// Copies of one network, made as threads ask for them.
-pub struct Shared<B: Backend> {
+pub struct SharedNetworks<B: Backend> {
     networks: Mutex<Vec<Arc<Mutex<Trained<B>>>>>,
 }
 
 /// A thread's share of a network.
-pub struct Share<B: Backend> {
+pub struct NetworkShare<B: Backend> {
     extractor: Extractor,
     network: Arc<Mutex<Trained<B>>>,
 }
 
-impl<B: Backend> Default for Shared<B> {
+impl<B: Backend> Default for SharedNetworks<B> {
     fn default() -> Self {
         Self { networks: Mutex::default() }
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> SharedNetworks<B> {
     /// A share of a network that has room for one more thread, or of a new one.
     ///
     /// # Errors
     /// Whatever `load` says.
-    pub fn join(&self, load: impl FnOnce() -> Result<Trained<B>>) -> Result<Share<B>> {
+    pub fn join(&self, load: impl FnOnce() -> Result<Trained<B>>) -> Result<NetworkShare<B>> {
         let mut networks = lock(&self.networks);
         let has_room = |network: &&Arc<_>| Arc::strong_count(network) <= SHARERS; // one of these is ours
         let network = match networks.iter().find(has_room) {
@@ -85,11 +85,11 @@ impl<B: Backend> Shared<B> {
             }
         };
         let extractor = lock(&network).front_end()?;
-        Ok(Share { extractor, network })
+        Ok(NetworkShare { extractor, network })
     }
 }
 
-impl<B: Backend> Embedder for Share<B> {
+impl<B: Backend> Embedder for NetworkShare<B> {
     fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
         let frames = self.extractor.frames(samples.len());
         let features = self.extractor.extract(samples, 0);

@@ -1,11 +1,11 @@
 //! The average of the best epochs: weights of several checkpoints, element by element.
 //!
-//! The mean of sparse networks has a live weight wherever one of them had one, so the smallest are set to zero again
-//! until it has as many live weights as the sparsest of them: an average never costs sparsity.
+//! The mean of sparse networks is non-zero wherever one of them is, so the smallest weights are set to zero again until
+//! it has as many zeros as the sparsest of them: an average never costs sparsity.
 
 use std::path::Path;
 
-use bregman::{Param, Pruning};
+use bregman::{Param, Pruning, TensorStats};
 use bregman_nn::{Checkpoint, Values};
 
 use crate::Result;
@@ -14,10 +14,8 @@ use crate::Result;
 pub(crate) fn average(files: &[impl AsRef<Path>], weights: &[Param]) -> Result<Checkpoint> {
     let models = files.iter().map(|file| Ok(Checkpoint::read(file.as_ref())?)).collect::<Result<Vec<_>>>()?;
     let zeros = |model: &Checkpoint| {
-        let count = |param: &Param| {
-            floats(model, &param.name).map_or(0, |values| values.iter().filter(|&&value| value == 0.0).count())
-        };
-        weights.iter().map(count).sum::<usize>()
+        let stats = |param: &Param| floats(model, &param.name).map(TensorStats::of);
+        weights.iter().filter_map(stats).map(|stats| stats.zeros).sum::<u64>()
     };
     let most = models.iter().map(zeros).max().unwrap_or(0);
     let mut mean = models[0].clone();
@@ -35,7 +33,7 @@ pub(crate) fn average(files: &[impl AsRef<Path>], weights: &[Param]) -> Result<C
     let masks = Pruning::default().masks(&layers, most as f64 / total.max(1) as f64)?;
     for (param, mask) in weights.iter().zip(masks) {
         if let Some(Values::F32(values)) = mean.tensors.get_mut(&param.name).map(|array| &mut array.values) {
-            values.iter_mut().zip(mask).filter(|(_, lives)| !lives).for_each(|(value, _)| *value = 0.0);
+            values.iter_mut().zip(mask).filter(|(_, kept)| !kept).for_each(|(value, _)| *value = 0.0);
         }
     }
     Ok(mean)

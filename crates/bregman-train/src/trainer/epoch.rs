@@ -1,19 +1,16 @@
 //! The end of an epoch: validation, the record, which checkpoint is the best, the average of the best.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bregman::Sparsity;
 use bregman_tensor::Margin;
 
-use super::{AVERAGE, BEST, LAST, Trainer, input, labels};
+use super::{Trainer, input, labels};
 use crate::method::Method;
-use crate::run::checkpoint::{self, Sums};
-use crate::run::log::{EpochRecord, LayerRecord, StepRecord};
+use crate::run::{EpochRecord, EpochSums, LayerRecord, StepRecord, checkpoint};
 use crate::trainer::average;
-use crate::trainer::selection::Best;
+use crate::trainer::selection::BestEpoch;
 use crate::{Device, Error, Result};
-
-const TOP: &str = "top";
 
 impl<B: Device> Trainer<'_, B> {
     /// Validates, records, chooses, saves.
@@ -24,19 +21,19 @@ impl<B: Device> Trainer<'_, B> {
         let (sparsity, target) = (last.sparsity, self.experiment.method.target());
         let select = self.experiment.select;
         let admitted = select.admits(sparsity, target);
-        let candidate = Best { epoch: last.epoch, loss, accuracy, sparsity };
+        let candidate = BestEpoch { epoch: last.epoch, loss, accuracy, sparsity };
         let best = admitted && self.state.selection.offer(&select, candidate);
         if admitted {
             self.state.lr.observe(select.score(&candidate).0);
         }
         self.keep_top(last.epoch)?;
         let record = self.epoch_record(last, (train_loss, train_accuracy), validation, admitted);
-        if !record.dead.is_empty() {
-            let names = record.dead.join(", ");
+        if !record.all_zero.is_empty() {
+            let names = record.all_zero.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: nothing lives in {names}; start with more live inputs (method.initial_inputs), or protect \
-                 it with a λ-scale below 1 \
-                 (method.groups) or a ceiling (method.layers.limits)",
+                "epoch {}: every weight is zero in {names}; start with more non-zero inputs (method.initial_inputs), \
+                 or \
+                 protect it with a λ-scale below 1 (method.groups) or a ceiling (method.layers.limits)",
                 last.epoch
             ));
         }
@@ -51,22 +48,22 @@ impl<B: Device> Trainer<'_, B> {
                 .is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
         self.save()?;
         if best {
-            checkpoint::copy(&self.run.join(LAST), &self.run.join(BEST))?;
+            checkpoint::copy(&self.run.last(), &self.run.best())?;
         }
         if self.state.finished && self.state.selection.top.len() > 1 { self.average() } else { Ok(()) }
     }
 
     /// Keeps the weights of the epochs that will be averaged, and no others.
     fn keep_top(&self, epoch: u64) -> Result<()> {
-        let (folder, top) = (self.run.join(TOP), &self.state.selection.top);
+        let (folder, top) = (self.run.top(), &self.state.selection.top);
         if !top.iter().any(|best| best.epoch == epoch) {
             return Ok(());
         }
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        self.model.state()?.write(&top_file(&self.run, epoch))?;
+        checkpoint::write_model(&self.run.top_epoch(epoch), &self.model.state()?)?;
         for entry in std::fs::read_dir(&folder).map_err(Error::io(&folder))? {
             let path = entry.map_err(Error::io(&folder))?.path();
-            if !top.iter().any(|best| top_file(&self.run, best.epoch) == path) {
+            if !top.iter().any(|best| self.run.top_epoch(best.epoch) == path) {
                 std::fs::remove_file(&path).map_err(Error::io(&path))?;
             }
         }
@@ -75,18 +72,18 @@ impl<B: Device> Trainer<'_, B> {
 
     /// Writes the checkpoint `average`: the mean of the best epochs, otherwise as `best`.
     fn average(&self) -> Result<()> {
-        let files: Vec<PathBuf> = self.state.selection.top.iter().map(|best| top_file(&self.run, best.epoch)).collect();
+        let files: Vec<PathBuf> = self.state.selection.top.iter().map(|best| self.run.top_epoch(best.epoch)).collect();
         let params = self.method.optimizer().groups().params();
         let weights: Vec<_> = params.iter().filter(|param| param.role.is_weight()).cloned().collect();
         let mean = average::average(&files, &weights)?;
-        checkpoint::copy_with_model(&self.run.join(BEST), &self.run.join(AVERAGE), &mean)
+        checkpoint::copy_with_model(&self.run.best(), &self.run.average(), &mean)
     }
 
     /// Loss without margin and accuracy on the validation set.
     fn validate(&mut self) -> Result<Option<(f64, f64)>> {
         let Some(loader) = &self.data.validation else { return Ok(None) };
         let margin = Margin { scale: self.experiment.loss.scale, margin: 0.0, easy: false };
-        let mut sums = Sums::default();
+        let mut sums = EpochSums::default();
         let mut batches = loader.epoch(0)?;
         while let Some(batch) = batches.next().transpose()? {
             sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
@@ -120,13 +117,9 @@ impl<B: Device> Trainer<'_, B> {
             seconds: self.seconds(),
             groups: layer_groups(&layers),
             layers,
-            dead: account.dead().into_iter().map(str::to_owned).collect(),
+            all_zero: account.dead().into_iter().map(str::to_owned).collect(),
         }
     }
-}
-
-fn top_file(run: &Path, epoch: u64) -> PathBuf {
-    run.join(TOP).join(format!("epoch-{epoch}.safetensors"))
 }
 
 /// Every weight tensor.
@@ -138,7 +131,7 @@ fn layers<B: Device>(method: &Method<B>) -> Vec<LayerRecord> {
             name: param.name.clone(),
             shape: param.shape.clone(),
             sparsity: stats.sparsity(),
-            live: stats.live(),
+            nonzero: stats.live(),
             norm: stats.norm(),
         })
         .collect()
@@ -150,9 +143,12 @@ fn layer_groups(layers: &[LayerRecord]) -> Vec<(String, f64)> {
     for layer in layers {
         let name = layer.name.split('.').next().unwrap_or(&layer.name);
         match groups.iter_mut().find(|(known, ..)| *known == name) {
-            Some((_, live, total)) => (*live, *total) = (*live + layer.live, *total + layer.len()),
-            None => groups.push((name, layer.live, layer.len())),
+            Some((_, nonzero, total)) => (*nonzero, *total) = (*nonzero + layer.nonzero, *total + layer.len()),
+            None => groups.push((name, layer.nonzero, layer.len())),
         }
     }
-    groups.into_iter().map(|(name, live, total)| (name.to_owned(), 1.0 - live as f64 / total.max(1) as f64)).collect()
+    groups
+        .into_iter()
+        .map(|(name, nonzero, total)| (name.to_owned(), 1.0 - nonzero as f64 / total.max(1) as f64))
+        .collect()
 }

@@ -1,4 +1,14 @@
-//! The loop: batches, gradients, steps, checkpoints; `epoch` has what happens at the end of each.
+//! The training loop: batches, gradients, steps, checkpoints.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `epoch` | the end of an epoch: validation, its record, the best checkpoint |
+//! | `data` | the corpus as training and validation batches |
+//! | `schedule` | learning rate and margin over a run |
+//! | `selection` | which epoch is the best |
+//! | `average` | the average of the best epochs |
+//! | `observer` | who is told about progress |
 
 pub(crate) mod average;
 pub(crate) mod data;
@@ -7,36 +17,32 @@ pub(crate) mod schedule;
 pub(crate) mod selection;
 
 mod epoch;
+mod start;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bregman::topology::RunClock;
 use bregman_nn::{Input, Model};
-use bregman_speaker::{AudioSource, Batch, BatchPosition, Skipped};
+use bregman_speaker::{Batch, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
-use crate::config::FeaturesBy;
 use crate::method::{Method, MethodStep};
-use crate::run::checkpoint::{self, CONFIG, State, Sums};
-use crate::run::folder;
-use crate::run::log::{Log, StepRecord};
+use crate::run::log::Log;
+use crate::run::{CheckpointFolder, RunFolder, RunState, StepRecord, checkpoint};
 use crate::trainer::data::Data;
 use crate::trainer::observer::Observer;
-use crate::trainer::schedule::{LearningRate, margin_at};
-use crate::trainer::selection::Selection;
-use crate::{Device, Error, Experiment, Open, Result, open_cpu};
+use crate::trainer::schedule::margin_at;
+use crate::{Device, Error, Experiment, Result};
 
 /// An experiment in progress.
 pub struct Trainer<'a, B: Device = Cpu> {
     experiment: Experiment,
-    run: PathBuf,
+    run: RunFolder,
     data: Data,
     model: Model<B>,
     method: Method<B>,
-    state: State,
+    state: RunState,
     log: Log,
     observer: &'a dyn Observer,
     /// Seconds of earlier sittings.
@@ -57,140 +63,21 @@ pub enum Ending {
 
 /// How training went.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct TrainingOutcome {
     /// Why it stopped.
     pub ending: Ending,
     /// Where it stood.
-    pub state: State,
+    pub state: RunState,
     /// Files that could not be read.
     pub skipped: Vec<Skipped>,
 }
 
-impl<'a> Trainer<'a> {
-    /// A new run in the folder `run`, on the CPU.
-    ///
-    /// # Errors
-    /// A run that is there already, a corpus or settings that do not fit.
-    pub fn new(experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::new_on(open_cpu, experiment, run, observer)
-    }
-
-    /// Continues the run in the folder `run` on the CPU, see [`Trainer::resume_on`].
-    ///
-    /// # Errors
-    /// As [`Trainer::resume_on`].
-    pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        Self::resume_on(open_cpu, run, observer)
-    }
-
-    /// As [`Trainer::new`], on corpora that are open already instead of the recipe's.
-    ///
-    /// # Errors
-    /// As [`Trainer::new`].
-    pub fn on_corpora(
-        experiment: Experiment,
-        run: &Path,
-        train: Arc<dyn AudioSource>,
-        validation: Option<Arc<dyn AudioSource>>,
-        observer: &'a dyn Observer,
-    ) -> Result<Self> {
-        refuse_existing(run)?;
-        let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(open_cpu, experiment, run, data, observer)
-    }
-}
-
-impl<'a, B: Device> Trainer<'a, B> {
-    /// A new run in the folder `run`, on the device that `open` opens.
-    ///
-    /// # Errors
-    /// A run that is there already, a corpus or settings that do not fit, a device that cannot be had.
-    pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        refuse_existing(run)?;
-        let data = Data::open(&experiment, observer.preparing())?;
-        Self::start(open, experiment, run, data, observer)
-    }
-
-    /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if
-    /// there is none.
-    ///
-    /// # Errors
-    /// No run there, a checkpoint of another network, a corpus that changed its size.
-    pub fn resume_on(open: impl Open<B>, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        if !run.join(CONFIG).is_file() {
-            return Err(Error::checkpoint(run, "holds no run: there is nothing to resume"));
-        }
-        let Some(last) = folder::present(&run.join(LAST)) else {
-            let experiment = checkpoint::read_experiment(run)?;
-            let data = Data::open(&experiment, observer.preparing())?;
-            return Self::start(open, experiment, run, data, observer);
-        };
-        let mut experiment = checkpoint::read_experiment(&last)?;
-        let data = Data::open(&experiment, observer.preparing())?;
-        let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
-        let state = checkpoint::restore(&last, &mut model, &mut method)?;
-        let log = Log::open(run, state.logged)?;
-        let before = state.seconds;
-        Ok(Self {
-            experiment,
-            run: run.to_owned(),
-            data,
-            model,
-            method,
-            state,
-            log,
-            observer,
-            before,
-            began: Instant::now(),
-        })
-    }
-
-    fn start(
-        open: impl Open<B>,
-        mut experiment: Experiment,
-        run: &Path,
-        data: Data,
-        observer: &'a dyn Observer,
-    ) -> Result<Self> {
-        let (model, method) = build(open, &mut experiment, &data, observer)?;
-        std::fs::create_dir_all(run).map_err(Error::io(run))?;
-        let config = run.join(CONFIG);
-        std::fs::write(&config, experiment.to_toml()).map_err(Error::io(&config))?;
-        let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
-        let state = State {
-            step: 0,
-            position: BatchPosition::default(),
-            classes: data.classes,
-            lambda: method.optimizer().state().lambda.clone(),
-            loops: method.loops().to_vec(),
-            lr: LearningRate::new(schedule, experiment.base_lr()),
-            selection: Selection::default(),
-            sums: Sums::default(),
-            sparsity: method.sparsity(),
-            logged: [0; 2],
-            finished: false,
-            seconds: 0.0,
-        };
-        let log = Log::open(run, state.logged)?;
-        Ok(Self {
-            experiment,
-            run: run.to_owned(),
-            data,
-            model,
-            method,
-            state,
-            log,
-            observer,
-            before: 0.0,
-            began: Instant::now(),
-        })
-    }
-
+impl<B: Device> Trainer<'_, B> {
     /// Trains until the end, or until `stop` is set: then after the present step, with a checkpoint.
     ///
     /// # Errors
     /// A loss or gradient that is not finite, audio that cannot be read, a disk that is full.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Outcome> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<TrainingOutcome> {
         let (total, epochs) = (self.total_steps(), self.experiment.train.epochs);
         self.observer.begin(self.state.step, total);
         self.began = Instant::now();
@@ -304,15 +191,15 @@ impl<'a, B: Device> Trainer<'a, B> {
         self.state.loops = self.method.loops().to_vec();
         self.state.logged = self.log.lengths();
         self.state.seconds = self.seconds();
-        checkpoint::save(&self.run.join(LAST), &self.model, &self.method, &self.state, &self.experiment)
+        checkpoint::save(&self.run.last(), &self.model, &self.method, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {
         self.before + self.began.elapsed().as_secs_f64()
     }
 
-    fn outcome(self, ending: Ending) -> Outcome {
-        Outcome { ending, state: self.state, skipped: self.data.train.skipped() }
+    fn outcome(self, ending: Ending) -> TrainingOutcome {
+        TrainingOutcome { ending, state: self.state, skipped: self.data.train.skipped() }
     }
 
     fn not_finite(&self, what: String) -> Error {
@@ -320,15 +207,10 @@ impl<'a, B: Device> Trainer<'a, B> {
             step: self.state.step + 1,
             epoch: self.state.position.epoch + 1,
             what,
-            last: folder::present(&self.run.join(LAST)),
+            last: self.run.last().whole().as_ref().map(CheckpointFolder::path).map(Into::into),
         }
     }
 }
-
-/// Names of the checkpoints of a run.
-pub(crate) const LAST: &str = "last";
-pub(crate) const BEST: &str = "best";
-const AVERAGE: &str = "average";
 
 fn input(batch: &Batch) -> Input<'_> {
     let [cuts, frames, _] = batch.shape;
@@ -337,31 +219,4 @@ fn input(batch: &Batch) -> Input<'_> {
 
 fn labels(batch: &Batch) -> Vec<usize> {
     batch.labels.iter().map(|&label| label as usize).collect()
-}
-
-fn refuse_existing(run: &Path) -> Result<()> {
-    if run.join(CONFIG).exists() || folder::present(&run.join(LAST)).is_some() {
-        Err(Error::Exists(run.to_owned()))
-    } else {
-        Ok(())
-    }
-}
-
-/// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.
-fn build<B: Device>(
-    open: impl Open<B>,
-    experiment: &mut Experiment,
-    data: &Data,
-    observer: &dyn Observer,
-) -> Result<(Model<B>, Method<B>)> {
-    let device = open(experiment.train.precision)?;
-    experiment.train.precision.get_or_insert(device.precision());
-    observer.device(&device.description(), device.precision());
-    let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
-    if experiment.data.features_by == FeaturesBy::Device {
-        model.set_filterbank(experiment.data.features.tables()?)?;
-    }
-    let total = data.train.batches_per_epoch() * experiment.train.epochs;
-    let method = Method::new(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
-    Ok((model, method))
 }

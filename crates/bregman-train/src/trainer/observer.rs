@@ -3,7 +3,7 @@
 use bregman_speaker::Progress;
 use bregman_tensor::Precision;
 
-use crate::run::log::{EpochRecord, StepRecord};
+use crate::run::{EpochRecord, StepRecord};
 
 /// Receives what happens in a run.
 pub trait Observer {

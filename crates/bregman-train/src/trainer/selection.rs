@@ -6,7 +6,7 @@ use crate::config::{Metric, SelectConfig};
 
 /// The best epoch so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Best {
+pub struct BestEpoch {
     /// Epoch, from 1.
     pub epoch: u64,
     /// Validation loss.
@@ -19,13 +19,13 @@ pub struct Best {
 
 /// Keeps the best epoch. Saved with every checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Selection {
+pub struct EpochSelection {
     /// The best so far; none before an epoch is within the tolerance.
-    pub best: Option<Best>,
+    pub best: Option<BestEpoch>,
     /// Epochs within the tolerance since then.
     pub waited: u64,
     /// The epochs to average, best first.
-    pub top: Vec<Best>,
+    pub top: Vec<BestEpoch>,
 }
 
 impl SelectConfig {
@@ -35,7 +35,7 @@ impl SelectConfig {
     }
 
     /// What is compared, lower is better. Equal accuracies are told apart by their loss.
-    pub fn score(&self, candidate: &Best) -> (f64, f64) {
+    pub fn score(&self, candidate: &BestEpoch) -> (f64, f64) {
         match self.metric {
             Metric::Loss => (candidate.loss, 0.0),
             Metric::Accuracy => (-candidate.accuracy, candidate.loss),
@@ -43,9 +43,9 @@ impl SelectConfig {
     }
 }
 
-impl Selection {
+impl EpochSelection {
     /// An epoch within the tolerance; tells whether it is the best.
-    pub fn offer(&mut self, config: &SelectConfig, candidate: Best) -> bool {
+    pub fn offer(&mut self, config: &SelectConfig, candidate: BestEpoch) -> bool {
         let better = self.best.is_none_or(|best| config.score(&candidate) < config.score(&best));
         self.waited = if better { 0 } else { self.waited + 1 };
         if better {
@@ -62,8 +62,8 @@ impl Selection {
 mod tests {
     use super::*;
 
-    fn epoch(epoch: u64, loss: f64, accuracy: f64) -> Best {
-        Best { epoch, loss, accuracy, sparsity: 0.95 }
+    fn epoch(epoch: u64, loss: f64, accuracy: f64) -> BestEpoch {
+        BestEpoch { epoch, loss, accuracy, sparsity: 0.95 }
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_lowest_loss_wins_and_waiting_is_counted() {
-        let (config, mut selection) = (SelectConfig::default(), Selection::default());
+        let (config, mut selection) = (SelectConfig::default(), EpochSelection::default());
         let offers = [(1, 0.9, true), (2, 0.8, true), (3, 0.8, false), (4, 0.85, false)];
         offers
             .iter()
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn the_epochs_to_average_are_the_best_ones_in_order() {
-        let (config, mut selection) = (SelectConfig { average: 2, ..SelectConfig::default() }, Selection::default());
+        let (config, mut selection) =
+            (SelectConfig { average: 2, ..SelectConfig::default() }, EpochSelection::default());
         for (n, loss) in [(1, 0.9), (2, 0.5), (3, 0.7), (4, 0.8)] {
             selection.offer(&config, epoch(n, loss, 0.5));
         }
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn equal_accuracies_are_told_apart_by_their_loss() {
         let config = SelectConfig { metric: Metric::Accuracy, ..SelectConfig::default() };
-        let mut selection = Selection::default();
+        let mut selection = EpochSelection::default();
         assert!(selection.offer(&config, epoch(1, 0.5, 1.0)));
         assert!(selection.offer(&config, epoch(2, 0.4, 1.0)));
         assert!(!selection.offer(&config, epoch(3, 0.3, 0.9)));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bregman_speaker::{SynthConfig, SynthCorpus};
-use bregman_train::{Experiment, Observer, Outcome, Result, StepRecord, Trainer};
+use bregman_train::{Experiment, Observer, Result, StepRecord, Trainer, TrainingOutcome};
 use serde_json::Value;
 
 /// Five synthetic speakers, eight utterances each.
@@ -26,7 +26,7 @@ pub(crate) fn recipe(root: &Path, method: &str, settings: &[&str]) -> Experiment
 }
 
 /// Runs an experiment to its end.
-pub(crate) fn train(experiment: Experiment, run: &Path) -> Result<Outcome> {
+pub(crate) fn train(experiment: Experiment, run: &Path) -> Result<TrainingOutcome> {
     Trainer::new(experiment, run, &())?.run(&AtomicBool::new(false))
 }
 

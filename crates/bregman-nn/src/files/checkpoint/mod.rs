@@ -4,7 +4,7 @@ mod pickle;
 mod pt;
 mod zip;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
@@ -82,6 +82,15 @@ impl Checkpoint {
 
     /// Writes a `.safetensors` file.
     pub fn write(&self, path: &Path) -> Result<()> {
+        self.write_metadata(path, None)
+    }
+
+    /// Writes a `.safetensors` file with metadata in its header.
+    pub fn write_with(&self, path: &Path, metadata: HashMap<String, String>) -> Result<()> {
+        self.write_metadata(path, Some(metadata))
+    }
+
+    fn write_metadata(&self, path: &Path, metadata: Option<HashMap<String, String>>) -> Result<()> {
         let views = self.tensors.iter().map(|(name, array)| {
             let (format, bytes): (_, &[u8]) = match &array.values {
                 Values::F32(values) => (Dtype::F32, bytemuck::cast_slice(values)),
@@ -89,7 +98,7 @@ impl Checkpoint {
             };
             (name, TensorView::new(format, array.shape.clone(), bytes).expect("an array's values fill its shape"))
         });
-        safetensors::serialize_to_file(views, None, path).map_err(|error| match error {
+        safetensors::serialize_to_file(views, metadata, path).map_err(|error| match error {
             SafeTensorError::IoError(source) => Error::File { path: path.to_owned(), source },
             other => Error::Checkpoint { path: path.to_owned(), problem: other.to_string() },
         })

@@ -1,10 +1,5 @@
 // Kernels over all tensors of a network at once: a block per stretch of some tensor.
 
-struct Stretch {
-    float *values;
-    u32 length, tensor;
-};
-
 extern "C" __global__ void square_sums(const Stretch *stretches, double *parts) {
     Stretch s = stretches[blockIdx.x];
     double sum = 0;

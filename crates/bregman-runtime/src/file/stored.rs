@@ -1,0 +1,59 @@
+//! A layer in its encoding, decoded while it is read.
+
+use bregman_network::LayerSpec;
+
+use super::{Positions, ValueFormat, positions};
+use crate::{Error, Result};
+
+/// A layer in its encoding.
+pub(crate) struct StoredLayer<'a> {
+    pub(crate) spec: LayerSpec,
+    pub(crate) positions: Positions,
+    pub(crate) values: ValueFormat,
+    /// Values stored.
+    pub(crate) live: usize,
+    pub(super) position_bytes: &'a [u8],
+    pub(super) value_bytes: &'a [u8],
+    pub(super) vector_bytes: &'a [u8],
+}
+
+impl StoredLayer<'_> {
+    /// Bytes in the file.
+    pub(crate) fn bytes(&self) -> usize {
+        self.position_bytes.len() + self.value_bytes.len() + self.vector_bytes.len()
+    }
+
+    /// Calls `found` with row, column and value of every stored weight, in rising order.
+    pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
+        let ([rows, columns], count) = (self.spec.matrix(), self.spec.weights());
+        let (mut i, mut finite) = (0, true);
+        let (mut row, mut row_end) = (0, columns);
+        let decoded = positions::decode(self.positions, self.position_bytes, count, self.live, |at| {
+            while at >= row_end {
+                (row, row_end) = (row + 1, row_end + columns);
+            }
+            let value = self.values.get(self.value_bytes, rows, i, row);
+            finite &= value.is_finite();
+            found(row, at + columns - row_end, value);
+            i += 1;
+        });
+        decoded.map_err(|problem| Error::tensor(&self.spec.name, problem))?;
+        if finite { Ok(()) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
+    }
+
+    /// Bias, scale and shift; the latter two empty where there is no norm.
+    pub(crate) fn vectors(&self) -> Result<[Vec<f32>; 3]> {
+        let rows = self.spec.outputs;
+        let format = ValueFormat::F32;
+        let present = self.vector_bytes.len() / (rows * format.bytes());
+        let read = |which: usize| -> Vec<f32> {
+            let range = if which < present { which * rows..(which + 1) * rows } else { 0..0 };
+            range.map(|i| format.get(self.vector_bytes, 1, i, 0)).collect()
+        };
+        let vectors = [read(0), read(1), read(2)];
+        if vectors.iter().flatten().any(|value| !value.is_finite()) {
+            return Err(Error::tensor(&self.spec.name, "has a bias, scale or shift that is not finite"));
+        }
+        Ok(vectors)
+    }
+}

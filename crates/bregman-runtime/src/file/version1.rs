@@ -1,0 +1,149 @@
+//! Version 1 of the body of a model file.
+//!
+//! ```text
+//!  0  length of the header   u64, little-endian like everything
+//!  8  header                 JSON: architecture, front end, threshold, and per layer its encoding and lengths
+//!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its
+//!                            scale and shift (f32)
+//! ```
+
+use std::collections::HashMap;
+
+use bregman_network::LayerSpec;
+use serde::{Deserialize, Serialize};
+
+use super::envelope::cut;
+use super::{Contents, Layer, ModelFile, Positions, StoredLayer, Threshold, ValueFormat, positions};
+use crate::{Architecture, Error, FrontEnd, Result};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    architecture: Architecture,
+    front_end: FrontEnd,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold: Option<Threshold>,
+    layers: Vec<Entry>,
+}
+
+/// One layer's lines in the header.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    positions: Positions,
+    values: ValueFormat,
+    /// Values stored.
+    live: usize,
+    /// Bytes of the positions.
+    position_bytes: usize,
+}
+
+/// The body of a model.
+pub(super) fn write(model: &ModelFile, format: ValueFormat) -> Result<Vec<u8>> {
+    model.architecture.check()?;
+    let specs = model.architecture.layers();
+    if specs.len() != model.layers.len() {
+        return Err(Error::format(format!("{} layers, the architecture has {}", model.layers.len(), specs.len())));
+    }
+    let (mut entries, mut payload) = (Vec::new(), Vec::new());
+    for (spec, layer) in specs.iter().zip(&model.layers) {
+        entries.push(write_layer(spec, layer, format, &mut payload)?);
+    }
+    let header = Header {
+        architecture: model.architecture,
+        front_end: model.front_end.clone(),
+        threshold: model.threshold.clone(),
+        layers: entries,
+    };
+    let header = serde_json::to_vec(&header).map_err(|error| Error::format(error.to_string()))?;
+    let mut body = (header.len() as u64).to_le_bytes().to_vec();
+    body.extend(header);
+    body.extend(payload);
+    Ok(body)
+}
+
+fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &mut Vec<u8>) -> Result<Entry> {
+    let (count, rows) = (spec.weights(), spec.outputs);
+    let wrong = |problem: String| Error::tensor(&spec.name, problem);
+    if layer.weight.len() != count {
+        return Err(wrong(format!("{} weights, the shape {:?} needs {count}", layer.weight.len(), spec.shape())));
+    }
+    let vectors: Vec<&Vec<f32>> = layer.after_relu.iter().flatten().collect();
+    let expected = if spec.norm_after_relu().is_some() { 2 } else { 0 };
+    if layer.bias.len() != rows || vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
+        return Err(wrong(format!("bias, scale or shift is missing, extra or not of length {rows}")));
+    }
+    if layer.weight.iter().chain(&layer.bias).chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
+        return Err(wrong("has a value that is not finite".to_owned()));
+    }
+    let (positions, position_bytes) = positions::encode(&layer.weight, format.bytes());
+    let dense = positions == Positions::Dense;
+    let live: Vec<usize> = (0..count).filter(|&at| dense || layer.weight[at] != 0.0).collect();
+    let values: Vec<f32> = live.iter().map(|&at| layer.weight[at]).collect();
+    payload.extend(&position_bytes);
+    let (columns, from) = (count / rows, payload.len());
+    let too_large = || wrong("has a value too large for half precision: export it as f32".to_owned());
+    format.encode(&values, |i| live[i] / columns, rows, payload).ok_or_else(too_large)?;
+    let mut bias: Vec<f64> = layer.bias.iter().map(|&bias| f64::from(bias)).collect();
+    if let Some(mean) = &layer.input_mean {
+        for (i, (&at, &value)) in live.iter().zip(&values).enumerate() {
+            let stored = format.get(&payload[from..], rows, i, at / columns);
+            bias[at / columns] += (f64::from(value) - f64::from(stored)) * f64::from(mean[at % columns]);
+        }
+    }
+    payload.extend(bias.iter().flat_map(|&bias| (bias as f32).to_le_bytes()));
+    vectors.into_iter().flatten().for_each(|value| payload.extend(value.to_le_bytes()));
+    Ok(Entry {
+        name: spec.name.clone(),
+        positions,
+        values: format,
+        live: live.len(),
+        position_bytes: position_bytes.len(),
+    })
+}
+
+/// The content of a body.
+pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
+    let (length, rest) = body.split_first_chunk().ok_or_else(cut)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| cut())?;
+    let (header, mut payload) = rest.split_at_checked(length).ok_or_else(cut)?;
+    let header: Header = serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
+    header.architecture.check()?;
+    let mut specs: HashMap<String, LayerSpec> =
+        header.architecture.layers().into_iter().map(|spec| (spec.name.clone(), spec)).collect();
+    let mut named = |entry: Entry| {
+        let unknown = || Error::tensor(&entry.name, "is no layer of its architecture, or stands in the file twice");
+        let spec = specs.remove(&entry.name).ok_or_else(unknown)?;
+        split(spec, entry, &mut payload)
+    };
+    let layers = header.layers.into_iter().map(&mut named).collect::<Result<Vec<_>>>()?;
+    if let Some(missing) = specs.keys().min() {
+        return Err(Error::tensor(missing, "is missing"));
+    }
+    if !payload.is_empty() {
+        return Err(Error::format(format!("{} bytes too many", payload.len())));
+    }
+    Ok(Contents { architecture: header.architecture, front_end: header.front_end, threshold: header.threshold, layers })
+}
+
+/// Takes a layer off the payload.
+fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<StoredLayer<'a>> {
+    let Entry { positions, values, live, position_bytes, .. } = entry;
+    let wrong = |problem: &str| Error::tensor(&spec.name, problem);
+    let (count, rows) = (spec.weights(), spec.outputs);
+    if live > count {
+        return Err(wrong("more values than weights"));
+    }
+    let vectors = if spec.norm_after_relu().is_some() { 3 } else { 1 };
+    let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
+    let mut take = |length: Option<usize>| -> Result<_> {
+        let (bytes, rest) = length
+            .and_then(|length| payload.split_at_checked(length))
+            .ok_or_else(|| wrong("the file ends within it"))?;
+        *payload = rest;
+        Ok(bytes)
+    };
+    let [position_bytes, value_bytes, vector_bytes] = [take(lengths[0])?, take(lengths[1])?, take(lengths[2])?];
+    Ok(StoredLayer { positions, values, live, position_bytes, value_bytes, vector_bytes, spec })
+}

@@ -1,0 +1,70 @@
+//! Where a run stands, apart from its arrays: `state.json` of a checkpoint.
+
+use bregman::controller::LoopState;
+use bregman_speaker::BatchPosition;
+use serde::{Deserialize, Serialize};
+
+use crate::trainer::schedule::LearningRate;
+use crate::trainer::selection::EpochSelection;
+
+/// Where a run stands, apart from its arrays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// Steps taken.
+    pub step: u64,
+    /// The next batch.
+    pub position: BatchPosition,
+    /// Speakers told apart.
+    pub classes: usize,
+    /// λ of every tensor.
+    pub lambda: Vec<f64>,
+    /// Control loops.
+    pub loops: Vec<LoopState>,
+    /// Learning rate.
+    pub lr: LearningRate,
+    /// Best epoch.
+    pub selection: EpochSelection,
+    /// Sums over the epoch so far.
+    pub sums: EpochSums,
+    /// s(θ).
+    pub sparsity: f64,
+    /// Bytes of `metrics.jsonl` and of the event file at this point.
+    pub logged: [u64; 2],
+    /// Whether the run is over.
+    pub finished: bool,
+    /// Seconds of training so far.
+    pub seconds: f64,
+}
+
+impl RunState {
+    /// λ, the mean over control loops; `None` where λ is not controlled.
+    pub fn mean_lambda(&self) -> Option<f64> {
+        let loops = self.loops.len();
+        (loops > 0).then(|| self.loops.iter().map(|state| state.lambda).sum::<f64>() / loops as f64)
+    }
+}
+
+/// Sums over the steps of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct EpochSums {
+    /// Σ loss·cuts.
+    pub loss: f64,
+    /// Cuts whose speaker scored best.
+    pub correct: u64,
+    /// Cuts.
+    pub cuts: u64,
+}
+
+impl EpochSums {
+    pub(crate) fn add(&mut self, outcome: bregman_nn::Outcome, cuts: usize) {
+        self.loss += f64::from(outcome.loss) * cuts as f64;
+        self.correct += outcome.correct as u64;
+        self.cuts += cuts as u64;
+    }
+
+    /// Mean loss and accuracy.
+    pub(crate) fn means(&self) -> (f64, f64) {
+        let cuts = self.cuts.max(1) as f64;
+        (self.loss / cuts, self.correct as f64 / cuts)
+    }
+}

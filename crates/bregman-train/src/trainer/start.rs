@@ -1,0 +1,158 @@
+//! How a run begins: anew, or from its last checkpoint.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bregman_base::files::write_file;
+use bregman_nn::Model;
+use bregman_speaker::{AudioSource, BatchPosition};
+
+use super::Trainer;
+use super::data::Data;
+use super::observer::Observer;
+use super::schedule::LearningRate;
+use super::selection::EpochSelection;
+use crate::config::FeaturesBy;
+use crate::method::Method;
+use crate::run::log::Log;
+use crate::run::{EpochSums, RunFolder, RunState, checkpoint, format};
+use crate::{Device, Error, Experiment, Open, Result, open_cpu};
+
+impl<'a> Trainer<'a> {
+    /// A new run in the folder `run`, on the CPU.
+    ///
+    /// # Errors
+    /// A run that is there already, a corpus or settings that do not fit.
+    pub fn new(experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        Self::new_on(open_cpu, experiment, run, observer)
+    }
+
+    /// Continues the run in the folder `run` on the CPU, see [`Trainer::resume_on`].
+    ///
+    /// # Errors
+    /// As [`Trainer::resume_on`].
+    pub fn resume(run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        Self::resume_on(open_cpu, run, observer)
+    }
+
+    /// As [`Trainer::new`], on corpora that are open already instead of the recipe's.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn on_corpora(
+        experiment: Experiment,
+        run: &Path,
+        train: Arc<dyn AudioSource>,
+        validation: Option<Arc<dyn AudioSource>>,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        refuse_existing(&RunFolder::new(run))?;
+        let data = Data::new(&experiment, train, validation, observer.preparing())?;
+        Self::start(open_cpu, experiment, RunFolder::new(run), data, observer)
+    }
+}
+
+impl<'a, B: Device> Trainer<'a, B> {
+    /// A new run in the folder `run`, on the device that `open` opens.
+    ///
+    /// # Errors
+    /// A run that is there already, a corpus or settings that do not fit, a device that cannot be had.
+    pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        refuse_existing(&RunFolder::new(run))?;
+        let data = Data::open(&experiment, observer.preparing())?;
+        Self::start(open, experiment, RunFolder::new(run), data, observer)
+    }
+
+    /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if
+    /// there is none.
+    ///
+    /// # Errors
+    /// No run there, a checkpoint of another network, a corpus that changed its size.
+    pub fn resume_on(open: impl Open<B>, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        let run = RunFolder::new(run);
+        if !run.is_started() {
+            return Err(Error::checkpoint(run.path(), "holds no run: there is nothing to resume"));
+        }
+        let Some(last) = run.last().whole() else {
+            let experiment = run.experiment()?;
+            let data = Data::open(&experiment, observer.preparing())?;
+            return Self::start(open, experiment, run, data, observer);
+        };
+        let mut experiment = last.experiment()?;
+        let data = Data::open(&experiment, observer.preparing())?;
+        let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
+        let state = checkpoint::restore(&last, &mut model, &mut method)?;
+        Self::continued(experiment, run, data, model, method, state, observer)
+    }
+
+    fn start(
+        open: impl Open<B>,
+        mut experiment: Experiment,
+        run: RunFolder,
+        data: Data,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        let (model, method) = build(open, &mut experiment, &data, observer)?;
+        std::fs::create_dir_all(run.path()).map_err(Error::io(run.path()))?;
+        write_file(&run.config(), format::to_toml(&experiment))?;
+        let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
+        let state = RunState {
+            step: 0,
+            position: BatchPosition::default(),
+            classes: data.classes,
+            lambda: method.optimizer().state().lambda.clone(),
+            loops: method.loops().to_vec(),
+            lr: LearningRate::new(schedule, experiment.base_lr()),
+            selection: EpochSelection::default(),
+            sums: EpochSums::default(),
+            sparsity: method.sparsity(),
+            logged: [0; 2],
+            finished: false,
+            seconds: 0.0,
+        };
+        Self::continued(experiment, run, data, model, method, state, observer)
+    }
+
+    /// The run from where `state` stands.
+    fn continued(
+        experiment: Experiment,
+        run: RunFolder,
+        data: Data,
+        model: Model<B>,
+        method: Method<B>,
+        state: RunState,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        let (log, before) = (Log::open(&run, state.logged)?, state.seconds);
+        let began = Instant::now();
+        Ok(Self { experiment, run, data, model, method, state, log, observer, before, began })
+    }
+}
+
+fn refuse_existing(run: &RunFolder) -> Result<()> {
+    if run.config().exists() || run.last().whole().is_some() {
+        Err(Error::Exists(run.path().to_owned()))
+    } else {
+        Ok(())
+    }
+}
+
+/// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.
+fn build<B: Device>(
+    open: impl Open<B>,
+    experiment: &mut Experiment,
+    data: &Data,
+    observer: &dyn Observer,
+) -> Result<(Model<B>, Method<B>)> {
+    let device = open(experiment.train.precision)?;
+    experiment.train.precision.get_or_insert(device.precision());
+    observer.device(&device.description(), device.precision());
+    let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
+    if experiment.data.features_by == FeaturesBy::Device {
+        model.set_filterbank(experiment.data.features.tables()?)?;
+    }
+    let total = data.train.batches_per_epoch() * experiment.train.epochs;
+    let method = Method::new(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
+    Ok((model, method))
+}

@@ -1,0 +1,134 @@
+//! The files of a run: numbered, readable without a number, refused where a later program wrote them.
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use bregman_train::{CheckpointFolder, Ending, MetricsRecord, RUN_FORMAT, RunFolder, Trained, Trainer, read_metrics};
+use common::{StopAfter, corpus, metrics, recipe, train, weights};
+use serde_json::Value;
+
+const METHOD: &str = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9";
+
+fn edit(path: &Path, change: impl FnOnce(String) -> String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, change(text)).unwrap();
+}
+
+fn edit_json(path: &Path, change: impl FnOnce(&mut Value)) {
+    edit(path, |text| {
+        let mut value: Value = serde_json::from_str(&text).unwrap();
+        change(&mut value);
+        value.to_string()
+    });
+}
+
+/// Makes the files of a run what they were before they had a format number.
+fn without_numbers(run: &RunFolder) {
+    let unnumbered = |text: String| text.replacen(&format!("format = {RUN_FORMAT}\n"), "", 1);
+    edit(&run.config(), unnumbered);
+    edit(&run.last().config(), unnumbered);
+    let text = std::fs::read_to_string(run.metrics()).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let old = rest.replace("\"nonzero\":", "\"live\":").replace("\"all_zero\":", "\"dead\":");
+    std::fs::write(run.metrics(), &old).unwrap();
+    assert!(first.contains("\"format\""), "{first}");
+    edit_json(&run.last().state_file(), |state| {
+        state.as_object_mut().unwrap().remove("format").unwrap();
+        state["logged"][0] = old.len().into();
+    });
+}
+
+/// A run that was stopped in its second epoch.
+fn stopped(dir: &Path) -> RunFolder {
+    corpus(&dir.join("voices"));
+    let stop = StopAfter::new(11);
+    let experiment = recipe(&dir.join("voices"), METHOD, &["train.epochs=3"]);
+    let ended = Trainer::new(experiment, &dir.join("run"), &stop).unwrap().run(&stop.stop).unwrap();
+    assert_eq!(ended.ending, Ending::Interrupted);
+    RunFolder::new(dir.join("run"))
+}
+
+#[test]
+fn every_file_carries_the_format_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    let numbered = |path: &Path, words: &str| {
+        let bytes = std::fs::read(path).unwrap();
+        assert!(String::from_utf8_lossy(&bytes).contains(words), "{}", path.display());
+    };
+    numbered(&run.config(), "format = 1");
+    numbered(&run.last().config(), "format = 1");
+    numbered(&run.last().state_file(), "\"format\": 1");
+    numbered(&run.metrics(), "{\"kind\":\"run\",\"format\":1}");
+    numbered(&run.last().model(), "\"bregman_run_format\":\"1\"");
+    numbered(&run.last().optimizer(), "\"bregman_run_format\":\"1\"");
+}
+
+#[test]
+fn a_run_from_before_the_format_number_opens_resumes_and_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    without_numbers(&run);
+    Trained::load(run.path()).unwrap();
+    let mut epochs = Vec::new();
+    let problems = read_metrics(&run.metrics(), |record| epochs.extend(as_epoch(record)));
+    assert!(problems.is_empty(), "{problems:?}");
+    assert!(!epochs.is_empty() && epochs.iter().all(|epoch| epoch.layers.iter().any(|layer| layer.nonzero > 0)));
+
+    let end = Trainer::resume(run.path(), &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert_eq!(end.ending, Ending::Finished);
+    let whole = dir.path().join("whole");
+    train(recipe(&dir.path().join("voices"), METHOD, &["train.epochs=3"]), &whole).unwrap();
+    assert_eq!(weights(run.path(), "last"), weights(&whole, "last"));
+    assert_eq!(metrics(run.path()).len() + 1, metrics(&whole).len(), "all but the first line");
+}
+
+fn as_epoch(record: MetricsRecord) -> Option<bregman_train::EpochRecord> {
+    match record {
+        MetricsRecord::Epoch(epoch) => Some(epoch),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_file_of_a_newer_format_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    let refused = |file: &Path| {
+        let error = Trainer::resume(run.path(), &()).map(|_| ()).unwrap_err();
+        let (message, name) = (error.to_string(), file.file_name().unwrap().to_str().unwrap());
+        assert!(message.contains(name) && message.contains("written in format 2"), "{message}");
+        assert!(error.hint().unwrap().contains("newer bregman"));
+    };
+    let last = run.last();
+    let state = std::fs::read(last.state_file()).unwrap();
+    edit_json(&last.state_file(), |state| state["format"] = 2.into());
+    refused(&last.state_file());
+    std::fs::write(last.state_file(), state).unwrap();
+
+    let optimizer = std::fs::read(last.optimizer()).unwrap();
+    let at = optimizer.windows(7).position(|bytes| bytes == b"mat\":\"1").unwrap() + 6;
+    let newer = [&optimizer[..at], b"2", &optimizer[at + 1..]].concat();
+    std::fs::write(last.optimizer(), newer).unwrap();
+    refused(&last.optimizer());
+    std::fs::write(last.optimizer(), optimizer).unwrap();
+
+    edit(&last.config(), |text| text.replacen("format = 1", "format = 2", 1));
+    refused(&last.config());
+}
+
+#[test]
+fn a_path_means_its_checkpoint_the_best_of_a_run_or_its_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    assert_eq!(RunFolder::around(run.last().path()), run);
+    assert_eq!(RunFolder::around(run.path()), run);
+    assert_eq!(CheckpointFolder::find(run.last().path()).unwrap(), run.last());
+    let chosen = CheckpointFolder::find(run.path()).unwrap();
+    assert_eq!(chosen, if run.best().is_present() { run.best() } else { run.last() });
+    assert!(CheckpointFolder::find(dir.path()).unwrap_err().to_string().contains("neither a run nor a checkpoint"));
+    assert!(CheckpointFolder::find(&dir.path().join("no")).unwrap_err().to_string().contains("does not exist"));
+    assert!(run.is_started() && run.is_present() && !RunFolder::new(dir.path()).is_present());
+}
