@@ -272,7 +272,7 @@ fn dense_optimizers_under_masks_resume_exactly() {
         (0..5).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
         assert!(
             theta[0].iter().zip(&mask).all(|(x, &lives)| lives != (*x == 0.0)),
-            "dead where masked, alive elsewhere"
+            "zero where masked, non-zero elsewhere"
         );
 
         let mut resumed = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();

@@ -1,5 +1,5 @@
 //! Curves over steps, thinned without hiding anything: consecutive steps share a bucket, and each bucket keeps its
-//! lowest and highest value beside the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than
+//! lowest and highest value with the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than
 //! buckets is kept exactly.
 
 use std::collections::BTreeMap;

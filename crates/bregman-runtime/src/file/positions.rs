@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_never_gives_a_position_outside(
+        fn arbitrary_bytes_never_give_a_position_outside(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             count in 0usize..2000,
             live in 0usize..2000,
