@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """compare.py A B: what differs between two folders of golden numbers."""
+
 import json
 import sys
 from pathlib import Path
@@ -46,7 +47,10 @@ def main():
         worst = max(differ, key=differ.get, default=None)
         largest = f", at most by {differ[worst]:.1e} of its largest value ({worst})" if differ else ""
         missing = len(a.keys() ^ b.keys())
-        print(f"{file.name}: {len(off)} values, {len(differ)} differ{largest}" + (f", {missing} in one only" if missing else ""))
+        print(
+            f"{file.name}: {len(off)} values, {len(differ)} differ{largest}"
+            + (f", {missing} in one only" if missing else "")
+        )
 
 
 if __name__ == "__main__":

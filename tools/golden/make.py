@@ -3,6 +3,7 @@
 
 No algorithm under test is written here: only inputs from a seed, the calls, and the reference's own rounding error.
 """
+
 import argparse
 import tempfile
 

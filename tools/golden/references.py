@@ -3,6 +3,7 @@
 Their packages import training frameworks at the top. Empty packages stand in for those `__init__` files, so that only
 the modules with the arithmetic run.
 """
+
 import importlib
 import importlib.util
 import io

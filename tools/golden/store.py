@@ -1,4 +1,5 @@
 """Writes golden numbers: tensors as safetensors, everything else as json, both with where they come from."""
+
 import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -9,7 +10,15 @@ import torch
 from safetensors.torch import save_file
 
 PACKAGES = (
-    "torch", "torchaudio", "numpy", "scipy", "safetensors", "speechbrain", "kaldi-native-fbank", "kaldiio", "scikit-learn",
+    "torch",
+    "torchaudio",
+    "numpy",
+    "scipy",
+    "safetensors",
+    "speechbrain",
+    "kaldi-native-fbank",
+    "kaldiio",
+    "scikit-learn",
     "torchmetrics",
 )
 
@@ -23,7 +32,9 @@ class Store:
     def save(self, name, made_by, facts, tensors=None):
         """`name.json`, and `name.safetensors` where there are tensors."""
         if tensors is not None:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, str(self.folder / f"{name}.safetensors"))
+            save_file(
+                {key: tensor.contiguous() for key, tensor in tensors.items()}, str(self.folder / f"{name}.safetensors")
+            )
         text = lines({"made_by": made_by} | self.origin | facts, depth=2)
         (self.folder / f"{name}.json").write_text(text + "\n")
 

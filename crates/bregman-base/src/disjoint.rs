@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-/// A slice that several threads write, each its own part of it. A copy stands for the same memory.
+/// A slice that several threads write, each its own part of it. A copy refers to the same memory.
 #[derive(Debug)]
 pub struct Disjoint<'a, T = f32> {
     start: *mut T,
@@ -22,9 +22,9 @@ impl<T> Clone for Disjoint<'_, T> {
 
 impl<T> Copy for Disjoint<'_, T> {}
 
-// SAFETY: the slice is borrowed exclusively for 'a, so nobody outside reaches it. All access is through unsafe functions
-// whose callers promise that no two parts in use overlap where one is written; then threads only write (T: Send) or
-// share (T: Sync) values, as with slices.
+// SAFETY: the slice is borrowed exclusively for 'a, so nobody outside reaches it. All access is through unsafe
+// functions whose callers promise that no two parts in use overlap where one is written; then threads only write (T:
+// Send) or share (T: Sync) values, as with slices.
 unsafe impl<T: Send + Sync> Send for Disjoint<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Disjoint<'_, T> {}
@@ -137,7 +137,7 @@ mod tests {
     #[should_panic(expected = "2 + 2 of 3 values")]
     fn a_part_outside_is_refused() {
         let mut values = [0.0f32; 3];
-        // SAFETY: nobody else uses the slice.
+        // SAFETY: no one else uses the slice.
         unsafe { Disjoint::new(&mut values).part(2, 2) };
     }
 
@@ -145,7 +145,7 @@ mod tests {
     #[should_panic(expected = "of 3 values")]
     fn a_part_whose_end_overflows_is_refused() {
         let mut values = [0.0f32; 3];
-        // SAFETY: nobody else uses the slice.
+        // SAFETY: no one else uses the slice.
         unsafe { Disjoint::new(&mut values).read(1, usize::MAX) };
     }
 }

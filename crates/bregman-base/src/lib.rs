@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`buffer`] | memory that begins at a cache line |
 //! | [`disjoint`] | one slice that several threads write, each its own part |
-//! | [`math`] | eˣ, tanh and the logistic function in loops that the compiler vectorizes: the same in training and serving |
+//! | [`math`] | eˣ, tanh and the logistic function in loops that vectorise: the same in training and serving |
 //! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |

@@ -4,8 +4,8 @@
 //! same for a seed on every machine and for ever.
 //!
 //! * [`RandomStream`] counts: its i-th number is a hash of (seed, name, i). Nothing has to be stored or replayed,
-//!   tensors can be filled in any order and on any number of threads, and adding a parameter to a network does not change
-//!   the numbers of the others.
+//!   tensors can be filled in any order and on any number of threads, and adding a parameter to a network does not
+//!   change the numbers of the others.
 //! * [`Rng`] goes on from number to number. [`Rng::keyed`] names it by what is drawn, so that the numbers of cut 17 of
 //!   epoch 3 do not depend on which thread asks first.
 

@@ -1,7 +1,7 @@
 // Speaker embeddings from a model file (`bregman export RUN -o model.breg`).
 //
-// Every function may be called from any thread, and one model may be used by several threads at a time, but not while it
-// is being closed. An unexpected NULL is an error, never a crash.
+// Every function may be called from any thread, and several threads may use one model at a time, but not while it is
+// being closed. An unexpected NULL is an error, never a crash.
 //
 // Generated from crates/bregman-c by cbindgen: do not edit.
 

@@ -55,7 +55,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Tells the user of something that went wrong beside the work that was asked for.
+/// Warns the user of a problem that did not stop the command.
 pub(crate) fn note(what: &str, why: &dyn std::fmt::Display) {
     eprintln!("note: {what}: {why}");
 }

@@ -166,7 +166,8 @@ impl Described for ResNetConfig {
             for (tensor, variant) in [
                 (
                     "layer1.0.conv3.weight",
-                    "a ResNet of bottleneck blocks (ResNet50 and deeper); only basic blocks (ResNet18, ResNet34) are known",
+                    "a ResNet of bottleneck blocks (ResNet50 and deeper); only basic blocks (ResNet18, ResNet34) are \
+                     known",
                 ),
                 ("seg_2.weight", "a ResNet with two embedding layers (two_emb_layer: true); only one is known"),
             ] {

@@ -1,8 +1,11 @@
 //! Networks with explicit forward and backward passes: ECAPA-TDNN, ResNet34 and a perceptron, their losses and their
 //! checkpoints.
 //!
-//! Everything is written once, generic over a [`bregman_tensor::Backend`]. Parameters carry the names of WeSpeaker's
-//! `state_dict`.
+//! Everything is written once, generic over a [`bregman_tensor::Backend`]. What the networks are made of, and what
+//! their parameters are called, `bregman-network` describes.
+//!
+//! A network of one's own is a type that implements [`Network`], of these layers or of others that call the backend;
+//! [`Model::with_network`] trains it. `examples/own-network` does both.
 #![forbid(unsafe_code)]
 
 mod error;

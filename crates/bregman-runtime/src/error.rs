@@ -19,7 +19,8 @@ pub enum Error {
     Format(String),
     /// A model file of a later program.
     #[error(
-        "model file of version {found}, this program reads versions up to {newest}: update bregman, or export the model \
+        "model file of version {found}, this program reads versions up to {newest}: update bregman, or export the \
+         model \
          again with this version"
     )]
     Version {
@@ -47,7 +48,8 @@ pub enum Error {
         problem: String,
     },
     /// Audio that is too short for the front end.
-    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are needed", *needed as f64 / f64::from(*rate))]
+    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are \
+        needed", *needed as f64 / f64::from(*rate))]
     TooShort {
         /// How many there were.
         samples: usize,

@@ -155,6 +155,30 @@ fn rewritten(bytes: &[u8], change: impl Fn(String) -> String) -> Vec<u8> {
     resummed(changed)
 }
 
+#[test]
+fn layers_are_found_by_name_in_whatever_order_a_file_has_them() {
+    for pair in small(0.9) {
+        let bytes = pair.file.to_bytes(ValueFormat::F16).unwrap();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let length = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) as usize;
+        let mut payload = &bytes[24 + length..];
+        let mut chunks: Vec<&[u8]> =
+            model.layers().iter().map(|layer| payload.split_off(..layer.bytes).unwrap()).collect();
+        chunks.reverse();
+        let reversed = rewritten(&[&bytes[..24 + length], &chunks.concat()].concat(), |header| {
+            let mut header: serde_json::Value = serde_json::from_str(&header).unwrap();
+            header["layers"].as_array_mut().unwrap().reverse();
+            header.to_string()
+        });
+        let reversed = Model::from_bytes(&reversed).unwrap();
+        let features = features(50, model.architecture().features, 4);
+        assert_eq!(reversed.embed_features(&features).unwrap(), model.embed_features(&features).unwrap());
+        assert!(
+            reversed.layers().iter().rev().map(|layer| &layer.name).eq(model.layers().iter().map(|layer| &layer.name))
+        );
+    }
+}
+
 fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.len() >= 16 {
         let sum = crc32fast::hash(&bytes[16..]);
@@ -182,7 +206,13 @@ proptest! {
 
     /// Every single altered byte, and every cut, is found by the sum or the header's checks.
     #[test]
-    fn an_altered_or_cut_file_is_refused(which in 0usize..2, format in 0usize..3, at in any::<prop::sample::Index>(), flip in 1u8..=255, cut in any::<bool>()) {
+    fn an_altered_or_cut_file_is_refused(
+        which in 0usize..2,
+        format in 0usize..3,
+        at in any::<prop::sample::Index>(),
+        flip in 1u8..=255,
+        cut in any::<bool>(),
+    ) {
         let bytes = stored(which, format);
         let at = at.index(bytes.len());
         let mut altered = bytes.clone();
@@ -191,10 +221,14 @@ proptest! {
         prop_assert!(ModelFile::from_bytes(&altered).is_err());
     }
 
-    /// With a sum made to fit, anything goes but a panic or a read elsewhere: an error, or a model that embeds something.
+    /// With a sum made to fit, anything goes but a panic or a read elsewhere: an error, or a model that embeds
+    /// something.
     #[test]
     fn a_forged_file_gives_an_error_or_a_working_model(
-        which in 0usize..2, format in 0usize..3, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in prop::option::of(any::<prop::sample::Index>())
+        which in 0usize..2,
+        format in 0usize..3,
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let mut bytes = stored(which, format);
         for (at, flip) in flips {

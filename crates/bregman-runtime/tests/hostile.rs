@@ -152,7 +152,10 @@ fn leaf() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn altered_bytes_with_a_right_checksum_never_panic(file in 0usize..4, changes in prop::collection::vec(change(), 1..8)) {
+    fn altered_bytes_with_a_right_checksum_never_panic(
+        file in 0usize..4,
+        changes in prop::collection::vec(change(), 1..8),
+    ) {
         let mut bytes = FILES[file].clone();
         changes.iter().for_each(|change| change.apply(&mut bytes));
         repair(&mut bytes);

@@ -289,7 +289,8 @@ fn embeddings_on_the_gpu_are_those_of_the_cpu() {
         ("ecapa", vec!["model={ kind = \"ecapa\", channels = 32, embedding = 24 }"]),
     ];
     for (name, settings) in networks {
-        let method = "kind = \"adaptive\"\ntarget = 0.5\ngroups = [{ initial_sparsity = 0.5 }]\noptimizer = { kind = \"adabreg\" }";
+        let method = "kind = \"adaptive\"\ntarget = 0.5\ngroups = [{ initial_sparsity = 0.5 }]\n\
+            optimizer = { kind = \"adabreg\" }";
         let experiment = recipe(&dir.path().join("voices"), method, &[&settings[..], &["train.epochs=1"]].concat());
         let run = dir.path().join(name);
         train(experiment, &run).unwrap();

@@ -44,7 +44,8 @@ fn features_are_those_of_the_loader<B: Backend>(backend: &B, rounding: f32) {
             backend.write_samples(&filterbank, &samples.concat(), tensor.view_mut()).unwrap();
             let mut values = vec![0.0; shape.len()];
             backend.read(tensor.view(), &mut values).unwrap();
-            let at = |i: usize| (i / (frames * bins) * bins + i % bins) * frames + i / bins % frames; // [bins, frames] of each
+            // [bins, frames] of each.
+            let at = |i: usize| (i / (frames * bins) * bins + i % bins) * frames + i / bins % frames;
             let apart: Vec<f32> =
                 expected.iter().enumerate().map(|(i, x)| (x - values[at(i)]).abs() - rounding * x.abs()).collect();
             let (worst, mean) =
@@ -114,7 +115,8 @@ fn a_run_on_features_by_a_gpu_is_that_on_features_by_the_loader() {
 fn what_works_on_features_is_refused_where_the_loader_has_none() {
     let parse = |more: &str| {
         let text = format!(
-            "[model]\nkind = \"ecapa\"\n[data]\nroot = \"voices\"\nfeatures_by = \"device\"\n{more}[method]\nkind = \"dense\"\n"
+            "[model]\nkind = \"ecapa\"\n[data]\nroot = \"voices\"\nfeatures_by = \"device\"\n{more}[method]\n\
+             kind = \"dense\"\n"
         );
         Experiment::parse(&text, "test", &[] as &[&str]).map(|_| ()).map_err(|error| error.to_string())
     };

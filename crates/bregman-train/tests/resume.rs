@@ -12,15 +12,18 @@ const METHODS: [(&str, &str); 10] = [
     ("adaptive LinBreg", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9"),
     (
         "adaptive AdaBreg",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9\noptimizer = { kind = \"adabreg\" }\nlaw = { kind = \"density\" }",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9\noptimizer = { kind = \"adabreg\" }\n\
+         law = { kind = \"density\" }",
     ),
     (
         "quantile, corrected",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"adabreg\", variant = \"subgradient_correction\" }\nlaw = { kind = \"quantile\" }",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
+         optimizer = { kind = \"adabreg\", variant = \"subgradient_correction\" }\nlaw = { kind = \"quantile\" }",
     ),
     (
         "layerwise, momentum",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"linbreg\", momentum = 0.9 }\nlayers = { sharing = \"erk\" }",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
+         optimizer = { kind = \"linbreg\", momentum = 0.9 }\nlayers = { sharing = \"erk\" }",
     ),
     (
         "ProxSGD",

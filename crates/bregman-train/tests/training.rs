@@ -85,7 +85,8 @@ fn the_quantile_law_holds_the_target_at_the_end_of_every_epoch() {
     let place = Place::new();
     let run = place.train(
         "run",
-        "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1\ngroups = [{ initial_sparsity = 0.5 }]",
+        "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1\n\
+         groups = [{ initial_sparsity = 0.5 }]",
         &[],
     );
     let lines = metrics(&run);
@@ -186,7 +187,8 @@ fn only_epochs_near_the_target_become_the_best() {
 #[test]
 fn the_average_of_the_best_epochs_is_as_sparse_as_they_are() {
     let place = Place::new();
-    let method = "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1\ngroups = [{ initial_sparsity = 0.5 }]";
+    let method = "kind = \"adaptive\"\ntarget = 0.9\nlaw = { kind = \"quantile\" }\nperiod = 1\n\
+        groups = [{ initial_sparsity = 0.5 }]";
     let run = place.train("run", method, &["select.average=3"]);
     assert_eq!(std::fs::read_dir(run.join("top")).unwrap().count(), 3);
     let (average, best) = (Inspection::of(&run.join("average")).unwrap(), Inspection::of(&run.join("best")).unwrap());

@@ -78,7 +78,8 @@ fn main() {
         );
     }
     println!(
-        "\nupdates until the live weights stay within 20 % and 5 % of their target count, λ₀ wrong by 100× down, right, 100× up"
+        "\nupdates until the live weights stay within 20 % and 5 % of their target count, λ₀ wrong by 100× down, \
+         right, 100× up"
     );
     println!("target  law                   within 20 %            within 5 %");
     let laws = [

@@ -18,13 +18,13 @@ pub const INITIAL_SPARSITY: f64 = 0.99;
 ///
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
-/// | `pattern` | every name | glob (`layer*.conv.weight`; `*` any text, `?` one character) or, after `re:`, a regular expression | |
+/// | `pattern` | every name | glob (`layer*.weight`; `*` any text, `?` one character), or `re:REGEX` | |
 /// | `roles` | every role | restricts the rule | |
 /// | `penalty` | ℓ1 | see [`Penalty`] | |
 /// | `lambda_scale` | 1 | a in λ_group = a·λ; the paper's "cls. 2λ" is 2 on the classifier | > 0 |
 /// | `lr_scale` | 1 | multiplies the learning rate | > 0 |
 /// | `initial_sparsity` | [`INITIAL_SPARSITY`], 0.99 | share of zeros at the start | [0, 1) |
-/// | `initial_inputs` | 0 | but this many inputs of every output are non-zero at the start, on average: 99 % of 8 inputs would be none | ≥ 0 |
+/// | `initial_inputs` | 0 | at least this many non-zero inputs per output at the start, on average | ≥ 0 |
 ///
 /// ```
 /// use bregman::{GroupRule, Role};

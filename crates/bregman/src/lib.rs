@@ -87,6 +87,6 @@ pub use optimizer::rule::*;
 pub use optimizer::{Duals, HostArrays, Optimizer, OptimizerState};
 pub use param::{Param, Role};
 pub use penalty::{Penalty, Shrinkage};
-pub use schedule::{Ramp, Shape};
+pub use schedule::{Ramp, RampShape};
 pub use sparsity::{Scope, Sparsity, TensorStats};
 pub use topology::{Pruning, Structure, Topology};

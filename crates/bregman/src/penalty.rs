@@ -5,7 +5,7 @@
 //! | [`None`](Penalty::None) | 0 | x | – |
 //! | [`L1`](Penalty::L1) | Σ\|θᵢ\| | sign(x)·max(\|x\| − t, 0) | single weights |
 //! | [`L1NonNegative`](Penalty::L1NonNegative) | Σθᵢ, +∞ if some θᵢ < 0 | max(x − t, 0) | single weights |
-//! | [`GroupKernel`](Penalty::GroupKernel) | Σ √n‖θ_g‖₂, g one (out, in) kernel | x_g·max(1 − t√n/‖x_g‖₂, 0) | whole kernels |
+//! | [`GroupKernel`](Penalty::GroupKernel) | Σ √n‖θ_g‖₂, g a kernel (out, in) | x_g·max(1 − t√n/‖x_g‖₂, 0) | kernels |
 //! | [`GroupRow`](Penalty::GroupRow) | the same, g one output channel | the same | whole channels |
 //!
 //! A kernel of one element is a group of one, so `GroupKernel` is ℓ1 on linear weights and 1×1 convolutions.

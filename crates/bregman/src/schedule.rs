@@ -4,10 +4,10 @@
 //!
 //! | shape | s(x) from s₀ to s* |
 //! | --- | --- |
-//! | [`Hold`](Shape::Hold) | s* from the start |
-//! | [`Linear`](Shape::Linear) | s₀ + (s* − s₀)·x |
-//! | [`Cubic`](Shape::Cubic) | s* + (s₀ − s*)·(1 − x)³ (Zhu and Gupta, 2017) |
-//! | [`Exponential`](Shape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x: the same share of the non-zero weights is pruned each time; the paper's, with s₀ = 0 |
+//! | [`Hold`](RampShape::Hold) | s* from the start |
+//! | [`Linear`](RampShape::Linear) | s₀ + (s* − s₀)·x |
+//! | [`Cubic`](RampShape::Cubic) | s* + (s₀ − s*)·(1 − x)³ (Zhu and Gupta, 2017) |
+//! | [`Exponential`](RampShape::Exponential) | 1 − (1 − s₀)^(1−x)·(1 − s*)^x; the paper's, with s₀ = 0 |
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::error::{Result, require};
 /// How the sparsity moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum RampShape {
     /// No movement.
     #[default]
     Hold,
@@ -32,8 +32,8 @@ pub enum Shape {
 /// caller counts (steps, epochs, prunings).
 ///
 /// ```
-/// use bregman::{Ramp, Shape};
-/// let ten_epochs = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: 10 };
+/// use bregman::{Ramp, RampShape};
+/// let ten_epochs = Ramp { shape: RampShape::Exponential, from: 0.0, begin: 0, end: 10 };
 /// assert_eq!(ten_epochs.at(5, 0.75), 0.5); // half of the way: half of the weights, then half of those
 /// assert_eq!(ten_epochs.at(12, 0.75), 0.75);
 /// ```
@@ -41,7 +41,7 @@ pub enum Shape {
 #[serde(deny_unknown_fields)]
 pub struct Ramp {
     /// How it moves.
-    pub shape: Shape,
+    pub shape: RampShape,
     /// The sparsity before it moves, in [0, 1).
     #[serde(default)]
     pub from: f64,
@@ -65,10 +65,10 @@ impl Ramp {
             return target;
         }
         match self.shape {
-            Shape::Hold => target,
-            Shape::Linear => self.from + (target - self.from) * x,
-            Shape::Cubic => target + (self.from - target) * (1.0 - x).powi(3),
-            Shape::Exponential => 1.0 - (1.0 - self.from).powf(1.0 - x) * (1.0 - target).powf(x),
+            RampShape::Hold => target,
+            RampShape::Linear => self.from + (target - self.from) * x,
+            RampShape::Cubic => target + (self.from - target) * (1.0 - x).powi(3),
+            RampShape::Exponential => 1.0 - (1.0 - self.from).powf(1.0 - x) * (1.0 - target).powf(x),
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_ramp_leaves_its_start_late_arrives_in_time_and_never_turns_back() {
-        for shape in [Shape::Linear, Shape::Cubic, Shape::Exponential] {
+        for shape in [RampShape::Linear, RampShape::Cubic, RampShape::Exponential] {
             for (from, target) in [(0.0, 0.9), (0.99, 0.75)] {
                 let ramp = Ramp { shape, from, begin: 3, end: 13 };
                 let path: Vec<f64> = (0..20).map(|i| ramp.at(i, target)).collect();
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn impossible_ramps_are_refused() {
-        assert!(Ramp { shape: Shape::Linear, from: 1.0, begin: 0, end: 1 }.check().is_err());
+        assert!(Ramp { shape: RampShape::Linear, from: 1.0, begin: 0, end: 1 }.check().is_err());
         assert!(
-            Ramp { shape: Shape::Linear, from: 0.0, begin: 4, end: 4 }
+            Ramp { shape: RampShape::Linear, from: 0.0, begin: 4, end: 4 }
                 .check()
                 .unwrap_err()
                 .to_string()

@@ -3,7 +3,7 @@
 
 use bregman::{
     AdaBreg, AdaptiveOptimizer, Controller, ControllerConfig, Damping, GroupRule, Groups, Law, LinBreg, Multiplicative,
-    Optimizer, Param, Penalty, ProxSgd, Pruning, Ramp, Role, Rule, Shape, Shrinkage, TensorStats, Variant,
+    Optimizer, Param, Penalty, ProxSgd, Pruning, Ramp, RampShape, Role, Rule, Shrinkage, TensorStats, Variant,
 };
 use bregman_golden::{Tensors, json};
 use serde_json::Value;
@@ -232,8 +232,12 @@ fn magnitude_masks_and_schedules_equal_the_reference() {
         let pruned = masks.concat().iter().filter(|kept| !**kept).count() as u64;
         assert_eq!(pruned, settings["pruned_total"].as_u64().expect("a count"));
     }
-    let ramp =
-        Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: json["iterations"].as_u64().expect("iterations") };
+    let ramp = Ramp {
+        shape: RampShape::Exponential,
+        from: 0.0,
+        begin: 0,
+        end: json["iterations"].as_u64().expect("iterations"),
+    };
     for target in json["schedule"].as_object().expect("schedules").keys() {
         for (i, expected) in golden.f64(&format!("schedule.{target}")).into_iter().enumerate() {
             let found = ramp.at(i as u64, target.parse().expect("a share"));

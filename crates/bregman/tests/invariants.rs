@@ -2,7 +2,7 @@
 
 use bregman::{
     AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
-    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, Role, Rule, Sgd, Shape, Variant,
+    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd, Variant,
 };
 use bregman_base::Rng;
 use proptest::prelude::*;
@@ -56,7 +56,9 @@ proptest! {
 
     #[test]
     fn the_dual_stays_a_subgradient_at_the_weights(seed in 0u64..1000, lambda in 0.05f64..2.0, delta in 0.3f64..3.0) {
-        for (rule, penalty) in bregman_rules(delta).into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
+        for (rule, penalty) in
+            bregman_rules(delta).into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty)))
+        {
             let groups = groups(penalty);
             let mut theta = start(&groups, seed);
             let mut optimizer = Optimizer::new(rule, groups.clone(), lambda, &theta).unwrap();
@@ -65,7 +67,8 @@ proptest! {
                 for (tensor, theta) in theta.iter().enumerate() {
                     let mut from_dual = optimizer.state().tensors[tensor].p.clone();
                     groups.shrinkage(tensor).prox(&mut from_dual, lambda * groups.rule(tensor).lambda_scale);
-                    let worst = from_dual.iter().zip(theta).map(|(d, x)| (d * delta as f32 - x).abs()).fold(0.0, f32::max);
+                    let worst =
+                        from_dual.iter().zip(theta).map(|(d, x)| (d * delta as f32 - x).abs()).fold(0.0, f32::max);
                     prop_assert!(worst < 2e-5, "{} {penalty:?} step {step}: {worst}", rule.name());
                 }
                 optimizer.step(&mut theta, &noises(&groups, seed + step), 0.1).unwrap();
@@ -77,8 +80,18 @@ proptest! {
     fn the_loss_of_a_quadratic_obeys_the_bound_of_lemma_1(seed in 0u64..1000, tau in 0.01f64..1.5) {
         // L(θ) = ½Σ cᵢ(θᵢ − tᵢ)², cᵢ ≤ 1, so L = 1; λ moves at random from step to step
         let groups = Groups::resolve(vec![Param::new("w", [10, 10], Role::LinearWeight)], vec![]).unwrap();
-        let (curvature, goal): (Vec<f32>, Vec<f32>) = (noise(100, seed).iter().map(|c| c.abs()).collect(), noise(100, seed + 1).iter().map(|t| 3.0 * t).collect());
-        let loss = |theta: &[f32]| -> f64 { theta.iter().zip(&goal).zip(&curvature).map(|((x, t), c)| 0.5 * f64::from(*c) * f64::from(x - t).powi(2)).sum() };
+        let (curvature, goal): (Vec<f32>, Vec<f32>) = (
+            noise(100, seed).iter().map(|c| c.abs()).collect(),
+            noise(100, seed + 1).iter().map(|t| 3.0 * t).collect(),
+        );
+        let loss = |theta: &[f32]| -> f64 {
+            theta
+                .iter()
+                .zip(&goal)
+                .zip(&curvature)
+                .map(|((x, t), c)| 0.5 * f64::from(*c) * f64::from(x - t).powi(2))
+                .sum()
+        };
         let l1 = |theta: &[f32]| -> f64 { theta.iter().map(|x| f64::from(x.abs())).sum() };
         let mut theta = start(&groups, seed);
         let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &theta).unwrap();
@@ -90,8 +103,13 @@ proptest! {
             let old = theta[0].clone();
             optimizer.step(&mut theta, &[grads], tau).unwrap();
             let moved: f64 = theta[0].iter().zip(&old).map(|(a, b)| f64::from(a - b).powi(2)).sum();
-            let bound = loss(&theta[0]) + (1.0 / tau - 0.5) * moved + (lambda - before) / tau * (l1(&theta[0]) - l1(&old));
-            prop_assert!(bound <= loss(&old) + 1e-4 * loss(&old).max(1.0) / tau.min(1.0), "step {step}: {bound} > {}", loss(&old));
+            let bound =
+                loss(&theta[0]) + (1.0 / tau - 0.5) * moved + (lambda - before) / tau * (l1(&theta[0]) - l1(&old));
+            prop_assert!(
+                bound <= loss(&old) + 1e-4 * loss(&old).max(1.0) / tau.min(1.0),
+                "step {step}: {bound} > {}",
+                loss(&old)
+            );
             before = lambda;
         }
     }
@@ -101,7 +119,8 @@ proptest! {
         for penalty in PENALTIES {
             let groups = groups(penalty);
             let mut theta = start(&groups, seed);
-            let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups.clone(), lambda, &theta).unwrap();
+            let mut optimizer =
+                Optimizer::new(Rule::LinBreg(LinBreg::default()), groups.clone(), lambda, &theta).unwrap();
             optimizer.step(&mut theta, &noises(&groups, seed + 9), 1.0).unwrap();
             let before: Vec<u64> = optimizer.stats().iter().map(|stats| stats.zeros).collect();
             optimizer.set_lambda(&[lambda * factor; 3], &theta).unwrap();
@@ -233,7 +252,7 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
         for (law, penalty) in
             laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty)))
         {
-            let ramp = Ramp { shape: Shape::Cubic, from: 0.5, begin: 2, end: 20 };
+            let ramp = Ramp { shape: RampShape::Cubic, from: 0.5, begin: 2, end: 20 };
             let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
             assert_resumes_exactly(rule, penalty, config.clone());
             assert_resumes_exactly(rule, penalty, ControllerConfig { layers: Some(Budget::default()), ..config });
@@ -253,7 +272,7 @@ fn dense_optimizers_under_masks_resume_exactly() {
         (0..5).for_each(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
         assert!(
             theta[0].iter().zip(&mask).all(|(x, &lives)| lives != (*x == 0.0)),
-            "dead where masked, alive elsewhere"
+            "zero where masked, non-zero elsewhere"
         );
 
         let mut resumed = Optimizer::new(rule, groups.clone(), 1.0, &theta).unwrap();

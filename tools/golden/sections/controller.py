@@ -1,4 +1,5 @@
 """The λ controller alone, on made-up readings of the sparsity."""
+
 import itertools
 
 import numpy as np
@@ -21,8 +22,13 @@ def make(references, store, rng):
 
     def run(alpha, period, target, first, first_step=1, **settings):
         controller = references.controller.LambdaScheduler(
-            min_lambda=LEAST, max_lambda=MOST, initial_lambda=first, target_sparsity=target,
-            acceleration_factor=alpha, update_frequency=period, **settings,
+            min_lambda=LEAST,
+            max_lambda=MOST,
+            initial_lambda=first,
+            target_sparsity=target,
+            acceleration_factor=alpha,
+            update_frequency=period,
+            **settings,
         )
         if settings:
             controller.resolve_warmup_steps(STEPS_PER_EPOCH)
@@ -36,7 +42,9 @@ def make(references, store, rng):
 
     for case in itertools.product(GAINS, PERIODS, TARGETS, FIRST):
         lambdas = run(*case)
-        keep("", case, lambdas, {"final": lambdas[-1], "hit_min": min(lambdas) == LEAST, "hit_max": max(lambdas) == MOST})
+        keep(
+            "", case, lambdas, {"final": lambdas[-1], "hit_min": min(lambdas) == LEAST, "hit_max": max(lambdas) == MOST}
+        )
     case = (GAINS[0], 1, TARGETS[1], FIRST[1])
     facts = {"warmup_epochs": WARMUP_EPOCHS, "steps_per_epoch": STEPS_PER_EPOCH}
     keep("warmup.", case, run(*case, warmup_epochs=WARMUP_EPOCHS), facts)

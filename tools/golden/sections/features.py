@@ -1,4 +1,5 @@
 """Filterbanks of kaldi-native-fbank, torchaudio and SpeechBrain on two synthetic utterances."""
+
 import numpy as np
 import torch
 
@@ -8,17 +9,36 @@ SECONDS, RATE, MELS, FFT, WINDOW_MS, HOP_MS = [3.0, 1.234], 16000, 80, 512, 25, 
 FULL_SCALE = 32768
 
 KALDI = {
-    "input_scale": FULL_SCALE, "mels": MELS, "frame_length_ms": WINDOW_MS, "frame_shift_ms": HOP_MS, "dither": 0,
-    "low_freq": 20, "high_freq": "nyquist", "preemphasis": 0.97, "window": "symmetric (N-1)", "remove_dc_offset": True,
-    "snip_edges": True, "round_to_power_of_two": True, "use_power": True, "use_energy": False,
+    "input_scale": FULL_SCALE,
+    "mels": MELS,
+    "frame_length_ms": WINDOW_MS,
+    "frame_shift_ms": HOP_MS,
+    "dither": 0,
+    "low_freq": 20,
+    "high_freq": "nyquist",
+    "preemphasis": 0.97,
+    "window": "symmetric (N-1)",
+    "remove_dc_offset": True,
+    "snip_edges": True,
+    "round_to_power_of_two": True,
+    "use_power": True,
+    "use_energy": False,
     "log_floor": "float32 epsilon",
 }
 SPEECHBRAIN = {
-    "input_scale": 1, "n_fft": FFT, "win_ms": WINDOW_MS, "hop_ms": HOP_MS, "mels": MELS, "f_min": 0,
+    "input_scale": 1,
+    "n_fft": FFT,
+    "win_ms": WINDOW_MS,
+    "hop_ms": HOP_MS,
+    "mels": MELS,
+    "f_min": 0,
     "f_max": "None = rate/2",
     "window": "hamming, periodic (0.54-0.46*cos(2*pi*n/N)), 400 samples centred in n_fft with zeros",
-    "filters": "HTK mel, triangles symmetric in Hz: the LEFT band width is used on both sides", "power": True,
-    "center": True, "pad_mode": "constant", "scale": "10*log10, amin 1e-10, top_db 80 below the utterance maximum",
+    "filters": "HTK mel, triangles symmetric in Hz: the LEFT band width is used on both sides",
+    "power": True,
+    "center": True,
+    "pad_mode": "constant",
+    "scale": "10*log10, amin 1e-10, top_db 80 below the utterance maximum",
     "sentence_norm": "InputNormalization(norm_type='sentence', std_norm=False)",
 }
 
@@ -82,7 +102,9 @@ def voice(rng, seconds, silence):
     sound = np.zeros(count)
     for harmonic in range(1, 40):
         frequency = harmonic * pitch
-        gain = sum(1.0 / (1.0 + ((frequency - centre) / (2 * width)) ** 2) for centre, width in formants) / harmonic**0.6
+        gain = (
+            sum(1.0 / (1.0 + ((frequency - centre) / (2 * width)) ** 2) for centre, width in formants) / harmonic**0.6
+        )
         sound += np.where(frequency < 0.47 * RATE, gain, 0) * np.sin(harmonic * phase + rng.random() * 6)
     envelope = 0.55 + 0.45 * np.sin(2 * np.pi * 2.3 * time + rng.random() * 6)
     sound = sound * envelope + 0.05 * rng.normal(0, 1, count)
@@ -108,8 +130,12 @@ def kaldi(samples, window):
     bank.input_finished()
     native = np.stack([bank.get_frame(frame) for frame in range(bank.num_frames_ready)]).copy()
     settings = dict(
-        num_mel_bins=MELS, frame_length=float(WINDOW_MS), frame_shift=float(HOP_MS), dither=0.0,
-        sample_frequency=float(RATE), window_type=window,
+        num_mel_bins=MELS,
+        frame_length=float(WINDOW_MS),
+        frame_shift=float(HOP_MS),
+        dither=0.0,
+        sample_frequency=float(RATE),
+        window_type=window,
     )
     wave = torch.from_numpy(samples)[None]
     single = torchaudio.fbank(wave * FULL_SCALE, **settings)

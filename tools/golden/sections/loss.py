@@ -1,4 +1,5 @@
 """AAM-softmax of WeSpeaker and of SpeechBrain: logits, loss and gradients; and the schedule of the margin."""
+
 import itertools
 import math
 
@@ -15,7 +16,8 @@ COSINES = (-0.990, -0.9993, 0.95, 0.3, -0.4)
 PARTS = ("logits", "loss", "grad_embeddings", "grad_weight")
 
 DIFFERENCES = (
-    "When cos <= cos(pi-m) and easy_margin is off, WeSpeaker ArcMarginProduct uses cos - (1+cos(pi-m)) (continuous) and "
+    "When cos <= cos(pi-m) and easy_margin is off, WeSpeaker ArcMarginProduct uses cos - "
+    "(1+cos(pi-m)) (continuous) and "
     "SpeechBrain uses cos - m*sin(pi-m) (the original ArcFace form, not continuous). SpeechBrain also clamps cos to "
     "[-1+1e-7, 1-1e-7] before the square root; WeSpeaker does not, so its gradient is infinite at |cos|=1. Their "
     "gradients agree even there (the two forms differ by a constant); everything else agrees to rounding. Both default "
@@ -51,7 +53,11 @@ def make(references, store, rng):
             "cases": cases,
             "max_abs_wespeaker_minus_speechbrain": between,
             "margin_schedule": {
-                "initial": 0.0, "final": 0.2, "start_epoch": 6, "warmup_epochs": 6, "epochs_0_to_19": schedules,
+                "initial": 0.0,
+                "final": 0.2,
+                "start_epoch": 6,
+                "warmup_epochs": 6,
+                "epochs_0_to_19": schedules,
             },
             "differences": DIFFERENCES,
         },

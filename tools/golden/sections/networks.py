@@ -5,6 +5,7 @@ them. A ReLU input within rounding of zero may fall on either side of it and mov
 float32 program. So weights are drawn until the reference's own float32 gradients are good, and gradients are also kept
 for a short piece of the input where no ReLU is near its kink.
 """
+
 import copy
 import math
 
@@ -16,14 +17,17 @@ from store import f32, largest_difference, relative_difference
 BATCH, FRAMES, MELS, SHORT = 4, 200, 80, 24
 NETWORKS = {
     "ecapa_c64_glob": (
-        "ecapa", {"channels": 64, "feat_dim": MELS, "embed_dim": 192, "pooling_func": "ASTP", "global_context_att": True}
+        "ecapa",
+        {"channels": 64, "feat_dim": MELS, "embed_dim": 192, "pooling_func": "ASTP", "global_context_att": True},
     ),
     "ecapa_c32_noglob": (
-        "ecapa", {"channels": 32, "feat_dim": MELS, "embed_dim": 192, "pooling_func": "ASTP", "global_context_att": False}
+        "ecapa",
+        {"channels": 32, "feat_dim": MELS, "embed_dim": 192, "pooling_func": "ASTP", "global_context_att": False},
     ),
     "resnet34_m8": ("resnet", {"num_blocks": [3, 4, 6, 3], "m_channels": 8, "feat_dim": MELS, "embed_dim": 256}),
     "model_pt": (
-        "ecapa", {"channels": 8, "feat_dim": MELS, "embed_dim": 16, "pooling_func": "ASTP", "global_context_att": False}
+        "ecapa",
+        {"channels": 8, "feat_dim": MELS, "embed_dim": 16, "pooling_func": "ASTP", "global_context_att": False},
     ),
 }
 # Gradients of at most so many elements are kept whole, of larger ones so many evenly spaced elements.
@@ -117,19 +121,24 @@ def network(references, store, features, others, at, name, kind, settings):
     weights = {key: value.clone() for key, value in single.state_dict().items()}
     where = "ecapa_tdnn.ECAPA_TDNN" if kind == "ecapa" else "resnet.ResNet(BasicBlock)"
     made_by = (
-        f"Produced by wenet-e2e/wespeaker wespeaker.models.{where} with seeded weights, after 3 train-mode forward passes "
+        f"Produced by wenet-e2e/wespeaker wespeaker.models.{where} with seeded weights, after 3 "
+        "train-mode forward passes "
         "on other seeded batches; expected values are its float64 run rounded to float32."
     )
     if name == "model_pt":
-        kept = {key: value.half() if key.startswith("pool.linear") and value.dim() > 1 else value
-                for key, value in weights.items()}
+        kept = {
+            key: value.half() if key.startswith("pool.linear") and value.dim() > 1 else value
+            for key, value in weights.items()
+        }
         assert same(kept, weights)
         torch.save(kept, str(store.folder / "model.pt"))
         facts |= {"file": "model.pt", "tensors_in_pt": {key: describe(value) for key, value in kept.items()}}
         store.save("model_pt_expected", made_by + " model.pt is torch.save of its state_dict.", facts, expected)
         return
 
-    kept = {key: value.half() if value.is_floating_point() and value.dim() >= 2 else value for key, value in weights.items()}
+    kept = {
+        key: value.half() if value.is_floating_point() and value.dim() >= 2 else value for key, value in weights.items()
+    }
     assert same(kept, weights)
     shapes = {key: [list(value.shape), type_name(value)] for key, value in kept.items()}
     store.save(name, made_by, {"kind": kind, "constructor": settings, "tensors": shapes}, kept)
@@ -141,7 +150,9 @@ def network(references, store, features, others, at, name, kind, settings):
     for key, gradient in exact_gradients.items():
         count, brief = gradient.numel(), short["gradients"][key]
         facts["grad"][key] = (
-            {"numel": count} | sizes("", gradient) | sizes("short_", brief)
+            {"numel": count}
+            | sizes("", gradient)
+            | sizes("short_", brief)
             | {"f32_rel_err_max_l2": errors[key], "short_f32_rel_err_max_l2": short["errors"][key]}
             | ({"sample_stride": count // SAMPLE} if count > WHOLE else {})
         )
@@ -232,14 +243,16 @@ def short_piece(single, double, features):
         piece = features[:, first : first + SHORT]
         embedding, gradients, _ = train(single, piece)
         exact, exact_gradients, _ = train(double, piece.double())
-        pieces.append({
-            "first": first,
-            "least": least,
-            "single": embedding,
-            "exact": exact,
-            "gradients": exact_gradients,
-            "errors": compare(gradients, exact_gradients),
-        })
+        pieces.append(
+            {
+                "first": first,
+                "least": least,
+                "single": embedding,
+                "exact": exact,
+                "gradients": exact_gradients,
+                "errors": compare(gradients, exact_gradients),
+            }
+        )
     return min(pieces, key=lambda piece: worst(piece["errors"]))
 
 
@@ -294,7 +307,8 @@ def full_size(references, store):
             "weights_2d_or_more": sum(weight.numel() for weight in network.parameters() if weight.dim() > 1),
             f"with_{CLASSES}_class_classifier": count + CLASSES * embedding,
             "parameters": {
-                key: {"shape": list(weight.shape), "numel": weight.numel()} for key, weight in network.named_parameters()
+                key: {"shape": list(weight.shape), "numel": weight.numel()}
+                for key, weight in network.named_parameters()
             },
             "buffers": {key: list(buffer.shape) for key, buffer in network.named_buffers()},
         }

@@ -1,4 +1,5 @@
 """LinBreg, AdaBreg and ProxSGD with every penalty, step by step; and with the λ controller on top."""
+
 import itertools
 
 import torch

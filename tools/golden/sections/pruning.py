@@ -1,4 +1,5 @@
 """Magnitude pruning of several tensors at once, and the gradual schedule."""
+
 import numpy as np
 import torch
 from torch.nn.utils import prune
@@ -41,7 +42,8 @@ def make(references, store, rng):
         }
     store.save(
         "pruning",
-        "Masks by torch.nn.utils.prune.global_unstructured(L1Unstructured); schedule s_i = 1-(1-s)^(i/N), checked against "
+        "Masks by torch.nn.utils.prune.global_unstructured(L1Unstructured); schedule s_i = "
+        "1-(1-s)^(i/N), checked against "
         "PruningScheduler('constant') of ahmad-aloradi/adversarial-robustness-for-sr.",
         {"masks": masks, "schedule": schedules, "iterations": ITERATIONS},
         tensors,

@@ -1,4 +1,5 @@
 """Cosine scores, AS-norm, EER and minDCF of WeSpeaker's scripts, and of the authors' pipeline beside them."""
+
 import contextlib
 import io
 import tempfile
@@ -30,7 +31,11 @@ def make(references, store, rng):
 
     scores, score_labels = made_up_scores(rng)
     ties = np.round(scores, TIE_DECIMALS)
-    tensors |= {"metric_scores": f64(scores), "metric_labels": torch.from_numpy(score_labels), "metric_scores_ties": f64(ties)}
+    tensors |= {
+        "metric_scores": f64(scores),
+        "metric_labels": torch.from_numpy(score_labels),
+        "metric_scores_ties": f64(ties),
+    }
     rates = lambda scores, labels: error_rates(references, scores, labels)
     sliver = 1e-9  # decides the order within tied scores: the worst and the best that a sort may choose
     metrics = {
@@ -82,7 +87,9 @@ def inputs(rng):
     while len(pairs) < TRIALS:
         first = int(rng.integers(0, count))
         anyone = rng.random() < 0.7
-        second = int(rng.integers(0, count)) if anyone else int(speaker[first] * UTTERANCES + rng.integers(0, UTTERANCES))
+        second = (
+            int(rng.integers(0, count)) if anyone else int(speaker[first] * UTTERANCES + rng.integers(0, UTTERANCES))
+        )
         if first != second:
             pairs[first, second] = None
     trials = np.array(list(pairs), dtype=np.int64)
@@ -138,12 +145,14 @@ def authors(references, tensors, trials):
     embeddings, cohort = tensors["embeddings"], tensors["cohort"]
     found, cross_check = {}, {}
     for tag, centred in CENTRED.items():
-        pipeline = build({
-            "enrollment_aggregation": "mean",
-            "mean_source": "cohort" if centred else "none",
-            "norm_method": "as_norm",
-            "cohort": {"speaker_level": False, "topk_speakers": TOP, "min_size": 1},
-        })
+        pipeline = build(
+            {
+                "enrollment_aggregation": "mean",
+                "mean_source": "cohort" if centred else "none",
+                "norm_method": "as_norm",
+                "cohort": {"speaker_level": False, "topk_speakers": TOP, "min_size": 1},
+            }
+        )
         pipeline.set_cohort(cohort)
         normed, raw = pipeline.score_batch(embeddings[trials[:, 0]], embeddings[trials[:, 1]])
         found[f"authors_cosine{tag}"], found[f"authors_asnorm{tag}"] = raw, normed
@@ -152,9 +161,14 @@ def authors(references, tensors, trials):
             "asnorm_max_abs": largest_difference(normed, tensors[f"asnorm{tag}"]),
             "asnorm_mean_abs": float((normed.double() - tensors[f"asnorm{tag}"]).abs().mean()),
         }
-    pipeline = build({
-        "enrollment_aggregation": "mean", "mean_source": "none", "norm_method": "none", "cohort": {"speaker_level": False},
-    })
+    pipeline = build(
+        {
+            "enrollment_aggregation": "mean",
+            "mean_source": "none",
+            "norm_method": "none",
+            "cohort": {"speaker_level": False},
+        }
+    )
     of_speaker = embeddings.split(UTTERANCES)
     found["authors_enrollment_mean"] = torch.stack([pipeline.aggregate_enrollment(rows) for rows in of_speaker])
     return found, cross_check

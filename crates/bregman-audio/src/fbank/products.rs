@@ -150,7 +150,8 @@ mod tests {
     #[test]
     fn the_products_are_the_filterbank() {
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 25) as f32 - 0.2;
-        let samples: Vec<f32> = (0..6_000).map(|i| if i < 4_000 { noise(i) } else { 1e-3 }).collect(); // in the end almost silence
+        // In the end almost silence.
+        let samples: Vec<f32> = (0..6_000).map(|i| if i < 4_000 { noise(i) } else { 1e-3 }).collect();
         let base = FbankConfig::speechbrain();
         let odd = FrontEnd::SpeechBrain { n_fft: 442, top_db: 30.0 };
         for config in [

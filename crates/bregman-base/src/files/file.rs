@@ -1,4 +1,4 @@
-//! One file: written beside its name, synced, renamed.
+//! One file: written to a temporary name in the same folder, synced, renamed.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -47,7 +47,7 @@ pub fn write_unsynced(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), FileEr
     replace(path, false, |file, _| { file }.write_all(bytes.as_ref()).map_err(FileError::at(path)))
 }
 
-/// Fills a new file beside `path`, then gives it that name.
+/// Writes a temporary file next to `path`, then renames it to `path`.
 fn replace<E: From<FileError>>(
     path: &Path,
     synced: bool,
@@ -76,7 +76,7 @@ fn temporary(path: &Path) -> PathBuf {
     beside(path, &format!(".{}-{}.tmp", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// A rename would put a file in the place of whatever is there: only a file may be.
+/// A rename replaces what is there: only a file may be replaced.
 fn check(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() => Ok(()),

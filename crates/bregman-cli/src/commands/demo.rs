@@ -110,11 +110,16 @@ pub(crate) fn run(args: Args) -> Outcome {
     let header = ["method", "target", "achieved", "EER", "non-zero", "size", "training"];
     let out = args.out.display();
     print(&format!(
-        "\n{}\nnon-zero: of all parameters. size: four bytes for each of them and one bit for its place. EER on 20 speakers that training has not heard, ± 3 points; the\n\
-         settings were chosen on them, so this shows how it works, not which method is better.\n\n\
-         next:\n  bregman report {out} -o report.html     look at the runs side by side\n  bregman inspect {out}/adaptive\n  \
+        "\n{}\n\
+         non-zero: of all parameters. size: four bytes for each of them and one bit for its position.\n\
+         EER on 20 unseen speakers, ± 3 points; the settings were chosen on them, so this shows how it works, not\n\
+         which method is better.\n\n\
+         next:\n  \
+         bregman report {out} -o report.html     look at the runs side by side\n  \
+         bregman inspect {out}/adaptive\n  \
          bregman evaluate {out}/adaptive --trials {out}/voices/trials.txt --root {out}/voices\n  \
-         bregman prepare --help     your own folder of speakers\n  bregman recipes            every experiment of the paper\n",
+         bregman prepare --help     your own folder of speakers\n  \
+         bregman recipes            every experiment of the paper\n",
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
     ))
 }

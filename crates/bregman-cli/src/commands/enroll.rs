@@ -38,8 +38,8 @@ pub(crate) struct EnrollArgs {
 
 /// Tell which known speaker a recording is of.
 ///
-/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or of the
-/// last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
+/// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or
+/// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -138,9 +138,9 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     known.write(&path)?;
     let count = known.speakers.len();
     if json {
-        return print_json(
-            &serde_json::json!({ "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count }),
-        );
+        return print_json(&serde_json::json!({
+            "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count
+        }));
     }
     print(&format!(
         "{}: {} recordings, {seconds:.1} s; {} knows {count} speakers\n",

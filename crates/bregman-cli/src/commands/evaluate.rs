@@ -35,7 +35,8 @@ Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
   bregman evaluate model.breg --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
-  bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 --scores scores.txt --json")]
+  bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 \
+--scores scores.txt --json")]
 pub(crate) struct Args {
     /// Run (its best checkpoint, or else its last), checkpoint, or model file (.breg)
     model: PathBuf,

@@ -203,7 +203,8 @@ fn text(exported: &Exported) -> String {
     let mut text = String::new();
     if let Some(Packed { written, dense_f32_bytes, weights, nonzero, zeros_in_file, threshold }) = &exported.model {
         text += &format!(
-            "{}: {}, {:.4}× of the dense f32 weights ({})\nweights    {nonzero} of {weights} non-zero ({:.2} % zeros in the file)\n",
+            "{}: {}, {:.4}× of the dense f32 weights ({})\nweights    {nonzero} of {weights} non-zero ({:.2} % zeros \
+             in the file)\n",
             written.file.display(),
             megabytes(written.bytes),
             written.bytes as f64 / *dense_f32_bytes as f64,

@@ -35,7 +35,12 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Width in points of 1/72 inch: 245 is a column of a paper, 510 a page
-    #[arg(long, default_value_t = 480, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(120..=4000))]
+    #[arg(
+        long,
+        default_value_t = 480,
+        value_name = "POINTS",
+        value_parser = clap::value_parser!(u32).range(120..=4000)
+    )]
     width: u32,
     /// Replace an existing file
     #[arg(long)]

@@ -40,7 +40,13 @@ pub(crate) struct Args {
     #[arg(long)]
     watch: bool,
     /// Seconds between two looks at the runs
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        requires = "watch",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     every: u64,
     /// Print what was written as JSON
     #[arg(long)]

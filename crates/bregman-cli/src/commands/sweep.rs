@@ -213,7 +213,8 @@ fn one(args: &Args, settings: &[String]) -> Row {
                 Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
             };
         row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root, "out")?;
-        row.eer = evaluate(&args.trials, &args.root, "in")?; // last, so that the run keeps the threshold of its own domain
+        // Last, so that the run keeps the threshold of its own domain.
+        row.eer = evaluate(&args.trials, &args.root, "in")?;
         Ok(())
     };
     if let Err(problem) = work() {

@@ -15,7 +15,8 @@ use crate::output::{Bar, print, print_json, summary};
 /// are held out for testing, with trial lists. The same seed gives the same corpus.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Writes SPEAKER/SESSION-NUMBER.wav, train.csv, and for the held-out speakers test.csv, trials.txt, enroll.map, trials_multi.txt.
+Writes SPEAKER/SESSION-NUMBER.wav, train.csv, and for the held-out speakers test.csv, trials.txt, enroll.map, \
+trials_multi.txt.
 
 Examples:
   bregman synth --out voices

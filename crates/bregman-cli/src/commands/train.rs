@@ -17,9 +17,9 @@ use crate::watch::Watch;
 
 /// Train a network to an exact sparsity.
 ///
-/// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part; --set
-/// overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl
-/// and a TensorBoard event file. Ctrl-C stops after the present step with a checkpoint.
+/// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part;
+/// --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl and a TensorBoard event
+/// file. Ctrl-C stops after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

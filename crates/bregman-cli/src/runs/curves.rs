@@ -1,5 +1,5 @@
 //! Curves over steps, thinned without hiding anything: consecutive steps share a bucket, and each bucket keeps its
-//! lowest and highest value beside the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than
+//! lowest and highest value with the mean. A spike of one step in 100 000 stays visible. A run with fewer steps than
 //! buckets is kept exactly.
 
 use std::collections::BTreeMap;
@@ -174,7 +174,11 @@ mod tests {
             for (at, &value) in values.iter().enumerate() {
                 let bucket = thinned.last.partition_point(|&last| last < at as u64 + 1);
                 let exact = curve.low.is_empty();
-                let (low, high) = if exact { (curve.mean[bucket], curve.mean[bucket]) } else { (curve.low[bucket], curve.high[bucket]) };
+                let (low, high) = if exact {
+                    (curve.mean[bucket], curve.mean[bucket])
+                } else {
+                    (curve.low[bucket], curve.high[bucket])
+                };
                 let digits = 1e-5 * value.abs();
                 prop_assert!(low - digits <= value && value <= high + digits, "{} not in {}..{}", value, low, high);
             }

@@ -1,5 +1,5 @@
-//! Calling the program as a user does, a small synthetic corpus, and synthetic runs in the trainer's format for tests of
-//! reports and figures.
+//! Calling the program as a user does, a small synthetic corpus, and synthetic runs in the trainer's format for tests
+//! of reports and figures.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ pub(crate) fn epoch_line(epoch: u64, target: f64) -> String {
     let zero = epoch >= 3;
     let layer = |name: &str, sparsity: f64| {
         let live = ((1.0 - sparsity) * 96.0).round() as u64;
-        serde_json::json!({"name": name, "shape": [8, 4, 3], "sparsity": sparsity, "live": live, "norm": 1.0 + 0.1 * epoch as f64})
+        let norm = 1.0 + 0.1 * epoch as f64;
+        serde_json::json!({"name": name, "shape": [8, 4, 3], "sparsity": sparsity, "live": live, "norm": norm})
     };
     let layers = [layer("layer1.conv.weight", target), layer("layer2.conv.weight", if zero { 1.0 } else { target })];
     let line = serde_json::json!({

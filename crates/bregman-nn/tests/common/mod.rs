@@ -10,7 +10,7 @@ pub(crate) fn tensors(name: &str) -> Checkpoint {
     Checkpoint::read(&dir().join(format!("{name}.safetensors"))).unwrap()
 }
 
-/// Names of all entries `<name>.json` with an `<name>_expected.json` beside them.
+/// Names of all entries `<name>.json` that have an `<name>_expected.json`.
 pub(crate) fn model_cases() -> Vec<String> {
     let names = bregman_golden::cases(|name| dir().join(format!("{name}_expected.safetensors")).exists());
     assert!(!names.is_empty(), "no model in {}", dir().display());

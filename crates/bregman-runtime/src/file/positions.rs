@@ -218,7 +218,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pattern_reads_back(count in 0usize..3000, keep in 0u32..=1000, seed in any::<u64>(), value_bytes in prop::sample::select(vec![1usize, 2, 4])) {
+        fn any_pattern_reads_back(
+            count in 0usize..3000,
+            keep in 0u32..=1000,
+            seed in any::<u64>(),
+            value_bytes in prop::sample::select(vec![1usize, 2, 4]),
+        ) {
             let mut random = seed | 1;
             let weights: Vec<f32> = (0..count).map(|_| {
                 random ^= random << 13; random ^= random >> 7; random ^= random << 17;
@@ -231,8 +236,12 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_never_gives_a_position_outside(
-            bytes in prop::collection::vec(any::<u8>(), 0..200), count in 0usize..2000, live in 0usize..2000, low_bits in 0u32..40, kind in 0..3
+        fn arbitrary_bytes_never_give_a_position_outside(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            count in 0usize..2000,
+            live in 0usize..2000,
+            low_bits in 0u32..40,
+            kind in 0..3,
         ) {
             let kind = [Positions::Dense, Positions::Bitmap, Positions::Gaps { low_bits }][kind as usize];
             let mut last = None;

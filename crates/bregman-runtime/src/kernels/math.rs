@@ -135,7 +135,14 @@ vectorized! {
 
 vectorized! {
     /// With w = softmax of a row's logits: Σwx and √max(Σwx² − (Σwx)², ε) of rows `first …`.
-    fn attended<'a>(x: &'a [f32], logits: &'a [f32], pieces: Pieces, first: usize, means: &'a mut [f32], deviations: &'a mut [f32]) {
+    fn attended<'a>(
+        x: &'a [f32],
+        logits: &'a [f32],
+        pieces: Pieces,
+        first: usize,
+        means: &'a mut [f32],
+        deviations: &'a mut [f32],
+    ) {
         for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
             let mut top = f32::NEG_INFINITY;
             for piece in 0..pieces.count {

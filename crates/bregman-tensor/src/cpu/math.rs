@@ -2,8 +2,8 @@
 //! rows.
 //!
 //! The loops are plain Rust; [`simd!`] compiles them once per instruction set and picks one at run time. Sums go into a
-//! fixed number of lanes that are folded in a fixed order, so they do not depend on the instruction set; unlike those of
-//! `bregman_base::lanes` they are folded into f64 now and then and so hardly lose precision on long rows.
+//! fixed number of lanes that are folded in a fixed order, so they do not depend on the instruction set; unlike those
+//! of `bregman_base::lanes` they are folded into f64 now and then and so hardly lose precision on long rows.
 
 use rayon::prelude::*;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::{Conv, Shape};
 
 /// One run of output positions in one output row, and where its inputs lie for one tap.
-struct Run {
+struct PatchRun {
     /// Offset in the patch row.
     at: usize,
     /// Output positions in the run.
@@ -106,7 +106,7 @@ impl Patches<'_> {
 
     /// Visits the runs of output positions that share an output row.
     #[inline(always)]
-    fn each_run(&self, tap: [usize; 2], mut visit: impl FnMut(Run)) {
+    fn each_run(&self, tap: [usize; 2], mut visit: impl FnMut(PatchRun)) {
         let Conv { stride, padding, dilation, .. } = *self.conv;
         let mut position = self.positions.start;
         while position < self.positions.end {
@@ -115,13 +115,13 @@ impl Patches<'_> {
             let input_row =
                 (row * stride[0] + tap[0] * dilation[0]).checked_sub(padding[0]).filter(|&row| row < self.input.height);
             let input_column = (column * stride[1] + tap[1] * dilation[1]) as isize - padding[1] as isize;
-            visit(Run { at: position - self.positions.start, len, row: input_row, column: input_column });
+            visit(PatchRun { at: position - self.positions.start, len, row: input_row, column: input_column });
             position += len;
         }
     }
 }
 
-impl Run {
+impl PatchRun {
     /// The outputs `first..last` of the run whose input lies inside a row of `width`.
     #[inline(always)]
     fn inside(&self, stride: usize, width: usize) -> (usize, usize) {

@@ -5,8 +5,8 @@
 //! Xᵀ · dY.
 
 use super::cudnn::{self, Operands, Pass};
-use super::gemm::{Operand, Product};
-use super::gpu::Variant;
+use super::gemm::{GemmProduct, Operand};
+use super::gpu::KernelVariant;
 use super::narrow::Narrow;
 use super::stem::Stem;
 use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};
@@ -18,7 +18,7 @@ const PATCHES: usize = 1 << 30;
 /// `Geometry` of kernels/conv.cu.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
-struct Geometry {
+struct ConvGeometry {
     input: [u32; 2],
     output: [u32; 2],
     kernel: [u32; 2],
@@ -27,7 +27,7 @@ struct Geometry {
     dilation: [u32; 2],
 }
 
-impl Geometry {
+impl ConvGeometry {
     fn new(conv: &Conv, input: Shape, output: Shape) -> Self {
         let pair = |values: [usize; 2]| values.map(|value| value as u32);
         Self {
@@ -87,7 +87,7 @@ impl Convolution for Cuda {
             Start::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
             Start::Zero | Start::Keep => None,
         };
-        let product = |x: Rows, columns: usize, y: Rows| Product {
+        let product = |x: Rows, columns: usize, y: Rows| GemmProduct {
             size: [w.block.rows, x.rows as usize, columns],
             a: Operand { pointer, leading, transposed: true },
             b: matrix(x, false),
@@ -134,7 +134,7 @@ impl Convolution for Cuda {
         if by_cudnn(self, Pass::Input, conv, [input, output], whole(self, dx, add)?, pointer, dy)? {
             return from_whole(self, dx, add);
         }
-        let product = |dy: Rows, to: Rows, add: bool| Product {
+        let product = |dy: Rows, to: Rows, add: bool| GemmProduct {
             size: [w.block.columns, dy.rows as usize, w.block.rows],
             a: Operand { pointer, leading, transposed: false },
             b: matrix(dy, false),
@@ -149,7 +149,7 @@ impl Convolution for Cuda {
             // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
             return unsafe { self.gemm.run(&self.device, &product(dy, dx, add)) };
         }
-        let geometry = Geometry::new(conv, input, output);
+        let geometry = ConvGeometry::new(conv, input, output);
         let columns = w.block.columns;
         let per_item = output.positions() * columns * dx.format.bytes();
         let items = (PATCHES / per_item).clamp(1, output.batch);
@@ -186,7 +186,7 @@ impl Convolution for Cuda {
         if dy.format != x.format {
             dy = narrowed(self, dy, x.format)?;
         }
-        let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| Product {
+        let product = |x: Rows, dy: Rows, d: u64, leading: usize, add: bool| GemmProduct {
             size: [block.columns, block.rows, x.rows as usize],
             a: matrix(x, false),
             b: matrix(dy, true),
@@ -267,7 +267,7 @@ fn on_patches(
     x: Rows,
     mut work: impl FnMut(Rows, u64) -> Result<()>,
 ) -> Result<()> {
-    let geometry = Geometry::new(conv, input, output);
+    let geometry = ConvGeometry::new(conv, input, output);
     let columns = input.channels * conv.taps();
     let total = output.plane() as u64;
     let rows = ((PATCHES / (columns * x.format.bytes())).max(1) as u64).min(total);
@@ -291,7 +291,7 @@ fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u
     }
     let mut scratch = cuda.scratch();
     let pointer = scratch.bias.at_least(&cuda.device, count * format.bytes())?.pointer();
-    let variant = Variant { format, wide: false };
+    let variant = KernelVariant { format, wide: false };
     let count = count as u32;
     let launch = cuda
         .device
@@ -333,7 +333,7 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
     let mut scratch = cuda.scratch();
     let count = (x.rows * u64::from(x.channels)) as usize;
     let pointer = scratch.converted.at_least(&cuda.device, count * 4)?.pointer();
-    let variant = Variant { format, wide: false };
+    let variant = KernelVariant { format, wide: false };
     let launch = cuda.device.variant("convert", variant).view(x).arg(pointer).arg(x.channels).arg(x.rows);
     // SAFETY: the scratch has room for all values of x.
     unsafe { cuda.over_rows(launch.arg(x.channels), variant, x.rows, x.channels)? };
@@ -342,7 +342,8 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
 
 /// Puts a gradient `[rows, taps, channels]` back into the order of the weight.
 fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer) -> Result<()> {
-    let launch = cuda.device.variant("unpack_weight", Variant { format, wide: false }).arg(from).arg(dw.pointer());
+    let launch =
+        cuda.device.variant("unpack_weight", KernelVariant { format, wide: false }).arg(from).arg(dw.pointer());
     let launch = launch.arg(block.stride as u32).arg(block.first as u32).arg(block.rows as u32);
     let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
     // SAFETY: both have the values of the block.

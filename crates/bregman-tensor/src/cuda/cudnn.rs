@@ -34,7 +34,7 @@ pub(super) enum Pass {
 
 /// All that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct ConvKey {
     pass: Pass,
     /// kernel, stride, padding, dilation
     geometry: [[usize; 2]; 4],
@@ -57,7 +57,7 @@ pub(super) struct Cudnn {
 
 struct Inner {
     /// `None`: cuDNN has nothing for this shape.
-    plans: HashMap<Key, Option<ConvPlan>>,
+    plans: HashMap<ConvKey, Option<ConvPlan>>,
     workspace: Scratch,
 }
 
@@ -106,7 +106,7 @@ impl Cudnn {
     ) -> Result<bool> {
         device.bind()?;
         let sizes = |shape: Shape| [shape.batch, shape.channels, shape.height, shape.width].map(|size| size as i64);
-        let key = Key {
+        let key = ConvKey {
             pass,
             geometry: [conv.kernel, conv.stride, conv.padding, conv.dilation],
             input: sizes(shapes[0]),
@@ -134,7 +134,7 @@ impl Cudnn {
     unsafe fn search(
         &self,
         device: &Arc<Gpu>,
-        key: &Key,
+        key: &ConvKey,
         operands: &Operands,
         workspace: &mut Scratch,
     ) -> Result<Option<ConvPlan>> {
@@ -168,7 +168,7 @@ impl Cudnn {
     }
 
     /// Plans for cuDNN's suggestions, those that can be built.
-    fn candidates(&self, key: &Key) -> std::result::Result<Vec<ConvPlan>, sys::cudnnStatus_t> {
+    fn candidates(&self, key: &ConvKey) -> std::result::Result<Vec<ConvPlan>, sys::cudnnStatus_t> {
         let [kernel, stride, padding, dilation] = key.geometry.map(|pair| pair.map(|value| value as i64));
         let [_, inputs, ..] = key.input;
         let [_, outputs, ..] = key.output;

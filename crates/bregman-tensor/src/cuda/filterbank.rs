@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::gemm::{Gemm, Operand, Product};
+use super::gemm::{Gemm, GemmProduct, Operand};
 use super::gpu::Stream;
 use super::memory::Scratch;
 use super::transfer;
@@ -60,8 +60,8 @@ impl Filterbanks for Cuda {
 }
 
 /// `d [rows × columns] = a [rows × inner] · b [inner × columns]`, all row-major.
-fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> Product {
-    Product {
+fn product([rows, columns, inner]: [usize; 3], a: u64, b: u64, d: u64) -> GemmProduct {
+    GemmProduct {
         size: [columns, rows, inner],
         a: Operand { pointer: b, leading: columns, transposed: false },
         b: Operand { pointer: a, leading: inner, transposed: false },

@@ -24,7 +24,7 @@ pub(super) struct Operand {
 }
 
 /// `d = a · b`, `+ d` or `+ bias` (one value per row of d).
-pub(super) struct Product {
+pub(super) struct GemmProduct {
     /// Rows of d, columns of d, length of the sums.
     pub(super) size: [usize; 3],
     pub(super) a: Operand,
@@ -40,7 +40,7 @@ pub(super) struct Product {
 
 /// All that cuBLASLt's choice depends on: shapes, formats and how well the pointers are aligned.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct GemmKey {
     size: [usize; 3],
     leading: [usize; 3],
     transposed: [bool; 2],
@@ -50,7 +50,7 @@ struct Key {
     alignments: [u32; 3],
 }
 
-struct Plan {
+struct GemmPlan {
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
@@ -60,7 +60,7 @@ struct Plan {
 pub(super) struct Gemm {
     handle: sys::cublasLtHandle_t,
     workspace: Buffer,
-    plans: Mutex<HashMap<Key, Plan>>,
+    plans: Mutex<HashMap<GemmKey, GemmPlan>>,
     /// f32 operands may be rounded to 10 bits of mantissa.
     tf32: bool,
 }
@@ -91,7 +91,7 @@ impl Gemm {
     ///
     /// # Safety
     /// The matrices must lie inside of live buffers of the stated formats.
-    pub(super) unsafe fn run(&self, device: &Gpu, product: &Product) -> Result<()> {
+    pub(super) unsafe fn run(&self, device: &Gpu, product: &GemmProduct) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.run_on(device, device.stream(), product) }
     }
@@ -100,10 +100,10 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    pub(super) unsafe fn run_on(&self, device: &Gpu, stream: CUstream, product: &Product) -> Result<()> {
+    pub(super) unsafe fn run_on(&self, device: &Gpu, stream: CUstream, product: &GemmProduct) -> Result<()> {
         device.bind()?;
         let aligned = |pointer: u64| 1u32 << pointer.trailing_zeros().min(8);
-        let key = Key {
+        let key = GemmKey {
             size: product.size,
             leading: [product.a.leading, product.b.leading, product.leading],
             transposed: [product.a.transposed, product.b.transposed],
@@ -148,7 +148,7 @@ impl Gemm {
         .map_err(blas)
     }
 
-    fn plan(&self, key: &Key) -> Result<Plan> {
+    fn plan(&self, key: &GemmKey) -> Result<GemmPlan> {
         use sys::cublasComputeType_t as Compute;
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let [m, n, k] = key.size.map(|size| size as u64);
@@ -197,7 +197,7 @@ impl Gemm {
             result::destroy_matmul_pref(preference).map_err(blas)?;
             let chosen = chosen
                 .map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
-            Ok(Plan { description, layouts, algorithm: chosen.algo })
+            Ok(GemmPlan { description, layouts, algorithm: chosen.algo })
         }
     }
 }

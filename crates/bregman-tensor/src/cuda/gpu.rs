@@ -25,7 +25,7 @@ pub(super) struct Gpu {
     /// Counts allocations and frees: a captured graph holds addresses, and is valid as long as this stays the same.
     generation: AtomicU64,
     module: sys::CUmodule,
-    functions: Mutex<HashMap<(&'static str, Option<Variant>), CUfunction>>,
+    functions: Mutex<HashMap<(&'static str, Option<KernelVariant>), CUfunction>>,
     /// Multiprocessors.
     pub(super) processors: u32,
     /// Bytes of shared memory that a block may have.
@@ -50,13 +50,13 @@ pub(super) enum Stream {
 
 /// Which of a kernel's four variants: number format, and channels per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Variant {
+pub(super) struct KernelVariant {
     pub(super) format: Format,
     /// Eight channels per thread, for views whose channels come in eights; else one.
     pub(super) wide: bool,
 }
 
-impl Variant {
+impl KernelVariant {
     pub(super) fn lanes(self) -> u32 {
         if self.wide { 8 } else { 1 }
     }
@@ -127,13 +127,20 @@ impl Gpu {
 
     /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always
     /// needs the same.
-    pub(super) fn function(&self, name: &'static str, variant: Option<Variant>, shared: u32) -> Result<CUfunction> {
+    pub(super) fn function(
+        &self,
+        name: &'static str,
+        variant: Option<KernelVariant>,
+        shared: u32,
+    ) -> Result<CUfunction> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&function) = functions.get(&(name, variant)) {
             return Ok(function);
         }
-        let full =
-            CString::new(format!("{name}{}", variant.map_or("", Variant::suffix))).expect("kernel names have no NUL");
+        let full = CString::new(format!("{name}{}", variant.map_or("", KernelVariant::suffix))).expect(
+            "kernel names have no \
+                NUL",
+        );
         // SAFETY: the module lives as long as the device.
         let function = unsafe { result::module::get_function(self.module, full) }.map_err(driver)?;
         if shared > USUAL_SHARED_MEMORY {
@@ -156,7 +163,7 @@ impl Gpu {
     }
 
     /// Begins a launch of the kernel's variant.
-    pub(super) fn variant(&self, name: &'static str, variant: Variant) -> Launch<'_> {
+    pub(super) fn variant(&self, name: &'static str, variant: KernelVariant) -> Launch<'_> {
         Launch::new(self, name, Some(variant))
     }
 }

@@ -15,10 +15,10 @@ use crate::{Capture, Result};
 
 /// What is known of a piece of work that is run again and again.
 #[derive(Default)]
-pub struct CapturedStep(State);
+pub struct CapturedStep(CaptureState);
 
 #[derive(Default)]
-enum State {
+enum CaptureState {
     #[default]
     New,
     /// Warm-up runs under this key so far.
@@ -35,7 +35,7 @@ enum State {
     Captured {
         key: Vec<u64>,
         generation: u64,
-        graph: Graph,
+        graph: LaunchGraph,
     },
     /// The capture failed: this work is launched every time.
     NotCapturable {
@@ -46,17 +46,17 @@ enum State {
 /// Runs before the capture.
 const WARM_UP_RUNS: u32 = 2;
 
-struct Graph {
+struct LaunchGraph {
     executable: sys::CUgraphExec,
     device: Arc<Gpu>,
 }
 
 // SAFETY: an executable graph may be launched from any thread, one at a time.
-unsafe impl Send for Graph {}
+unsafe impl Send for LaunchGraph {}
 // SAFETY: as above; a shared reference launches nothing.
-unsafe impl Sync for Graph {}
+unsafe impl Sync for LaunchGraph {}
 
-impl Drop for Graph {
+impl Drop for LaunchGraph {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
             // SAFETY: made in `end`, destroyed once; the driver waits for a launch that still runs.
@@ -65,7 +65,7 @@ impl Drop for Graph {
     }
 }
 
-impl Graph {
+impl LaunchGraph {
     /// # Safety
     /// No buffer that was in use at the capture may have been freed since.
     unsafe fn launch(&mut self) -> Result<()> {
@@ -81,19 +81,19 @@ impl Capture for Cuda {
     fn replay(&self, step: &mut CapturedStep, key: &[u64]) -> Result<bool> {
         let generation = self.device.generation();
         match &mut step.0 {
-            State::Captured { key: known, generation: then, graph } if known == key && *then == generation => {
+            CaptureState::Captured { key: known, generation: then, graph } if known == key && *then == generation => {
                 // SAFETY: nothing was allocated or freed since the capture.
                 unsafe { graph.launch()? };
                 return Ok(true);
             }
-            State::NotCapturable { key: known } if known == key => {}
-            State::WarmUp { key: known, runs, generation: then } if known == key => {
+            CaptureState::NotCapturable { key: known } if known == key => {}
+            CaptureState::WarmUp { key: known, runs, generation: then } if known == key => {
                 if *runs >= WARM_UP_RUNS && *then == generation {
                     begin(&self.device)?;
-                    step.0 = State::Capturing { key: key.to_vec(), generation };
+                    step.0 = CaptureState::Capturing { key: key.to_vec(), generation };
                 }
             }
-            _ => step.0 = State::WarmUp { key: key.to_vec(), runs: 0, generation },
+            _ => step.0 = CaptureState::WarmUp { key: key.to_vec(), runs: 0, generation },
         }
         Ok(false)
     }
@@ -101,19 +101,19 @@ impl Capture for Cuda {
     fn end_run(&self, step: &mut CapturedStep, succeeded: bool) -> Result<bool> {
         let generation = self.device.generation();
         match std::mem::take(&mut step.0) {
-            State::Capturing { key, generation: then } => {
+            CaptureState::Capturing { key, generation: then } => {
                 let graph = end(&self.device);
                 let (true, true, Ok(mut graph)) = (succeeded, then == generation, graph) else {
-                    step.0 = State::NotCapturable { key };
+                    step.0 = CaptureState::NotCapturable { key };
                     return Ok(false);
                 };
                 // SAFETY: as above.
                 unsafe { graph.launch()? };
-                step.0 = State::Captured { key, generation, graph };
+                step.0 = CaptureState::Captured { key, generation, graph };
             }
-            State::WarmUp { key, runs, generation: then } => {
+            CaptureState::WarmUp { key, runs, generation: then } => {
                 let runs = if then == generation { runs + 1 } else { 1 };
-                step.0 = State::WarmUp { key, runs, generation };
+                step.0 = CaptureState::WarmUp { key, runs, generation };
             }
             other => step.0 = other,
         }
@@ -129,13 +129,13 @@ fn begin(device: &Gpu) -> Result<()> {
         .map_err(driver)
 }
 
-fn end(device: &Arc<Gpu>) -> Result<Graph> {
+fn end(device: &Arc<Gpu>) -> Result<LaunchGraph> {
     device.bind()?;
     // SAFETY: the stream is capturing; a graph is destroyed once its executable form is made.
     unsafe {
         let graph = result::stream::end_capture(device.stream()).map_err(driver)?;
         let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
         result::graph::destroy(graph).map_err(driver)?;
-        Ok(Graph { executable: executable.map_err(driver)?, device: device.clone() })
+        Ok(LaunchGraph { executable: executable.map_err(driver)?, device: device.clone() })
     }
 }

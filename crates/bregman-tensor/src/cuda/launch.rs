@@ -6,7 +6,7 @@ use cudarc::driver::{result, sys};
 
 use super::Rows;
 use super::driver::driver;
-use super::gpu::{Gpu, Variant};
+use super::gpu::{Gpu, KernelVariant};
 use crate::Result;
 
 /// Most parameters a kernel of ours takes, and the bytes they may fill, in eights.
@@ -18,7 +18,7 @@ pub(super) struct Launch<'a> {
     device: &'a Gpu,
     stream: sys::CUstream,
     name: &'static str,
-    variant: Option<Variant>,
+    variant: Option<KernelVariant>,
     words: [u64; WORDS],
     used: usize,
     offsets: [usize; PARAMETERS],
@@ -26,7 +26,7 @@ pub(super) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    pub(super) fn new(device: &'a Gpu, name: &'static str, variant: Option<Variant>) -> Self {
+    pub(super) fn new(device: &'a Gpu, name: &'static str, variant: Option<KernelVariant>) -> Self {
         Self {
             device,
             stream: device.stream(),

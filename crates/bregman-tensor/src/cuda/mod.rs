@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bregman::HostArrays;
 use cudnn::Cudnn;
 use gemm::Gemm;
-use gpu::{Gpu, Variant};
+use gpu::{Gpu, KernelVariant};
 use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
@@ -87,11 +87,11 @@ pub struct Cuda {
     /// Convolutions with taps; without it they are laid out for products, which takes more memory and time.
     cudnn: Option<Cudnn>,
     precision: Precision,
-    scratch: Mutex<Workspace>,
+    scratch: Mutex<CudaWorkspace>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
-struct Workspace {
+struct CudaWorkspace {
     /// Column sums in parts, and what becomes of them.
     sums: Scratch,
     coefficients: Scratch,
@@ -130,8 +130,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn variant(&self) -> Variant {
-        Variant { format: self.format, wide: self.is_wide() }
+    fn variant(&self) -> KernelVariant {
+        KernelVariant { format: self.format, wide: self.is_wide() }
     }
 
     fn is_wide(&self) -> bool {
@@ -139,9 +139,9 @@ impl Rows {
     }
 
     /// The widest variant that fits all of these.
-    fn variant_with(&self, others: &[Rows]) -> Variant {
+    fn variant_with(&self, others: &[Rows]) -> KernelVariant {
         debug_assert!(others.iter().all(|other| other.format == self.format), "one format per kernel");
-        Variant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
+        KernelVariant { format: self.format, wide: self.is_wide() && others.iter().all(Rows::is_wide) }
     }
 }
 
@@ -156,7 +156,7 @@ impl Cuda {
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
         let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
         let empty = Scratch::new;
-        let scratch = Workspace {
+        let scratch = CudaWorkspace {
             sums: empty(),
             coefficients: empty(),
             columns: empty(),
@@ -207,7 +207,7 @@ impl Cuda {
         Ok(total - free)
     }
 
-    fn scratch(&self) -> MutexGuard<'_, Workspace> {
+    fn scratch(&self) -> MutexGuard<'_, CudaWorkspace> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -240,7 +240,7 @@ impl Cuda {
     ///
     /// # Safety
     /// As [`Launch::run`].
-    unsafe fn over_rows(&self, launch: Launch, variant: Variant, rows: u64, channels: u32) -> Result<()> {
+    unsafe fn over_rows(&self, launch: Launch, variant: KernelVariant, rows: u64, channels: u32) -> Result<()> {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(128);
         let y = 256 / x;
@@ -253,7 +253,7 @@ impl Cuda {
 
     /// The grid of a column sum: a row of threads for the columns, up to 32, and rows in as many parts as keep the GPU
     /// busy.
-    fn sum_grid(&self, variant: Variant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
+    fn sum_grid(&self, variant: KernelVariant, rows: u64, channels: u32) -> ([u32; 2], [u32; 2], u32) {
         let columns = channels / variant.lanes();
         let x = columns.next_power_of_two().min(32);
         let (columns, y) = (columns.div_ceil(x), 256 / x);
@@ -269,7 +269,7 @@ impl Cuda {
     unsafe fn over_items(
         &self,
         launch: Launch,
-        variant: Variant,
+        variant: KernelVariant,
         items: usize,
         channels: u32,
         floats_per_lane: u32,

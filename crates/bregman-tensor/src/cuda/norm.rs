@@ -1,7 +1,7 @@
 //! Batch norm fused with ReLU: column sums in parts, the parts joined, one pass that applies the result. See
 //! kernels/norm.cu.
 
-use super::gpu::Variant;
+use super::gpu::KernelVariant;
 use super::{Buffer, Cuda, JOIN, Rows};
 use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
@@ -34,7 +34,7 @@ impl BatchNorm for Cuda {
         unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
         let launch = self
             .device
-            .variant("norm_statistics", Variant { wide: false, ..variant })
+            .variant("norm_statistics", KernelVariant { wide: false, ..variant })
             .arg(sums)
             .arg(parts)
             .arg(x.pointer);

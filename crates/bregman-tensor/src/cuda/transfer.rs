@@ -2,8 +2,8 @@
 
 use cudarc::driver::sys;
 
-use super::gpu::{Stream, Variant};
-use super::{Buffer, Cuda, Format, PackedWeight, Rows, Workspace, grid};
+use super::gpu::{KernelVariant, Stream};
+use super::{Buffer, Cuda, CudaWorkspace, Format, PackedWeight, Rows, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
 impl DeviceMemory for Cuda {
@@ -36,9 +36,9 @@ impl DeviceMemory for Cuda {
         }
         let to = self.rows_mut(&to);
         let mut scratch = self.scratch();
-        let Workspace { staging, pinned, .. } = &mut *scratch;
+        let CudaWorkspace { staging, pinned, .. } = &mut *scratch;
         let staging = staging.filled(&self.device, self.device.stream(), pinned, from)?;
-        let variant = Variant { format: to.format, wide: false };
+        let variant = KernelVariant { format: to.format, wide: false };
         let launch = self.device.variant("to_channels_last", variant).arg(staging.pointer()).view(to);
         let launch = launch.arg(to.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
@@ -61,7 +61,7 @@ impl DeviceMemory for Cuda {
         let from = self.rows(from);
         let mut scratch = self.scratch();
         let staging = scratch.staging.at_least(&self.device, to.len() * 4)?;
-        let variant = Variant { format: from.format, wide: false };
+        let variant = KernelVariant { format: from.format, wide: false };
         let launch = self.device.variant("from_channels_last", variant).view(from).arg(staging.pointer());
         let launch = launch.arg(from.channels).arg(shape.positions() as u32).arg(shape.len() as u64);
         // SAFETY: both sides have as many values as the shape.
@@ -81,7 +81,7 @@ impl DeviceMemory for Cuda {
         let packed = copies.packed.as_ref().expect("was just made");
         let launch = self
             .device
-            .variant("pack_weight", Variant { format, wide: false })
+            .variant("pack_weight", KernelVariant { format, wide: false })
             .arg(value.pointer())
             .arg(block.stride as u32);
         let launch = launch.arg(block.first as u32).arg(packed.pointer()).arg(block.rows as u32);
@@ -102,8 +102,13 @@ fn write_frames(cuda: &Cuda, from: &[f32], to: ViewMut<Cuda>, on: Stream) -> Res
 }
 
 /// Copies values to staging memory on the device, in the order of a stream: that stream, and where they are.
-pub(super) fn stage(cuda: &Cuda, scratch: &mut Workspace, from: &[f32], on: Stream) -> Result<(sys::CUstream, u64)> {
-    let Workspace { staging, pinned, copy_staging, copy_pinned, .. } = scratch;
+pub(super) fn stage(
+    cuda: &Cuda,
+    scratch: &mut CudaWorkspace,
+    from: &[f32],
+    on: Stream,
+) -> Result<(sys::CUstream, u64)> {
+    let CudaWorkspace { staging, pinned, copy_staging, copy_pinned, .. } = scratch;
     let (stream, staging, pinned) = match on {
         Stream::Compute => (cuda.device.stream(), staging, pinned),
         Stream::Copy => (cuda.device.copy_stream(), copy_staging, copy_pinned),
@@ -128,7 +133,7 @@ pub(super) fn from_frames(cuda: &Cuda, stream: sys::CUstream, from: u64, to: Vie
     assert_eq!(to.stride, 1, "a map of features is a tensor of its own");
     // [batch, width, height] → [batch, height · width]: the transposition of `write` with positions and
     // channels in other roles
-    let launch = cuda.device.variant("to_channels_last", Variant { format: to.format, wide: false }).on(stream);
+    let launch = cuda.device.variant("to_channels_last", KernelVariant { format: to.format, wide: false }).on(stream);
     let launch = launch.arg(from).arg(to.pointer).arg(shape.width as u32);
     let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(shape.len() as u64);
     // SAFETY: as above.

@@ -44,7 +44,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// What a [`DeviceChoice`] comes to on this machine; nothing is opened yet.
+/// The result of a [`DeviceChoice`] on this machine; no device is opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDevice {
     gpu: Option<usize>,

@@ -44,7 +44,7 @@ pub fn open_cpu(precision: Option<Precision>) -> Result<Cpu> {
 
 /// Work that is written once for all devices.
 pub trait OnDevice {
-    /// What it comes to.
+    /// The result of the work.
     type Output;
 
     /// Does it on the device that `open` opens.

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// | `seconds` | 3 | length of a cut |
 /// | `join_seconds` | 0 (off) | clips of one speaker and genre are joined to more than this |
 /// | `features` | SpeechBrain, 80 bins | the filterbank |
-/// | `features_by` | loader | who computes them: the `loader`'s threads, or the `device` that trains, where they cannot keep up with a GPU; not with masks, nor with a cache |
+/// | `features_by` | loader | the `loader`'s threads or the `device` that trains; not with masks or a cache |
 /// | `augment` | nothing | noise, rooms, speeds, masks |
 /// | `order` | shuffled | or `balanced` over speakers |
 /// | `cache` | none | folder for features computed once (48 kB per cut); not with augmentation |

@@ -2,8 +2,8 @@
 
 use bregman::topology::{GradualPruning, OneShotPruning, StaticMask};
 use bregman::{
-    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Pruning, Ramp, Role,
-    Rule, Sgd, Shape, Structure, Survivors, Topology,
+    Budget, ControllerConfig, GroupRule, Groups, INITIAL_SPARSITY, Law, LinBreg, Param, Penalty, Pruning, Ramp,
+    RampShape, Role, Rule, Sgd, Structure, Survivors, Topology,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub enum MethodConfig {
 /// | setting | default | purpose |
 /// | --- | --- | --- |
 /// | `target` | – | the sparsity asked for |
-/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant` chooses subgradient correction or prox rescaling |
+/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant`: correction or rescaling |
 /// | `law` | `{ kind = "multiplicative" }`, the paper's | or `density`, `quantile` |
 /// | `lambda` | 0.01 LinBreg, 1 AdaBreg (less in short runs: [`AdaptiveConfig::first_lambda`]) | λ₀ |
 /// | `period` | "auto": total steps / 150, at most 50 | f, steps between updates of λ |
@@ -285,7 +285,7 @@ impl MethodConfig {
         let topology = match self {
             Self::Adaptive(_) | Self::Fixed(_) | Self::Dense(_) => return Ok(None),
             Self::Gradual(GradualConfig { target, epochs, structure, layers, .. }) => {
-                let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: *epochs };
+                let ramp = Ramp { shape: RampShape::Exponential, from: 0.0, begin: 0, end: *epochs };
                 let pruning = Pruning { structure: *structure, layers: layers.clone() };
                 Topology::new(GradualPruning { target: *target, ramp }, pruning, seed)
             }

@@ -90,7 +90,8 @@ impl Layers {
                     "root" => " (data): where the corpus is, --set data.root=DIR",
                     "target" => " (method): the sparsity asked for, --set method.target=0.95",
                     "method" => {
-                        ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \"one_shot\""
+                        ": how to train, [method] with kind = \"adaptive\", \"fixed\", \"dense\", \"gradual\" or \
+                         \"one_shot\""
                     }
                     _ => "",
                 };

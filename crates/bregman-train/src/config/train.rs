@@ -15,7 +15,7 @@ use crate::error::require;
 /// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
 /// | `schedule` | plateau for Bregman methods, exponential for the others | see [`LrSchedule`] | |
 /// | `clip` | off | largest norm of the gradient | > 0 |
-/// | `precision` | bf16 on a GPU, f32 on a CPU | number format in training; embeddings are always computed in f32 | f32, tf32, bf16 |
+/// | `precision` | bf16 on a GPU, f32 on a CPU | in training; embeddings are always computed in f32 | f32, tf32, bf16 |
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |

@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn damaged_lines_are_counted_and_the_first_is_named() {
         let (records, problems) = read(
-            "{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n{\"kind\":\"new\"}\n",
+            "{\"kind\":\"step\",\"step\":1}\nrubbish\n\u{0}\n{\"step\":3,\"kind\":\"step\",\"loss\":null}\n\
+             {\"kind\":\"new\"}\n",
         );
         assert_eq!(steps(&records), [1, 3]);
         assert_eq!(problems, ["2 lines of metrics.jsonl cannot be understood and are left out; the first is line 2"]);

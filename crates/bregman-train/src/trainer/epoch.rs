@@ -31,7 +31,8 @@ impl<B: Device> Trainer<'_, B> {
         if !record.all_zero.is_empty() {
             let names = record.all_zero.join(", ");
             self.observer.warning(&format!(
-                "epoch {}: every weight is zero in {names}; start with more non-zero inputs (method.initial_inputs), or \
+                "epoch {}: every weight is zero in {names}; start with more non-zero inputs (method.initial_inputs), \
+                 or \
                  protect it with a λ-scale below 1 (method.groups) or a ceiling (method.layers.limits)",
                 last.epoch
             ));

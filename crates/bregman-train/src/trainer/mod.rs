@@ -8,7 +8,7 @@
 //! | `schedule` | learning rate and margin over a run |
 //! | `selection` | which epoch is the best |
 //! | `average` | the average of the best epochs |
-//! | `observer` | who is told about progress |
+//! | `observer` | receives progress |
 
 pub(crate) mod average;
 pub(crate) mod data;

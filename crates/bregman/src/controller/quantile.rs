@@ -1,7 +1,7 @@
 //! λ as an order statistic: exactly the λ at which the prox of the present duals keeps the target count.
 //!
-//! The key of a weight is the smallest λ that makes it zero; λ becomes the (a* + 1)-th largest key. No loop, no gain, no
-//! oscillation. Ties at the threshold become zero together, so the count is never above the target. The weights are
+//! The key of a weight is the smallest λ that makes it zero; λ becomes the (a* + 1)-th largest key. No loop, no gain,
+//! no oscillation. Ties at the threshold become zero together, so the count is never above the target. The weights are
 //! thresholded anew at once, so the network has its count right after every update; between updates it drifts as the
 //! duals do.
 

@@ -1,8 +1,8 @@
 //! What becomes of the duals when λ becomes λ̃.
 //!
-//! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ + λ̃R)(θ)
-//! again. Where θ ≠ 0: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where θ = 0:
-//! p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
+//! [`Variant::SubgradientCorrection`] is the C(p, θ, λ, λ̃) of the paper's appendix, after which p ∈ ∂(½‖·‖²/δ +
+//! λ̃R)(θ) again. Where θ ≠ 0: p ← (λ̃/λ)·p + (1 − λ̃/λ)·θ/δ, which is θ/δ + λ̃·∂R(θ) where p was θ/δ + λ·∂R(θ). Where
+//! θ = 0: p is projected onto λ̃∂R(0), a box or a ball. The paper writes C(p⁽ᵏ⁾, …); it has to be the dual after the
 //! gradient step, which is what stands in p here. [`Variant::Steady`] does the first where λ falls, and leaves the
 //! duals of weights that are 0 alone.
 

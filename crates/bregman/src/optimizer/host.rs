@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::correction::Correction;
 use super::duals::{DualKey, Duals, HostDuals};
 use super::engine::{Arrays, Counted, Engine, HostArrays, TensorStep};
-use super::pass::{self, After, Block, Gradient, Job};
+use super::pass::{self, After, Gradient, PassBlock, PassJob};
 use super::rule::Update;
 use super::state::TensorState;
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl<W: AsRef<[f32]> + AsMut<[f32]> + ?Sized> Engine<W> for HostArrays {
             let g = if update == Update::Rest { &[] } else { grads[tensor].as_ref() };
             let after = if state.mask.is_empty() { After::Prox(prox) } else { After::Mask(&state.mask) };
             let (p, m, v) = (&mut *state.p, &mut *state.m, &mut *state.v);
-            jobs.push(Job { update, after, slices: Block { g: Gradient(g), theta: theta.as_mut(), p, m, v } });
+            jobs.push(PassJob { update, after, slices: PassBlock { g: Gradient(g), theta: theta.as_mut(), p, m, v } });
         }
         Ok(pass::run(jobs))
     }

@@ -23,7 +23,7 @@ const CHUNK: usize = 1 << 16;
 const BLOCK: usize = 1 << 10;
 
 /// The same stretch of a tensor's gradient, weights and state.
-pub(crate) struct Block<'a> {
+pub(crate) struct PassBlock<'a> {
     pub(crate) g: Gradient<'a>,
     pub(crate) theta: &'a mut [f32],
     pub(crate) p: &'a mut [f32],
@@ -62,21 +62,21 @@ impl After<'_> {
 }
 
 /// One tensor's share of a pass.
-pub(crate) struct Job<'a> {
+pub(crate) struct PassJob<'a> {
     pub(crate) update: Update,
     pub(crate) after: After<'a>,
-    pub(crate) slices: Block<'a>,
+    pub(crate) slices: PassBlock<'a>,
 }
 
 struct Chunk<'a> {
     tensor: usize,
     offset: usize,
-    job: Job<'a>,
+    job: PassJob<'a>,
     counted: Counted,
 }
 
 /// Runs all jobs and returns what each counted.
-pub(crate) fn run(jobs: Vec<Job<'_>>) -> Vec<Counted> {
+pub(crate) fn run(jobs: Vec<PassJob<'_>>) -> Vec<Counted> {
     let tensors = jobs.len();
     let mut chunks: Vec<Chunk<'_>> =
         jobs.into_iter().enumerate().flat_map(|(tensor, job)| chunks_of(tensor, job)).collect();
@@ -128,8 +128,8 @@ fn whole_groups(len: usize, group: usize) -> usize {
 }
 
 /// Cuts a job into chunks of whole groups.
-fn chunks_of(tensor: usize, job: Job<'_>) -> Vec<Chunk<'_>> {
-    let Job { update, after, slices: mut rest } = job;
+fn chunks_of(tensor: usize, job: PassJob<'_>) -> Vec<Chunk<'_>> {
+    let PassJob { update, after, slices: mut rest } = job;
     let (len, step) = (rest.theta.len(), whole_groups(CHUNK, after.group_len()));
     let mut chunks = Vec::with_capacity(len.div_ceil(step));
     for offset in (0..len).step_by(step) {
@@ -139,14 +139,14 @@ fn chunks_of(tensor: usize, job: Job<'_>) -> Vec<Chunk<'_>> {
             After::Mask(mask) => After::Mask(&mask[offset..offset + slices.theta.len()]),
             after => after,
         };
-        chunks.push(Chunk { tensor, offset, job: Job { update, after, slices }, counted: Counted::default() });
+        chunks.push(Chunk { tensor, offset, job: PassJob { update, after, slices }, counted: Counted::default() });
     }
     chunks
 }
 
-impl<'a> Block<'a> {
+impl<'a> PassBlock<'a> {
     /// Both sides of every slice that is in use.
-    fn split_at(self, at: usize) -> (Block<'a>, Block<'a>) {
+    fn split_at(self, at: usize) -> (PassBlock<'a>, PassBlock<'a>) {
         fn cut(slice: &mut [f32], at: usize) -> (&mut [f32], &mut [f32]) {
             slice.split_at_mut(at.min(slice.len()))
         }
@@ -156,13 +156,13 @@ impl<'a> Block<'a> {
         let (m, m_rest) = cut(self.m, at);
         let (v, v_rest) = cut(self.v, at);
         (
-            Block { g: Gradient(g), theta, p, m, v },
-            Block { g: Gradient(g_rest), theta: theta_rest, p: p_rest, m: m_rest, v: v_rest },
+            PassBlock { g: Gradient(g), theta, p, m, v },
+            PassBlock { g: Gradient(g_rest), theta: theta_rest, p: p_rest, m: m_rest, v: v_rest },
         )
     }
 }
 
-impl Block<'_> {
+impl PassBlock<'_> {
     /// Advances every element and writes θ ← `shrink`(x). Arrays that are not kept are empty; which ones these are is
     /// decided here, so that the loop holds no branch.
     #[inline(always)]
@@ -181,7 +181,7 @@ impl Block<'_> {
         update: U,
         shrink: impl Fn(f32) -> f32 + Copy,
     ) {
-        let Block { g, theta, p, m, v } = self;
+        let PassBlock { g, theta, p, m, v } = self;
         let n = theta.len();
         // slices of one length: the compiler then leaves out the checks of every index
         let g = Gradient(if U::READS_GRADIENT { &g.0[..n] } else { g.0 });
@@ -246,7 +246,7 @@ impl Chunk<'_> {
         fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
             if slice.is_empty() { slice } else { &mut slice[range] }
         }
-        let Job { after, slices, .. } = &mut self.job;
+        let PassJob { after, slices, .. } = &mut self.job;
         let (len, step) = (slices.theta.len(), whole_groups(BLOCK, after.group_len()));
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
@@ -254,7 +254,7 @@ impl Chunk<'_> {
             let theta = &mut slices.theta[range.clone()];
             let (p, m, v) =
                 (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
-            Block { g: Gradient(g), theta, p, m, v }.advance(update, shrink);
+            PassBlock { g: Gradient(g), theta, p, m, v }.advance(update, shrink);
             finish(theta, m, range);
             // after the update, when the block's gradient is in the cache
             if !lanes::all_finite(g) && self.counted.non_finite.is_none() {

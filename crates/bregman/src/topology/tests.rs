@@ -5,7 +5,7 @@ use crate::budget::{Budget, Sharing};
 use crate::groups::{GroupRule, Groups};
 use crate::optimizer::{AdamW, Optimizer, Rule, Sgd};
 use crate::param::{Param, Role};
-use crate::schedule::{Ramp, Shape};
+use crate::schedule::{Ramp, RampShape};
 
 /// Drops the smallest weights, grows as many at random: SET.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ proptest! {
         per_layer in any::<bool>(),
     ) {
         let [a, b] = params();
-        let ramp = Ramp { shape: Shape::Cubic, from: 0.0, begin: 0, end: 3 };
+        let ramp = Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end: 3 };
         let policies: [Box<dyn MaskPolicy>; 5] = [
             Box::new(GradualPruning { target, ramp }),
             Box::new(OneShotPruning { target, epoch: 1 }),
@@ -170,7 +170,7 @@ fn gradients(step: u64) -> Vec<Vec<f32>> {
 
 #[test]
 fn gradual_masks_only_shrink_and_end_at_the_target() {
-    let ramp = Ramp { shape: Shape::Exponential, from: 0.0, begin: 0, end: 10 };
+    let ramp = Ramp { shape: RampShape::Exponential, from: 0.0, begin: 0, end: 10 };
     let topology = Topology::new(GradualPruning { target: 0.95, ramp }, Pruning::default(), 0).unwrap();
     let mut theta = start();
     let mut optimizer = optimizer(Rule::Sgd(Sgd::default()), &theta);
@@ -227,7 +227,7 @@ fn bad_input_is_named() {
     assert!(error(&[1.0; 4], 1.0).contains("[0, 1)"));
     assert!(error(&[1.0; 3], 0.5).contains("parameter `w`: the weight has 3 values, its shape asks for 4"));
     assert!(error(&[1.0, f32::NAN, 0.0, 0.0], 0.5).contains("weight[1] is NaN"));
-    let ramp = Ramp { shape: Shape::Linear, from: 0.0, begin: 4, end: 4 };
+    let ramp = Ramp { shape: RampShape::Linear, from: 0.0, begin: 4, end: 4 };
     let policies: [&dyn MaskPolicy; 3] =
         [&StaticMask { target: 1.0 }, &OneShotPruning { target: 0.0, epoch: 0 }, &GradualPruning { target: 0.9, ramp }];
     let named = ["`target` is 1", "`target` is 0", "ramp.end"];

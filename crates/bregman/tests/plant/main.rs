@@ -3,7 +3,7 @@
 mod plant;
 
 use bregman::{
-    Budget, ControllerConfig, Damping, Density, Law, LayerLimit, Multiplicative, Quantile, Ramp, Shape, Sharing,
+    Budget, ControllerConfig, Damping, Density, Law, LayerLimit, Multiplicative, Quantile, Ramp, RampShape, Sharing,
 };
 use plant::{Plant, STEPS, weights};
 
@@ -111,7 +111,7 @@ fn layerwise_control_gives_every_layer_its_own_target_and_respects_its_ceiling()
 
 #[test]
 fn the_network_follows_a_moving_target() {
-    let ramp = Ramp { shape: Shape::Linear, from: 0.99, begin: 100, end: STEPS as u64 / 2 };
+    let ramp = Ramp { shape: RampShape::Linear, from: 0.99, begin: 100, end: STEPS as u64 / 2 };
     for law in [Law::Density(Density::default()), Law::Quantile(Quantile {})] {
         let mut plant = Plant::new(ControllerConfig { ramp: Some(ramp), ..config(0.8, law, 1.0) });
         for step in 1..=STEPS as u64 {

@@ -1,7 +1,7 @@
 //! A plant for controllers: the real optimizer, fed with gradients that make the duals behave as in training. Used by
 //! the tests beside it and by `examples/stability.rs`.
 //!
-//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a dead
+//! Every weight has a signal xᵢ with heavy tails. Its gradient is −r(t)·xᵢ + c·θᵢ + noise: the loss pulls a zero
 //! weight's dual steadily towards its threshold, a live one settles as it gets where it should be (c), and training
 //! slows down (r falls with time). At a fixed λ such a network only ever wakes up, as the paper's Appendix A says of
 //! real ones.
@@ -85,7 +85,7 @@ impl Plant {
     }
 
     /// Duals that stand still, the logarithms of their magnitudes normal with standard deviation `width`, and λ a tenth
-    /// of that beside the quantile of the target: only the control loop itself moves anything.
+    /// of that away from the quantile of the target: only the control loop itself moves anything.
     pub(crate) fn at_rest(target: f64, width: f32) -> Self {
         let config = ControllerConfig { period: 1, lambda: Some(1.0), ..ControllerConfig::new(target) };
         let mut plant = Self::with_speed(config, |_| 0.0);

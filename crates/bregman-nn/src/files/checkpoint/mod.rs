@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_refused_with_the_files_name() {
+    fn other_files_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.pt");
         for content in [&b""[..], b"PK\x03\x04", b"PK rubbish that is no archive", b"{\"a\": 1}"] {

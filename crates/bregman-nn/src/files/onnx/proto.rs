@@ -1,6 +1,7 @@
 //! The part of protobuf's wire format that ONNX needs: varints, 32-bit floats, and bytes with their length before them.
 //!
-//! A message is a sequence of fields, each a key `number << 3 | wire type` and its value. <https://protobuf.dev/programming-guides/encoding>
+//! A message is a sequence of fields, each a key `number << 3 | wire type` and its value.
+//! <https://protobuf.dev/programming-guides/encoding>
 
 /// A message under construction: fields are appended in the order of the calls.
 #[derive(Debug, Default)]

@@ -1,14 +1,14 @@
 //! The right-hand side of a product as a rule instead of an array: X[rows × len], once per batch item.
 //!
-//! A convolution is a matrix product W[out × (in·taps)] · X̃ where row `(channel, tap)` of X̃ is a shifted channel of the
-//! input. X̃ is never stored: every kernel copies small tiles of X into cache anyway, and asks [`Columns::fill`] for
-//! them. So plain, strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no
+//! A convolution is a matrix product W[out × (in·taps)] · X̃ where row `(channel, tap)` of X̃ is a shifted channel of
+//! the input. X̃ is never stored: every kernel copies small tiles of X into cache anyway, and asks [`Columns::fill`]
+//! for them. So plain, strided, dilated, zero-padded and two-dimensional operands all run on the same kernels, and no
 //! im2col buffer exists.
 //!
 //! ```text
 //! pointwise                Plain               x̃[c, t]        = x[c, t]
 //! convolution              Window::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
-//! its input gradient       Window::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride] where that is whole
+//! its input gradient       Window::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride], if whole
 //! ```
 
 use std::ops::Range;
@@ -62,7 +62,8 @@ impl<'a> Plain<'a> {
             let last = (items - 1) * item_stride + (rows - 1) * stride + len;
             assert!(
                 last <= data.len(),
-                "a view of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the slice has {}",
+                "a view of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the \
+                 slice has {}",
                 data.len()
             );
         }

@@ -3,8 +3,10 @@
 //! In units of one dense f32 multiply-add, for W[rows × columns] · X[columns × len], columns = channels × taps:
 //! ```text
 //! sparse       s · nonzeros · len        + m · (rows + columns) · len     s = 2.2 in f32, 1.3 with X rounded to bf16
-//! dense        d · rows · columns · len  + 8 · columns · len              d = 1 in f32; in bf16 0.52 with AVX-512, 0.16 with AMX
-//! 3 × 3 dense  w · rows · columns · len  + t · (rows + channels) · len    w = 0.55 in f32; in bf16 0.27 with AVX-512, 0.08 with AMX; t = 45, 42
+//! dense        d · rows · columns · len  + 8 · columns · len              d = 1 in f32; in bf16 0.52 with AVX-512,
+//!                                                                         0.16 with AMX
+//! 3 × 3 dense  w · rows · columns · len  + t · (rows + channels) · len    w = 0.55 in f32; in bf16 0.27 with AVX-512,
+//!                                                                         0.08 with AMX; t = 45, 42
 //! ```
 //! A non-zero costs more than a dense multiply-add because X comes from the second-level cache instead of registers;
 //! every kernel reads X once into its own layout, and the sparse one writes Y without having done much else: m = 8 for

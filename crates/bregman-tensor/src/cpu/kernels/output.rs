@@ -66,7 +66,8 @@ impl<'a> Output<'a> {
             let last = (items - 1) * item_stride + (rows - 1) * stride + len;
             assert!(
                 last <= data.len(),
-                "an output of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the slice has {}",
+                "an output of [{items}, {rows}, {len}] with strides {item_stride}, {stride} needs {last} elements, the \
+                 slice has {}",
                 data.len()
             );
             // One of the two axes is nested inside the other: [items, rows, len] or [rows, items, len] in memory.

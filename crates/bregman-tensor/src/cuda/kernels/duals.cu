@@ -1,7 +1,7 @@
 // What controllers and variants ask of the duals, a block per stretch of some tensor: counts of keys for the quantile
-// law, corrections where λ moves. As `Duals` and `Correction` of the crate `bregman`, and equal to them to the last bit:
-// so every operation rounds by itself (`__fmul_rn` and its like are never fused), and a group's squares are summed in
-// their order, see `group_norm`.
+// law, corrections where λ moves. As `Duals` and `Correction` of the crate `bregman`, and equal to them to the last
+// bit: so every operation rounds by itself (`__fmul_rn` and its like are never fused), and a group's squares are summed
+// in their order, see `group_norm`.
 
 // |p|, max(p, 0) or the norm of a group: what a threshold is compared with.
 template <typename F> DEVICE void each_magnitude(const DualJob &d, F each) {

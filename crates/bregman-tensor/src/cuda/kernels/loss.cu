@@ -56,7 +56,7 @@ DEVICE void with_margin(Margin spec, float cosine, float &phi, float &slope) {
     }
 }
 
-// What the softmax of one item comes to.
+// Result of the softmax of one item.
 struct Item {
     float target, slope, largest, total;
 };

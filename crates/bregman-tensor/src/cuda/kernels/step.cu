@@ -34,9 +34,9 @@ DEVICE float advance(const StepPlan &plan, float x, float g, float &m, float &v)
     return x;
 }
 
-// ‖x‖ of a group by half a warp, every thread of which receives it. Summed as `lanes` of `bregman-base` does, each of 16
-// lanes on its own and then one after the other, so that a group is zero here if and only if it is zero there, and if
-// and only if the quantile law counted it so.
+// ‖x‖ of a group by half a warp, every thread of which receives it. Summed as `lanes` of `bregman-base` does, each of
+// 16 lanes on its own and then one after the other, so that a group is zero here if and only if it is zero there, and
+// if and only if the quantile law counted it so.
 DEVICE float group_norm(const float *x, u32 length) {
     u32 half = 0xffffu << (threadIdx.x & 16);
     float lane = 0.f, sum = 0.f;

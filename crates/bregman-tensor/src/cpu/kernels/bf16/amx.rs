@@ -204,7 +204,8 @@ mod hardware {
         fn multiply_add<const SUM: u8, const LEFT: u8, const RIGHT: u8>(&mut self) {
             // SAFETY: as above; the three registers are different.
             unsafe {
-                asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const SUM, const LEFT, const RIGHT, options(nomem, nostack, preserves_flags));
+                asm!("tdpbf16ps tmm{}, tmm{}, \
+                    tmm{}", const SUM, const LEFT, const RIGHT, options(nomem, nostack, preserves_flags));
             }
         }
 

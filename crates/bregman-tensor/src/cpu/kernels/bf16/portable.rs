@@ -11,16 +11,16 @@ pub(super) fn multiply(left: Lines, right: Lines, sums: Sums) {
 }
 
 fn multiply_with(arch: Arch, left: Lines, right: Lines, sums: Sums) {
-    arch.dispatch(Product { left, right, sums });
+    arch.dispatch(PortableProduct { left, right, sums });
 }
 
-struct Product<'a> {
+struct PortableProduct<'a> {
     left: Lines<'a>,
     right: Lines<'a>,
     sums: Sums<'a>,
 }
 
-impl WithSimd for Product<'_> {
+impl WithSimd for PortableProduct<'_> {
     type Output = ();
 
     #[inline(always)]

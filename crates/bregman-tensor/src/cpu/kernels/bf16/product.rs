@@ -72,7 +72,7 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
         let depth = self.a.depth();
         strip.resize(strip.len().max(self.columns.len() * DEPTH_TILES), Tile::ZERO);
         let (block_rows, block_columns) = kernel.shape();
-        let mut block = Block::ZERO;
+        let mut block = PackedBlock::ZERO;
         kernel.run(|multiply| {
             // without any inner dimension there is still the start to write
             for from in (0..depth.max(1)).step_by(DEPTH_TILES) {
@@ -93,7 +93,7 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
                         let right = Lines::tiles(&strip[column * blocks.len()..], blocks.len(), count, blocks.len());
                         multiply(left, right, Sums::new(block.0.as_flattened_mut(), WIDTH, false));
                         let (row, column) = (row * SIDE, (self.columns.start + column) * SIDE);
-                        arch.dispatch(Finish {
+                        arch.dispatch(FinishPacked {
                             block: &block,
                             start,
                             y: self.y,
@@ -112,15 +112,15 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
 
 /// Most tile rows of a block.
 const MAX_ROWS: usize = 2;
-/// Row stride of [`Block`].
+/// Row stride of [`PackedBlock`].
 const WIDTH: usize = MAX_COLUMNS * SIDE;
 
 /// The f32 results of one block, row-major.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Block([[f32; WIDTH]; MAX_ROWS * SIDE]);
+struct PackedBlock([[f32; WIDTH]; MAX_ROWS * SIDE]);
 
-impl Block {
+impl PackedBlock {
     const ZERO: Self = Self([[0.0; WIDTH]; MAX_ROWS * SIDE]);
 }
 
@@ -144,8 +144,8 @@ impl<B: Right> WithSimd for Pack<'_, B> {
 }
 
 /// Writes the sums of a block to Y.
-struct Finish<'a, Y> {
-    block: &'a Block,
+struct FinishPacked<'a, Y> {
+    block: &'a PackedBlock,
     start: Start<'a>,
     y: &'a Y,
     item: usize,
@@ -155,7 +155,7 @@ struct Finish<'a, Y> {
     right: Lines<'a>,
 }
 
-impl<Y: Results> WithSimd for Finish<'_, Y> {
+impl<Y: Results> WithSimd for FinishPacked<'_, Y> {
     type Output = ();
 
     #[inline(always)]

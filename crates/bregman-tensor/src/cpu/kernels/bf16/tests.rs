@@ -196,9 +196,16 @@ proptest! {
 
     #[test]
     fn phase_by_phase_gradients_agree_with_the_virtual_operand(
-        items in 1usize..3, rows in 1usize..20, channels in 1usize..20, input in prop::array::uniform2(1usize..24),
-        kernel in prop::array::uniform2(1usize..4), stride in prop::array::uniform2(1usize..4),
-        padding in prop::array::uniform2(0usize..3), dilation in prop::array::uniform2(1usize..3), add in any::<bool>(), seed in any::<u64>(),
+        items in 1usize..3,
+        rows in 1usize..20,
+        channels in 1usize..20,
+        input in prop::array::uniform2(1usize..24),
+        kernel in prop::array::uniform2(1usize..4),
+        stride in prop::array::uniform2(1usize..4),
+        padding in prop::array::uniform2(0usize..3),
+        dilation in prop::array::uniform2(1usize..3),
+        add in any::<bool>(),
+        seed in any::<u64>(),
     ) {
         let geometry = Geometry { input, kernel, stride, padding, dilation };
         prop_assume!((0..2).all(|axis| input[axis] + 2 * padding[axis] > dilation[axis] * (kernel[axis] - 1)));
@@ -209,8 +216,18 @@ proptest! {
         let dy = Plain::new(&dy, items, rows, outer);
         let before = rounded(random.values(items * channels * inner, 0.0));
         let mut dx = before.clone();
-        let (start, output) = (if add { Start::Accumulate } else { Start::Zero }, Output::new(&mut dx, items, channels, inner));
-        strided_input_gradient(&mut Packed::default(), &weights, [rows, channels], channels * taps, &geometry, &dy, start, &output);
+        let (start, output) =
+            (if add { Start::Accumulate } else { Start::Zero }, Output::new(&mut dx, items, channels, inner));
+        strided_input_gradient(
+            &mut Packed::default(),
+            &weights,
+            [rows, channels],
+            channels * taps,
+            &geometry,
+            &dy,
+            start,
+            &output,
+        );
         let transposed = |channel: usize, k: usize| weights[(k / taps * channels + channel) * taps + k % taps];
         let mut exact = product(channels, transposed, &Window::backward(dy, &geometry));
         for ((sum, scale), &before) in exact.iter_mut().zip(&before).filter(|_| add) {

@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use super::columns::Columns;
 use super::output::{Output, Start};
-use product::{Grid, Strip};
+use product::{Grid, StripFormat};
 use tile::Tile;
 
 /// Columns per tile: the slice of X that a tile multiplies stays in the second-level cache (1024 rows × 96 columns × 4
@@ -130,7 +130,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply(&self, x: &impl Columns, start: Start, y: &Output) {
-        self.forward(Arch::new(), Strip::F32, x, start, y);
+        self.forward(Arch::new(), StripFormat::F32, x, start, y);
     }
 
     /// Y = W · X with X rounded to bf16, which is up to twice as fast; weights and sums are f32.
@@ -138,7 +138,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
-        self.forward(Arch::new(), Strip::Bf16, x, start, y);
+        self.forward(Arch::new(), StripFormat::Bf16, x, start, y);
     }
 
     /// dX = Wᵀ · dY: the matrix `[channels, rows·taps]` times X, for every item of the batch.
@@ -146,7 +146,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_transposed(&self, x: &impl Columns, start: Start, y: &Output) {
-        self.backward(Arch::new(), Strip::F32, x, start, y);
+        self.backward(Arch::new(), StripFormat::F32, x, start, y);
     }
 
     /// dX = Wᵀ · dY with dY rounded to bf16.
@@ -154,16 +154,16 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_transposed_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
-        self.backward(Arch::new(), Strip::Bf16, x, start, y);
+        self.backward(Arch::new(), StripFormat::Bf16, x, start, y);
     }
 
-    fn forward(&self, arch: Arch, storage: Strip, x: &impl Columns, start: Start, y: &Output) {
+    fn forward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: Start, y: &Output) {
         let tile = |row: usize, inner: usize| &self.forward[row * self.channel_blocks.count() + inner];
         let grid = Grid { rows: self.row_blocks, inner: self.channel_blocks, taps: self.taps, tile };
         product::multiply(arch, storage, &grid, x, start, y);
     }
 
-    fn backward(&self, arch: Arch, storage: Strip, x: &impl Columns, start: Start, y: &Output) {
+    fn backward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: Start, y: &Output) {
         let tile = |row: usize, inner: usize| &self.backward[inner * self.channel_blocks.count() + row];
         let grid = Grid { rows: self.channel_blocks, inner: self.row_blocks, taps: self.taps, tile };
         product::multiply(arch, storage, &grid, x, start, y);

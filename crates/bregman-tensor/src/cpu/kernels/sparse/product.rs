@@ -22,14 +22,14 @@ use super::{Blocks, tile::Tile};
 
 /// How the strip of X is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strip {
+pub(super) enum StripFormat {
     /// As it is.
     F32,
     /// Rounded to bf16, two vectors of columns in one vector of words.
     Bf16,
 }
 
-impl Strip {
+impl StripFormat {
     /// Columns in one vector of the strip, for `lanes` of f32.
     fn columns(self, lanes: usize) -> usize {
         match self {
@@ -59,7 +59,7 @@ pub(super) struct Grid<F> {
 /// Y = grid · X with the instructions of `arch`.
 pub(super) fn multiply<'a, X: Columns>(
     arch: Arch,
-    storage: Strip,
+    storage: StripFormat,
     grid: &Grid<impl Fn(usize, usize) -> &'a Tile + Sync>,
     x: &X,
     start: Start,
@@ -74,7 +74,7 @@ pub(super) fn multiply<'a, X: Columns>(
         return;
     }
     let strips =
-        Strips::new(x.len(), storage.columns(arch.dispatch(Lanes)), storage.most(), x.items() * grid.rows.count());
+        Strips::new(x.len(), storage.columns(arch.dispatch(LaneCount)), storage.most(), x.items() * grid.rows.count());
     (0..x.items() * strips.count * grid.rows.count()).into_par_iter().for_each(|unit| {
         let (unit, row_block) = (unit / grid.rows.count(), unit % grid.rows.count());
         let (item, strip) = (unit / strips.count, unit % strips.count);
@@ -89,16 +89,16 @@ pub(super) fn multiply<'a, X: Columns>(
             let (from, width) = strips.range(strip);
             let first_row = grid.rows.range(row_block).start;
             with_scratch(columns.len() * strips.width, |strip| {
-                arch.dispatch(Job { tile, first_row, x, columns, item, from, width, start, y, storage, strip });
+                arch.dispatch(TileJob { tile, first_row, x, columns, item, from, width, start, y, storage, strip });
             });
         }
     });
 }
 
 /// Lanes of the SIMD vectors in use.
-struct Lanes;
+struct LaneCount;
 
-impl WithSimd for Lanes {
+impl WithSimd for LaneCount {
     type Output = usize;
     fn with_simd<S: Simd>(self, _: S) -> usize {
         S::F32_LANES
@@ -131,7 +131,7 @@ impl Strips {
 }
 
 /// One tile times one strip of X.
-struct Job<'a, X> {
+struct TileJob<'a, X> {
     tile: &'a Tile,
     first_row: usize,
     x: &'a X,
@@ -142,27 +142,27 @@ struct Job<'a, X> {
     width: usize,
     start: Start<'a>,
     y: &'a Output<'a>,
-    storage: Strip,
+    storage: StripFormat,
     /// Room for the strip of X.
     strip: &'a mut [f32],
 }
 
-impl<X: Columns> WithSimd for Job<'_, X> {
+impl<X: Columns> WithSimd for TileJob<'_, X> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         match (self.storage, self.width.div_ceil(self.storage.columns(S::F32_LANES))) {
-            (Strip::F32, 1) => self.run::<S, 1, 1>(simd),
-            (Strip::F32, 2) => self.run::<S, 2, 1>(simd),
-            (Strip::F32, 3) => self.run::<S, 3, 1>(simd),
-            (Strip::F32, 4) => self.run::<S, 4, 1>(simd),
-            (Strip::F32, 5) => self.run::<S, 5, 1>(simd),
-            (Strip::F32, 6) => self.run::<S, 6, 1>(simd),
-            (Strip::Bf16, 1) => self.run::<S, 1, 2>(simd),
-            (Strip::Bf16, 2) => self.run::<S, 2, 2>(simd),
-            (Strip::Bf16, 3) => self.run::<S, 3, 2>(simd),
-            (Strip::Bf16, 4) => self.run::<S, 4, 2>(simd),
+            (StripFormat::F32, 1) => self.run::<S, 1, 1>(simd),
+            (StripFormat::F32, 2) => self.run::<S, 2, 1>(simd),
+            (StripFormat::F32, 3) => self.run::<S, 3, 1>(simd),
+            (StripFormat::F32, 4) => self.run::<S, 4, 1>(simd),
+            (StripFormat::F32, 5) => self.run::<S, 5, 1>(simd),
+            (StripFormat::F32, 6) => self.run::<S, 6, 1>(simd),
+            (StripFormat::Bf16, 1) => self.run::<S, 1, 2>(simd),
+            (StripFormat::Bf16, 2) => self.run::<S, 2, 2>(simd),
+            (StripFormat::Bf16, 3) => self.run::<S, 3, 2>(simd),
+            (StripFormat::Bf16, 4) => self.run::<S, 4, 2>(simd),
             (_, vectors) => unreachable!("a strip of {vectors} vectors"),
         }
     }
@@ -172,12 +172,12 @@ impl<X: Columns> WithSimd for Job<'_, X> {
 const ROUNDED_ROWS: usize = 16;
 
 /// V vectors of the strip with P columns in each lane.
-impl<X: Columns> Job<'_, X> {
+impl<X: Columns> TileJob<'_, X> {
     #[inline(always)]
     fn run<S: Simd, const V: usize, const P: usize>(mut self, simd: S) {
         match self.storage {
-            Strip::F32 => self.copy_strip(V * S::F32_LANES),
-            Strip::Bf16 => self.round_strip::<S, V>(),
+            StripFormat::F32 => self.copy_strip(V * S::F32_LANES),
+            StripFormat::Bf16 => self.round_strip::<S, V>(),
         }
         self.multiply_rows::<S, V, P>(simd);
     }

@@ -214,9 +214,9 @@ fn every_instruction_set_gives_the_right_product() {
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     for arch in sets {
         let mut y = vec![f32::NAN; rows * len];
-        matrix.forward(arch, Strip::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, TOLERANCE);
-        matrix.forward(arch, Strip::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, ROUNDED_TOLERANCE);
     }
 }
@@ -288,7 +288,11 @@ proptest! {
 
     #[test]
     fn a_refreshed_matrix_holds_exactly_the_weights_in_both_orientations(
-        rows in 1usize..60, channels in 1usize..400, taps in 1usize..10, zeros in 0f32..1.0, seeds in prop::array::uniform2(any::<u64>()),
+        rows in 1usize..60,
+        channels in 1usize..400,
+        taps in 1usize..10,
+        zeros in 0f32..1.0,
+        seeds in prop::array::uniform2(any::<u64>()),
     ) {
         let mut matrix = SparseMatrix::new(rows, channels, taps);
         for seed in seeds {

@@ -49,7 +49,7 @@ pub fn gradient(
     assert_eq!(x.len(), tiling.input[0] * tiling.input[1], "operand of a convolution");
     assert_eq!([dy.items(), dy.len()], [x.items(), tiling.output[0] * tiling.output[1]], "gradient of a convolution");
     assert_eq!(dw.shape(), [1, rows, 9 * channels], "result of a weight gradient");
-    let layout = Layout::new(rows, channels, tiling.count());
+    let layout = TileLayout::new(rows, channels, tiling.count());
     sums.resize(sums.len().max(layout.len()), 0.0);
     let sums = &mut sums[..layout.len()];
     sums.par_chunks_mut(layout.task_len()).enumerate().for_each(|(task, sums)| {
@@ -58,7 +58,7 @@ pub fn gradient(
         let strips = group * layout.strips / layout.groups..(group + 1) * layout.strips / layout.groups;
         for strip in strips.clone() {
             let tiles = strip * layout.strip..tiling.count().min((strip + 1) * layout.strip);
-            let part = Part {
+            let part = GradientPart {
                 layout: &layout,
                 tiling,
                 x,
@@ -87,7 +87,7 @@ pub fn gradient(
 
 /// How the work and its sums are cut: sums are `[groups, row blocks, channel blocks, places, block rows, block
 /// channels]`.
-struct Layout {
+struct TileLayout {
     row_blocks: usize,
     channel_blocks: usize,
     /// Rows and channels of a block, padded to whole tiles.
@@ -98,7 +98,7 @@ struct Layout {
     groups: usize,
 }
 
-impl Layout {
+impl TileLayout {
     fn new(rows: usize, channels: usize, tiles: usize) -> Self {
         let block = [rows, channels].map(|size| size.min(BLOCK).next_multiple_of(SIDE));
         let [row_blocks, channel_blocks] = [rows, channels].map(|size| size.div_ceil(BLOCK));
@@ -144,8 +144,8 @@ impl Layout {
 }
 
 /// One strip of tiles for one block of rows and channels.
-struct Part<'a> {
-    layout: &'a Layout,
+struct GradientPart<'a> {
+    layout: &'a TileLayout,
     tiling: Tiling,
     x: &'a Plain<'a>,
     dy: &'a Plain<'a>,
@@ -154,16 +154,16 @@ struct Part<'a> {
     tiles: Range<usize>,
 }
 
-impl Part<'_> {
+impl GradientPart<'_> {
     fn add_f32(&self, sums: &mut [f32], add: bool) {
         let (rows, channels) = (self.rows.len(), self.channels.len());
         let pitch = self.tiles.len() + LANES;
         let [left_stride, right_stride] = [rows, channels].map(|lines| place_stride(lines * pitch));
         with_scratch(PLACES * (left_stride + right_stride), |scratch| {
             let (left, right) = scratch.split_at_mut(PLACES * left_stride);
-            let mut put = Values { pitch, stride: left_stride, to: left };
+            let mut put = TileValues { pitch, stride: left_stride, to: left };
             dispatch(Spread { part: self, put: &mut put });
-            let mut put = Values { pitch, stride: right_stride, to: right };
+            let mut put = TileValues { pitch, stride: right_stride, to: right };
             dispatch(Fill { part: self, channels: self.channels.clone(), put: &mut put });
             let [block_rows, block_channels] = self.layout.block;
             for (place, sums) in sums.chunks_exact_mut(block_rows * block_channels).enumerate() {
@@ -243,13 +243,13 @@ trait Put {
     fn put<L: Lanes>(&mut self, lanes: L, place: usize, line: usize, at: usize, value: L::Vector);
 }
 
-struct Values<'a> {
+struct TileValues<'a> {
     pitch: usize,
     stride: usize,
     to: &'a mut [f32],
 }
 
-impl Put for Values<'_> {
+impl Put for TileValues<'_> {
     #[inline(always)]
     fn put<L: Lanes>(&mut self, lanes: L, place: usize, line: usize, at: usize, value: L::Vector) {
         lanes.store(value, sixteen_mut(self.to, place * self.stride + line * self.pitch + at));
@@ -288,14 +288,14 @@ impl Rounded<'_> {
 
 /// `A · dy · Aᵀ` for the block's rows.
 struct Spread<'a, P> {
-    part: &'a Part<'a>,
+    part: &'a GradientPart<'a>,
     put: &'a mut P,
 }
 
 impl<P: Put> Work for Spread<'_, P> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Part { tiling, dy, .. } = *self.part;
+        let GradientPart { tiling, dy, .. } = *self.part;
         let width = tiling.output[1];
         for (line, row) in self.part.rows.clone().enumerate() {
             for run in tiling.runs(self.part.tiles.clone()) {
@@ -321,7 +321,7 @@ impl<P: Put> Work for Spread<'_, P> {
 
 /// `Bᵀ · x · B` for some channels.
 struct Fill<'a, P> {
-    part: &'a Part<'a>,
+    part: &'a GradientPart<'a>,
     channels: Range<usize>,
     put: &'a mut P,
 }
@@ -329,7 +329,7 @@ struct Fill<'a, P> {
 impl<P: Put> Work for Fill<'_, P> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Part { tiling, x, .. } = *self.part;
+        let GradientPart { tiling, x, .. } = *self.part;
         let mut halves = Halves::ZERO;
         for (line, channel) in self.channels.enumerate() {
             for run in tiling.runs(self.part.tiles.clone()) {

@@ -39,7 +39,7 @@ pub fn multiply(filters: &Filters, geometry: &Geometry, x: &Plain, start: Start,
     (0..tiling.count().div_ceil(size)).into_par_iter().for_each(|strip| {
         let tiles = strip * size..tiling.count().min((strip + 1) * size);
         let pitch = tiles.len().next_multiple_of(LANES) + LANES;
-        let strip = Strip { filters, tiling, x, start, y, tiles, pitch, lines };
+        let strip = TileStrip { filters, tiling, x, start, y, tiles, pitch, lines };
         match filters.dense {
             Dense::F32 => strip.run_f32(),
             Dense::Bf16(kernel) => strip.run_bf16(kernel),
@@ -56,7 +56,7 @@ pub(super) fn even_blocks(total: usize, most: usize) -> impl Iterator<Item = Ran
 
 /// Some tiles. Transformed inputs are `[places, lines, pitch]`, results `[places, rows, pitch]`, places
 /// [`place_stride`] apart; vectors may run over a strip's end.
-struct Strip<'a> {
+struct TileStrip<'a> {
     filters: &'a Filters,
     tiling: Tiling,
     x: &'a Plain<'a>,
@@ -67,7 +67,7 @@ struct Strip<'a> {
     lines: usize,
 }
 
-impl Strip<'_> {
+impl TileStrip<'_> {
     fn run_f32(&self) {
         let Self { filters: Filters { rows, channels, values, .. }, pitch, .. } = *self;
         let [input_stride, result_stride] = [*channels, ROWS.min(*rows)].map(|lines| place_stride(lines * pitch));
@@ -86,7 +86,7 @@ impl Strip<'_> {
                         product(size, left, right, Into::Replace, Target::rows(results, pitch))
                     };
                 }
-                dispatch(Finish { strip: self, first, count, results, result_stride });
+                dispatch(FinishTiles { strip: self, first, count, results, result_stride });
             }
         });
     }
@@ -120,7 +120,7 @@ impl Strip<'_> {
                     }
                     let first = tile_row * SIDE;
                     let count = (count * SIDE).min(filters.rows - first);
-                    dispatch(Finish { strip: self, first, count, results, result_stride });
+                    dispatch(FinishTiles { strip: self, first, count, results, result_stride });
                 }
             });
         });
@@ -129,14 +129,14 @@ impl Strip<'_> {
 
 /// Transforms the inputs, one channel per line.
 struct FillValues<'a> {
-    strip: &'a Strip<'a>,
+    strip: &'a TileStrip<'a>,
     to: &'a mut [f32],
 }
 
 impl Work for FillValues<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Strip { x, tiling, lines, pitch, .. } = *self.strip;
+        let TileStrip { x, tiling, lines, pitch, .. } = *self.strip;
         let stride = place_stride(lines * pitch);
         let mut halves = Halves::ZERO;
         for channel in 0..lines {
@@ -163,14 +163,14 @@ impl Work for FillValues<'_> {
 
 /// Transforms the inputs, two channels per line.
 struct FillPairs<'a> {
-    strip: &'a Strip<'a>,
+    strip: &'a TileStrip<'a>,
     to: &'a mut [u32],
 }
 
 impl Work for FillPairs<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Strip { x, tiling, lines, pitch, .. } = *self.strip;
+        let TileStrip { x, tiling, lines, pitch, .. } = *self.strip;
         let stride = place_stride(lines * pitch);
         let mut halves = [Halves::ZERO, Halves::ZERO];
         for line in 0..lines {
@@ -199,19 +199,19 @@ impl Work for FillPairs<'_> {
 }
 
 /// Transforms results back and writes rows `first .. first + count` of Y.
-struct Finish<'a> {
-    strip: &'a Strip<'a>,
+struct FinishTiles<'a> {
+    strip: &'a TileStrip<'a>,
     first: usize,
     count: usize,
     results: &'a [f32],
     result_stride: usize,
 }
 
-impl Work for Finish<'_> {
+impl Work for FinishTiles<'_> {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn run<L: Lanes>(self, lanes: L) {
-        let Strip { tiling, start, y, pitch, .. } = *self.strip;
+        let TileStrip { tiling, start, y, pitch, .. } = *self.strip;
         let [height, width] = tiling.output;
         for line in 0..self.count {
             let row = self.first + line;

@@ -24,7 +24,7 @@ pub(super) struct Tiling {
 
 /// Neighbouring tiles of one row.
 #[derive(Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct TileRun {
     /// Place of the first one in the strip.
     pub(super) at: usize,
     pub(super) len: usize,
@@ -47,21 +47,21 @@ impl Tiling {
     }
 
     /// The runs of a range of tiles.
-    pub(super) fn runs(self, range: Range<usize>) -> impl Iterator<Item = Run> + Clone {
+    pub(super) fn runs(self, range: Range<usize>) -> impl Iterator<Item = TileRun> + Clone {
         let mut tile = range.start;
         std::iter::from_fn(move || {
             let (row, column) = (tile / self.columns, tile % self.columns);
             let len = (self.columns - column).min(range.end - tile);
             let output = [row % self.rows * SIDE, column * SIDE];
             let input = [0, 1].map(|axis| output[axis] as isize - self.padding[axis] as isize);
-            let run = Run { at: tile - range.start, len, item: row / self.rows, output, input };
+            let run = TileRun { at: tile - range.start, len, item: row / self.rows, output, input };
             tile += len;
             (len > 0).then_some(run)
         })
     }
 }
 
-impl Run {
+impl TileRun {
     /// Asks for the inputs of the run in a map with `width` columns.
     #[inline(always)]
     pub(super) fn prefetch_inputs(&self, map: &[f32], width: usize) {
