@@ -7,6 +7,7 @@ use bregman_speaker::score::{Embedded, embed_utterances};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, open_corpus};
 use serde::Serialize;
 
+use super::options::WorkArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
@@ -43,12 +44,8 @@ pub(crate) struct Args {
     max_seconds: f64,
     #[command(flatten)]
     place: DeviceArg,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,7 +56,7 @@ struct Row<'a> {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    super::use_threads(args.jobs)?;
+    args.work.use_threads()?;
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
@@ -72,7 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let all: Vec<usize> = (0..source.manifest().utterances.len()).collect();
     let embedded = embed_utterances(&*source, &all, args.max_seconds, || network.load(), &network.store(), &bar)?;
     drop(bar);
-    let text = format(&*source, &embedded, args.json)?;
+    let text = format(&*source, &embedded, args.work.json)?;
     match &args.out {
         Some(path) => bregman_base::files::write_file(path, text)?,
         None => print(&text)?,
