@@ -5,7 +5,7 @@
 //! their parameters are called, `bregman-network` describes.
 //!
 //! A network of one's own is a type that implements [`Network`], of these layers or of others that call the backend;
-//! [`Model::with_network`] trains it. `examples/own-network` does both.
+//! [`TrainableModel::with_network`] trains it. `examples/own-network` does both.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -32,7 +32,7 @@ pub use layers::squeeze_excite::SqueezeExcite;
 pub use layers::temporal::TemporalStatistics;
 pub use model::context::Context;
 pub use model::params::{Builder, NormId, NormState, ParamId, Parameter, Params};
-pub use model::{Input, Model, NetworkAndHead};
+pub use model::{Input, NetworkAndHead, TrainableModel};
 pub use networks::Network;
 pub use networks::ecapa::Ecapa;
 pub use networks::mlp::Mlp;

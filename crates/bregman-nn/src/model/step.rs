@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Margin, Tensor};
 
-use super::{Input, Model};
+use super::{Input, TrainableModel};
 use crate::{Error, Head, Outcome, Result};
 
 /// The batch that waits in the input not in use.
@@ -12,15 +12,15 @@ pub(super) struct Staged {
     frames: usize,
 }
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> TrainableModel<B> {
     /// Forward, loss and backward for one batch: afterwards every parameter holds its gradient.
     ///
-    /// The same as [`Model::stage`], [`Model::launch`] and [`Model::outcome`]; a loop that stages the next batch before
+    /// The same as [`TrainableModel::stage`], [`TrainableModel::launch`] and [`TrainableModel::outcome`]; a loop that stages the next batch before
     /// it asks for the outcome keeps a GPU busy:
     /// ```
-    /// # use bregman_nn::{CrossEntropy, Input, Mlp, Model};
+    /// # use bregman_nn::{CrossEntropy, Input, Mlp, TrainableModel};
     /// # use bregman_tensor::{Cpu, Margin};
-    /// # let mut model = Model::with_network(Cpu::new(), 0, |builder| {
+    /// # let mut model = TrainableModel::with_network(Cpu::new(), 0, |builder| {
     /// #     let network = Mlp::new(builder, &[2, 3])?;
     /// #     Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, 3)?))))
     /// # })?;
@@ -90,7 +90,7 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void
+    /// Loss and hits of one batch in evaluation mode, as [`TrainableModel::gradients`] counts them. The gradients are void
     /// afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
         self.set_labels(input.batch, labels)?;
