@@ -23,7 +23,7 @@ pub struct Input<'a> {
 }
 
 /// Features computed where the network is.
-struct FrontEnd<B: Backend> {
+struct DeviceFilterbank<B: Backend> {
     tables: FilterbankTables,
     filterbank: B::Filterbank,
 }
@@ -36,7 +36,7 @@ pub struct TrainableModel<B: Backend> {
     context: Context<B>,
     network: Box<dyn Network<B>>,
     head: Option<Box<dyn Head<B>>>,
-    front_end: Option<FrontEnd<B>>,
+    front_end: Option<DeviceFilterbank<B>>,
     /// One is in use while the other is filled with the next batch.
     inputs: [Tensor<B>; 2],
     current: usize,
@@ -138,7 +138,7 @@ impl<B: Backend> TrainableModel<B> {
             });
         }
         let filterbank = self.context.backend.filterbank(tables.clone())?;
-        self.front_end = Some(FrontEnd { tables, filterbank });
+        self.front_end = Some(DeviceFilterbank { tables, filterbank });
         Ok(())
     }
 
