@@ -21,7 +21,7 @@ pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;
 pub use heads::margin::MarginClassifier;
-pub use heads::{Head, Labels, Outcome};
+pub use heads::{BatchOutcome, Head, Labels};
 pub use layers::attentive::AttentiveStatistics;
 pub use layers::conv::{ConvLayer, InputGradient};
 pub use layers::conv_norm::ConvNorm;

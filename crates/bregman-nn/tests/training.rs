@@ -2,7 +2,7 @@
 
 use bregman::{AdaBreg, AdamW, Groups, LinBreg, Optimizer, ProxSgd, Rule, Sgd};
 use bregman_nn::{
-    Architecture, CrossEntropy, EcapaConfig, Error, Input, Mlp, Outcome, ResNetConfig, Rng, TrainableModel,
+    Architecture, BatchOutcome, CrossEntropy, EcapaConfig, Error, Input, Mlp, ResNetConfig, Rng, TrainableModel,
 };
 use bregman_tensor::{Cpu, Margin, Precision, WeightPolicy};
 
@@ -49,7 +49,7 @@ impl Trainer {
         Self { model, optimizer, learning_rate, values: features(frames), frames }
     }
 
-    fn step(&mut self) -> Outcome {
+    fn step(&mut self) -> BatchOutcome {
         let input = Input { values: &self.values, batch: BATCH, frames: self.frames };
         let labels: Vec<usize> = (0..BATCH).collect();
         let outcome = self.model.gradients(input, &labels, PLAIN).unwrap();
@@ -195,7 +195,7 @@ fn bad_input_is_named() {
     let mut model = TrainableModel::new(Cpu::new(), &ecapa(), Some(4), 3).unwrap();
     let values = features(10);
     let input = |values, batch, frames| Input { values, batch, frames };
-    let message = |result: Result<Outcome, Error>| result.unwrap_err().to_string();
+    let message = |result: Result<BatchOutcome, Error>| result.unwrap_err().to_string();
     let text = message(model.gradients(input(&values[1..], BATCH, 10), &[0; BATCH], PLAIN));
     assert!(text.contains("features") && text.contains("1279 values"), "{text}");
     let text = message(model.gradients(input(&values, BATCH, 10), &[0; 3], PLAIN));

@@ -3,7 +3,7 @@
 use bregman_tensor::{Backend, Margin, Tensor};
 
 use super::{Input, TrainableModel};
-use crate::{Error, Head, Outcome, Result};
+use crate::{BatchOutcome, Error, Head, Result};
 
 /// The batch that waits in the input not in use.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl<B: Backend> TrainableModel<B> {
     /// println!("{}", model.outcome()?.loss);
     /// # Ok::<(), bregman_nn::Error>(())
     /// ```
-    pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+    pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<BatchOutcome> {
         self.stage(input)?;
         self.launch(labels, margin)?;
         self.outcome()
@@ -92,7 +92,7 @@ impl<B: Backend> TrainableModel<B> {
 
     /// Loss and hits of one batch in evaluation mode, as [`TrainableModel::gradients`] counts them. The gradients are void
     /// afterwards.
-    pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+    pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<BatchOutcome> {
         self.set_labels(input.batch, labels)?;
         self.run(input, false)?;
         let d = self.loss(margin)?;
@@ -101,7 +101,7 @@ impl<B: Backend> TrainableModel<B> {
     }
 
     /// What the loss of the last pass came to. Waits for the device.
-    pub fn outcome(&mut self) -> Result<Outcome> {
+    pub fn outcome(&mut self) -> Result<BatchOutcome> {
         self.unread = 0;
         self.head.as_ref().ok_or_else(no_head)?.outcome(&self.context.backend)
     }
