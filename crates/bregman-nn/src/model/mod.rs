@@ -114,12 +114,12 @@ impl<B: Backend> TrainableModel<B> {
         &self.context.params
     }
 
-    /// As [`TrainableModel::params`], to change; call [`TrainableModel::refresh`] after changing values.
+    /// As [`Self::params`], to change; call [`Self::refresh`] after changing values.
     pub fn params_mut(&mut self) -> &mut Params<B> {
         &mut self.context.params
     }
 
-    /// The device and the parameters together, for an optimizer; call [`TrainableModel::refresh`] after changing values.
+    /// The device and the parameters together, for an optimizer; call [`Self::refresh`] after changing values.
     pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
     }

@@ -15,7 +15,7 @@ pub(super) struct Staged {
 impl<B: Backend> TrainableModel<B> {
     /// Forward, loss and backward for one batch: afterwards every parameter holds its gradient.
     ///
-    /// The same as [`TrainableModel::stage`], [`TrainableModel::launch`] and [`TrainableModel::outcome`]; a loop that stages the next batch before
+    /// The same as [`Self::stage`], [`Self::launch`] and [`Self::outcome`]; a loop that stages the next batch before
     /// it asks for the outcome keeps a GPU busy:
     /// ```
     /// # use bregman_nn::{CrossEntropy, Input, Mlp, TrainableModel};
@@ -90,7 +90,7 @@ impl<B: Backend> TrainableModel<B> {
         Ok(())
     }
 
-    /// Loss and hits of one batch in evaluation mode, as [`TrainableModel::gradients`] counts them. The gradients are void
+    /// Loss and hits of one batch in evaluation mode, as [`Self::gradients`] counts them. The gradients are void
     /// afterwards.
     pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<BatchOutcome> {
         self.set_labels(input.batch, labels)?;

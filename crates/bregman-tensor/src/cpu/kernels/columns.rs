@@ -6,9 +6,9 @@
 //! im2col buffer exists.
 //!
 //! ```text
-//! pointwise                Plain               x̃[c, t]        = x[c, t]
-//! convolution              TapWindow::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
-//! its input gradient       TapWindow::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride], if whole
+//! pointwise             Plain                  x̃[c, t]        = x[c, t]
+//! convolution           TapWindow::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
+//! its input gradient    TapWindow::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride], if whole
 //! ```
 
 use std::ops::Range;
