@@ -5,7 +5,7 @@
 
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_tensor::kernels::bf16::{self, Kernel, Packed};
-use bregman_tensor::kernels::columns::{Geometry, Plain, Window};
+use bregman_tensor::kernels::columns::{Geometry, Plain, TapWindow};
 use bregman_tensor::kernels::cost::{Dense, Product};
 use bregman_tensor::kernels::output::{Output, Start};
 use bregman_tensor::kernels::sparse::SparseMatrix;
@@ -173,21 +173,21 @@ impl Layer {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
                 1 => w.multiply(&x, Start::Zero, &y),
-                _ => w.multiply(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+                _ => w.multiply(&TapWindow::forward(x, &self.geometry()), Start::Zero, &y),
             }
         });
         let dx = median_ms(1, REPEATS, || {
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
             match self.taps() {
                 1 => w.multiply_transposed(&dy, Start::Zero, &dx),
-                _ => w.multiply_transposed(&Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+                _ => w.multiply_transposed(&TapWindow::backward(dy, &self.geometry()), Start::Zero, &dx),
             }
         });
         let rounded = median_ms(1, REPEATS, || {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
                 1 => w.multiply_rounded(&x, Start::Zero, &y),
-                _ => w.multiply_rounded(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+                _ => w.multiply_rounded(&TapWindow::forward(x, &self.geometry()), Start::Zero, &y),
             }
         });
         [refresh, y, dx, rounded]
@@ -206,7 +206,7 @@ impl Layer {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
                 1 => bf16::multiply(&a, &x, Start::Zero, &y),
-                _ => bf16::multiply(&a, &Window::forward(x, &self.geometry()), Start::Zero, &y),
+                _ => bf16::multiply(&a, &TapWindow::forward(x, &self.geometry()), Start::Zero, &y),
             }
         });
         let dx = median_ms(1, REPEATS, || {
@@ -214,7 +214,7 @@ impl Layer {
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
             match self.taps() {
                 1 => bf16::multiply(&a, &dy, Start::Zero, &dx),
-                _ => bf16::multiply(&a, &Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+                _ => bf16::multiply(&a, &TapWindow::backward(dy, &self.geometry()), Start::Zero, &dx),
             }
         });
         let dw = median_ms(1, REPEATS, || {
@@ -222,7 +222,7 @@ impl Layer {
             let (x, dw) = (self.plain(self.channels, &x), Output::new(&mut dw, 1, self.out, columns));
             match self.taps() {
                 1 => bf16::gradient(&a, &x, Start::Zero, &dw),
-                _ => bf16::gradient(&a, &Window::forward(x, &self.geometry()), Start::Zero, &dw),
+                _ => bf16::gradient(&a, &TapWindow::forward(x, &self.geometry()), Start::Zero, &dw),
             }
         });
         [y, dx, dw]

@@ -3,7 +3,7 @@
 use bregman::{Param, Role};
 use bregman_tensor::{Backend, Conv, Margin, Shape, Start, Storage, Tensor, View};
 
-use crate::{Builder, Context, Head, Labels, Outcome, ParamId, Result};
+use crate::{BatchOutcome, Builder, Context, Head, Labels, ParamId, Result};
 
 /// AAM-softmax (Deng et al., "ArcFace", CVPR 2019): logits s·cos θ between embedding and class weight, with the angle
 /// of the true class enlarged by m, then cross-entropy.
@@ -74,7 +74,7 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
         Ok(backend.remove_radial(&parameter.value, &self.radial, block, gradient)?)
     }
 
-    fn outcome(&self, backend: &B) -> Result<Outcome> {
+    fn outcome(&self, backend: &B) -> Result<BatchOutcome> {
         self.labels.read(backend)
     }
 }

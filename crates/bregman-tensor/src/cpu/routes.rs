@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Cpu;
 use super::kernels::bf16::{self, Packed};
-use super::kernels::columns::{Geometry, Plain, Window};
+use super::kernels::columns::{Geometry, Plain, TapWindow};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters, Workspace};
@@ -54,21 +54,21 @@ impl Route<'_> {
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply(&x, start, &y),
             (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y)
+                w.multiply(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_rounded(&x, start, &y),
             (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y)
+                w.multiply_rounded(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, true) => bf16::multiply(w, &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, false) => {
-                bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y)
+                bf16::multiply(w, &TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Bf16 { packed: None, fresh, value, block }, _) => {
                 let mut w = lock(fresh);
                 w.pack(value, block.rows, block.columns, block.stride);
-                bf16::multiply(&w, &Window::forward(x, &geometry(conv, input)), start, &y);
+                bf16::multiply(&w, &TapWindow::forward(x, &geometry(conv, input)), start, &y);
             }
         }
     }
@@ -88,11 +88,11 @@ impl Route<'_> {
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply_transposed(&dy, start, &dx),
             (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx)
+                w.multiply_transposed(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx)
             }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_transposed_rounded(&dy, start, &dx),
             (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
+                w.multiply_transposed_rounded(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx);
             }
             (Self::Winograd([_, w]), _) => {
                 let conv = conv.adjoint().expect("without a stride there is an adjoint");
@@ -100,7 +100,7 @@ impl Route<'_> {
             }
             (Self::Bf16 { packed: Some([_, w]), .. }, true) => bf16::multiply(w, &dy, start, &dx),
             (Self::Bf16 { packed: Some([_, w]), .. }, false) if conv.stride == [1, 1] => {
-                bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx);
+                bf16::multiply(w, &TapWindow::backward(dy, &geometry(conv, input)), start, &dx);
             }
             (Self::Bf16 { fresh, value, block, .. }, _) => {
                 let size = [block.rows, input.channels];
@@ -157,7 +157,7 @@ impl WeightGradients {
             if conv.is_pointwise() {
                 bf16::gradient(&self.packed, &x, output::Start::Zero, &dw);
             } else {
-                bf16::gradient(&self.packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+                bf16::gradient(&self.packed, &TapWindow::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
             }
         }
         true

@@ -4,7 +4,7 @@
 //! each of these phases the gradient is a convolution of dY without a stride, with few taps, whose results lie a stride
 //! apart: no product with the zeros that a stride would put between the values of dY.
 
-use super::super::columns::{Geometry, Phase, Plain, Window};
+use super::super::columns::{Geometry, Phase, Plain, TapWindow};
 use super::super::output::{Output, Results, Start};
 use super::kernel::Kernel;
 use super::operand::{Packed, Straight};
@@ -32,7 +32,7 @@ pub fn strided_input_gradient(
             let taps: Vec<usize> =
                 vertical.taps.iter().flat_map(|y| horizontal.taps.iter().map(move |x| y * width + x)).collect();
             packed.pack_taps(weights, rows, channels, geometry.kernel[0] * width, stride, &taps);
-            let window = Window::phase(*dy, geometry, [&vertical, &horizontal]);
+            let window = TapWindow::phase(*dy, geometry, [&vertical, &horizontal]);
             let results = Interleaved {
                 output: dx,
                 width: geometry.input[1],

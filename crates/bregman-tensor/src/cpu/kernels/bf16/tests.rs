@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Geometry, Plain, Window};
+use super::super::columns::{Geometry, Plain, TapWindow};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
@@ -81,7 +81,7 @@ fn convolutions_agree_with_their_virtual_operand() {
     let weights = rounded(random.values(rows * channels * taps, 0.0));
     let x = rounded(random.values(items * channels * len, 0.0));
     let geometry = Geometry::signal(len, taps, 2, 2);
-    let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
+    let view = TapWindow::forward(Plain::new(&x, items, channels, len), &geometry);
     let mut a = Packed::default();
     a.pack(&weights, rows, channels * taps, channels * taps);
     let mut y = vec![0.0; items * rows * len];
@@ -89,7 +89,7 @@ fn convolutions_agree_with_their_virtual_operand() {
     assert_close(&y, &product(rows, |row, k| weights[row * channels * taps + k], &view), TOLERANCE);
     // its input gradient: A[c, (o, τ)] = W[o, c, τ]
     let dy = rounded(random.values(items * rows * len, 0.0));
-    let view = Window::backward(Plain::new(&dy, items, rows, len), &geometry);
+    let view = TapWindow::backward(Plain::new(&dy, items, rows, len), &geometry);
     a.pack_transposed(&weights, rows, channels, taps, channels * taps);
     let mut dx = vec![0.0; items * channels * len];
     multiply(&a, &view, Start::Zero, &Output::new(&mut dx, items, channels, len));
@@ -100,7 +100,7 @@ fn convolutions_agree_with_their_virtual_operand() {
     let out: usize = geometry.output().iter().product();
     let (x, dy) = (rounded(random.values(items * channels * 63, 0.0)), rounded(random.values(items * rows * out, 0.0)));
     let (view, dy) =
-        (Window::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
+        (TapWindow::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
     a.pack_batch(&dy);
     let mut dw = vec![0.0; rows * channels * 9];
     gradient(&a, &view, Start::Zero, &Output::new(&mut dw, 1, rows, channels * 9));
@@ -229,7 +229,7 @@ proptest! {
             &output,
         );
         let transposed = |channel: usize, k: usize| weights[(k / taps * channels + channel) * taps + k % taps];
-        let mut exact = product(channels, transposed, &Window::backward(dy, &geometry));
+        let mut exact = product(channels, transposed, &TapWindow::backward(dy, &geometry));
         for ((sum, scale), &before) in exact.iter_mut().zip(&before).filter(|_| add) {
             (*sum, *scale) = (*sum + f64::from(before), *scale + f64::from(before.abs()));
         }

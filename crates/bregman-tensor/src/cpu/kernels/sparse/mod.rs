@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A convolution with k taps is the same product on shifted rows: weights `[out, in, k]` (PyTorch's layout) go in as
-//! they are with `taps = k`, and X is a [`Window`](super::columns::Window) view. The input
+//! they are with `taps = k`, and X is a [`TapWindow`](super::columns::TapWindow) view. The input
 //! gradient is [`multiply_transposed`](SparseMatrix::multiply_transposed) with the `backward` view of dY.
 //!
 //! Each output element is one sum in a fixed order on one thread, so results do not depend on the number of threads.

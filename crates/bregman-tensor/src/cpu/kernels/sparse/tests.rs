@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Geometry, Plain, Window};
+use super::super::columns::{Geometry, Plain, TapWindow};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
@@ -72,13 +72,13 @@ fn a_dilated_convolution_and_its_input_gradient_match_the_definition() {
         let matrix = sparse(rows, channels, taps, &weights);
         let x = random.values(items * channels * len, 0.0);
         let geometry = Geometry::signal(len, taps, dilation, padding);
-        let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
+        let view = TapWindow::forward(Plain::new(&x, items, channels, len), &geometry);
         let out_len = len + 2 * padding - dilation * (taps - 1);
         let mut y = vec![0.0; items * rows * out_len];
         matrix.multiply(&view, Start::Zero, &Output::new(&mut y, items, rows, out_len));
 
         let dy = random.values(items * rows * out_len, 0.0);
-        let back = Window::backward(Plain::new(&dy, items, rows, out_len), &geometry);
+        let back = TapWindow::backward(Plain::new(&dy, items, rows, out_len), &geometry);
         let mut dx = vec![0.0; items * channels * len];
         matrix.multiply_transposed(&back, Start::Zero, &Output::new(&mut dx, items, channels, len));
 

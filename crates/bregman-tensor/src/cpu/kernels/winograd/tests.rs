@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::bf16::Kernel;
-use super::super::columns::{Columns, Plain, Window};
+use super::super::columns::{Columns, Plain, TapWindow};
 use super::super::cost::Dense;
 use super::super::output::{Output, Start};
 use super::super::reference::{Random, product};
@@ -91,10 +91,10 @@ fn check(numbers: Numbers, items: usize, rows: usize, channels: usize, geometry:
     let weights = numbers.draw(&mut random, rows * channels * 9, [3.0, 4.0]);
     let [x, dy] = [channels * inner, rows * outer].map(|len| numbers.draw(&mut random, items * len, [8.0, 1.0]));
     let (x, dy) = (Plain::new(&x, items, channels, inner), Plain::new(&dy, items, rows, outer));
-    let window = Window::forward(x, geometry);
+    let window = TapWindow::forward(x, geometry);
     let forward = product(rows, |row, k| weights[row * channels * 9 + k], &window);
     let transposed = |channel: usize, k: usize| weights[(k / 9 * channels + channel) * 9 + k % 9];
-    let backward = product(channels, transposed, &Window::backward(dy, geometry));
+    let backward = product(channels, transposed, &TapWindow::backward(dy, geometry));
     let gradients = plain_gradient(&dy, &window);
     for (dense, tolerance) in ways() {
         let mut filters = Filters::default();
