@@ -23,8 +23,8 @@ pub(crate) enum Network {
 
 /// The memory of one execution, kept for the next.
 pub(crate) enum Workspace {
-    Ecapa(Box<ecapa::Workspace>),
-    ResNet(Box<resnet::Workspace>),
+    Ecapa(Box<ecapa::EcapaWorkspace>),
+    ResNet(Box<resnet::ResNetWorkspace>),
 }
 
 /// A layer as it is executed.

@@ -16,12 +16,12 @@ pub(crate) struct ResNet {
     /// How many the file has.
     layers: usize,
     stem: Conv,
-    blocks: Vec<Block>,
+    blocks: Vec<ResNetBlock>,
     linear: Product,
 }
 
 /// `y = relu(conv₂(relu(conv₁(x))) + shortcut(x))`
-struct Block {
+struct ResNetBlock {
     stage: usize,
     /// Whether the stage begins here with a stride of two.
     strided: bool,
@@ -83,7 +83,7 @@ impl Plane {
 
 /// The memory of one execution.
 #[derive(Default)]
-pub(crate) struct Workspace {
+pub(crate) struct ResNetWorkspace {
     /// Frames for which planes and offsets are made.
     frames: usize,
     planes: [Plane; 4],
@@ -97,7 +97,7 @@ pub(crate) struct Workspace {
     statistics: Vec<f32>,
 }
 
-impl Workspace {
+impl ResNetWorkspace {
     /// Prepares for utterances of `frames` frames; nothing to do where the last one had as many.
     fn reserve(&mut self, network: &ResNet, frames: usize) {
         if self.frames == frames {
@@ -155,7 +155,7 @@ impl ResNet {
         let specs = config.describe(features);
         let mut blocks = Vec::new();
         for block in &specs.blocks {
-            blocks.push(Block {
+            blocks.push(ResNetBlock {
                 stage: block.stage,
                 strided: block.stride != 1,
                 first: layers.conv(&block.first)?,
@@ -167,10 +167,10 @@ impl ResNet {
         Ok(Self { features, stages: specs.stages, layers: layers.stored.len(), stem, blocks, linear })
     }
 
-    pub(crate) fn forward(&self, run: &mut Run, work: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
+    pub(crate) fn forward(&self, run: &mut Run, work: &mut ResNetWorkspace, features: &[f32], embedding: &mut [f32]) {
         let frames = features.len() / self.features;
         work.reserve(self, frames);
-        let Workspace { planes, offsets, input, stages, phases, statistics, .. } = work;
+        let ResNetWorkspace { planes, offsets, input, stages, phases, statistics, .. } = work;
 
         let plane = planes[0];
         let to = &mut **input;
