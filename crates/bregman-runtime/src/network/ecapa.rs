@@ -5,7 +5,7 @@
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
 
-use super::{Conv, Layers, Product, Run};
+use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
@@ -175,7 +175,13 @@ impl Ecapa {
         })
     }
 
-    pub(crate) fn forward(&self, run: &mut Run, work: &mut EcapaWorkspace, features: &[f32], embedding: &mut [f32]) {
+    pub(crate) fn forward(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        features: &[f32],
+        embedding: &mut [f32],
+    ) {
         let strips = Strips { frames: features.len() / self.features };
         work.reserve(self, strips.count());
         let (channels, arch) = (self.channels, run.arch);
@@ -198,7 +204,7 @@ impl Ecapa {
     }
 
     /// One SE-Res2Block up to its gate; the gate is applied by [`Ecapa::gated`].
-    fn block(&self, run: &mut Run, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
+    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
             (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
@@ -284,7 +290,7 @@ impl Ecapa {
     }
 
     /// Attentive statistics of the aggregated blocks.
-    fn pool(&self, run: &mut Run, work: &mut EcapaWorkspace, strips: Strips) {
+    fn pool(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips) {
         let (channels, arch) = (self.channels, run.arch);
         let (frames, hidden, logits) =
             (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
