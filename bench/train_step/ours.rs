@@ -140,7 +140,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
         model.refresh().expect("a refresh");
     });
-    let live = optimizer.stats().iter().map(|stats| stats.live()).sum::<u64>();
+    let live = optimizer.stats().iter().map(|stats| stats.nonzeros()).sum::<u64>();
     json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct EmbeddingRow<'a> {
     utterance: &'a str,
     seconds: f32,
     embedding: &'a [f32],
@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn format(source: &dyn AudioSource, embedded: &Embedded, json: bool) -> Result<String, Failure> {
     let utterances = &source.manifest().utterances;
     let rows = utterances.iter().zip(&embedded.embeddings).filter_map(|(utterance, embedding)| {
-        embedding.as_ref().map(|e| Row { utterance: &utterance.id, seconds: e.seconds, embedding: &e.values })
+        embedding.as_ref().map(|e| EmbeddingRow { utterance: &utterance.id, seconds: e.seconds, embedding: &e.values })
     });
     if json {
         let text =

@@ -29,7 +29,7 @@ mod pointwise;
 mod pooling;
 
 pub use capture::Capture;
-pub use conv::{Convolution, Start, Weight};
+pub use conv::{Convolution, OutputStart, Weight};
 pub use filterbank::Filterbanks;
 pub use gradients::Gradients;
 pub use loss::{Loss, Margin};

@@ -10,7 +10,7 @@ use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters, Workspace};
 use super::weights::dense;
-use crate::{Block, Conv, Precision, Shape, Start};
+use crate::{Block, Conv, OutputStart, Precision, Shape};
 
 /// Whether the three products of a convolution are made by [`winograd`].
 pub(super) fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
@@ -42,13 +42,13 @@ impl Route<'_> {
         input: Shape,
         output: Shape,
         x: &[f32],
-        start: Start<Cpu>,
+        start: OutputStart<Cpu>,
         y: &mut [f32],
     ) {
         let start = match start {
-            Start::Zero => output::Start::Zero,
-            Start::Bias(bias) => output::Start::Bias(bias),
-            Start::Keep => output::Start::Accumulate,
+            OutputStart::Zero => output::SumStart::Zero,
+            OutputStart::Bias(bias) => output::SumStart::Bias(bias),
+            OutputStart::Keep => output::SumStart::Accumulate,
         };
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
@@ -83,7 +83,7 @@ impl Route<'_> {
         add: bool,
         dx: &mut [f32],
     ) {
-        let start = if add { output::Start::Accumulate } else { output::Start::Zero };
+        let start = if add { output::SumStart::Accumulate } else { output::SumStart::Zero };
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply_transposed(&dy, start, &dx),
@@ -155,9 +155,14 @@ impl WeightGradients {
         } else {
             self.packed.pack_batch(&dy);
             if conv.is_pointwise() {
-                bf16::gradient(&self.packed, &x, output::Start::Zero, &dw);
+                bf16::gradient(&self.packed, &x, output::SumStart::Zero, &dw);
             } else {
-                bf16::gradient(&self.packed, &TapWindow::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+                bf16::gradient(
+                    &self.packed,
+                    &TapWindow::forward(x, &geometry(conv, input)),
+                    output::SumStart::Zero,
+                    &dw,
+                );
             }
         }
         true

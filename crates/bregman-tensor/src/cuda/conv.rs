@@ -10,7 +10,7 @@ use super::gpu::KernelVariant;
 use super::narrow::Narrow;
 use super::stem::Stem;
 use super::{Cuda, DeviceBuffer, Format, JOIN, Rows, grid, pointwise};
-use crate::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
+use crate::{Block, Conv, Convolution, OutputStart, Result, Shape, View, ViewMut, Weight};
 
 /// Patches are made for so many bytes at a time.
 const PATCHES: usize = 1 << 30;
@@ -60,7 +60,7 @@ impl Convolution for Cuda {
         conv: &Conv,
         x: View<Self>,
         w: Weight<Self>,
-        start: Start<Self>,
+        start: OutputStart<Self>,
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (input, output) = (x.shape, y.shape);
@@ -69,7 +69,7 @@ impl Convolution for Cuda {
             x = narrowed(self, x, self.map_format())?; // a weight with taps is packed in the format of maps only
         }
         let (pointer, leading) = weight(&w, x.format);
-        let add = matches!(start, Start::Keep);
+        let add = matches!(start, OutputStart::Keep);
         let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
             layer.forward(x, pointer, add, y).map(|()| true)?
         } else if let Some(layer) = Stem::new(self, conv, input, x, y) {
@@ -79,13 +79,13 @@ impl Convolution for Cuda {
         };
         if done {
             return match start {
-                Start::Bias(bias) => add_bias(self, bias, y),
-                Start::Zero | Start::Keep => Ok(()),
+                OutputStart::Bias(bias) => add_bias(self, bias, y),
+                OutputStart::Zero | OutputStart::Keep => Ok(()),
             };
         }
         let bias = match start {
-            Start::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
-            Start::Zero | Start::Keep => None,
+            OutputStart::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
+            OutputStart::Zero | OutputStart::Keep => None,
         };
         let product = |x: Rows, columns: usize, y: Rows| GemmProduct {
             size: [w.block.rows, x.rows as usize, columns],
