@@ -110,7 +110,7 @@ fn document() -> String {
 
 #[test]
 fn every_recipe_resolves_to_the_settings_in_the_table() {
-    assert_eq!(all().len(), 3 * 2 * 16);
+    assert_eq!(all().len(), 3 * 2 * 17);
     let (path, document) = (repository().join("docs/recipes.md"), document());
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &document).unwrap();
