@@ -10,7 +10,7 @@ use std::process::Command;
 
 use bregman_audio::{FbankConfig, RATE};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Checkpoint, EcapaConfig, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_nn::{Checkpoint, EcapaConfig, ResNetConfig, Rng, TrainableModel, Values};
 use bregman_runtime::{Architecture, FrontEnd, Instructions, Model, ModelFile, Options, ValueFormat, cosine};
 use bregman_tensor::Cpu;
 use serde_json::{Value, json};
@@ -79,7 +79,8 @@ fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
         "ecapa" => Architecture::new(80, EcapaConfig::default()),
         _ => Architecture::new(80, ResNetConfig::default()),
     };
-    let mut state = Engine::new(Cpu::new(), &architecture, None, 1).expect("a network").state().expect("its state");
+    let mut state =
+        TrainableModel::new(Cpu::new(), &architecture, None, 1).expect("a network").state().expect("its state");
     let mut rng = Rng::new(2);
     // non-zero weights are scaled up, so that activations neither vanish nor explode
     let scale = (1.0 - sparsity).max(1e-3).sqrt().recip();

@@ -5,9 +5,9 @@
 
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_tensor::kernels::bf16::{self, Kernel, Packed};
-use bregman_tensor::kernels::columns::{Geometry, Plain, Window};
+use bregman_tensor::kernels::columns::{Geometry, Plain, TapWindow};
 use bregman_tensor::kernels::cost::{Dense, Product};
-use bregman_tensor::kernels::output::{Output, Start};
+use bregman_tensor::kernels::output::{Output, SumStart};
 use bregman_tensor::kernels::sparse::SparseMatrix;
 use bregman_tensor::kernels::winograd::{self, Filters, Workspace};
 use rayon::prelude::*;
@@ -172,22 +172,22 @@ impl Layer {
         let y = median_ms(1, REPEATS, || {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
-                1 => w.multiply(&x, Start::Zero, &y),
-                _ => w.multiply(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+                1 => w.multiply(&x, SumStart::Zero, &y),
+                _ => w.multiply(&TapWindow::forward(x, &self.geometry()), SumStart::Zero, &y),
             }
         });
         let dx = median_ms(1, REPEATS, || {
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
             match self.taps() {
-                1 => w.multiply_transposed(&dy, Start::Zero, &dx),
-                _ => w.multiply_transposed(&Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+                1 => w.multiply_transposed(&dy, SumStart::Zero, &dx),
+                _ => w.multiply_transposed(&TapWindow::backward(dy, &self.geometry()), SumStart::Zero, &dx),
             }
         });
         let rounded = median_ms(1, REPEATS, || {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
-                1 => w.multiply_rounded(&x, Start::Zero, &y),
-                _ => w.multiply_rounded(&Window::forward(x, &self.geometry()), Start::Zero, &y),
+                1 => w.multiply_rounded(&x, SumStart::Zero, &y),
+                _ => w.multiply_rounded(&TapWindow::forward(x, &self.geometry()), SumStart::Zero, &y),
             }
         });
         [refresh, y, dx, rounded]
@@ -205,24 +205,24 @@ impl Layer {
             a.pack(&weights, self.out, columns, columns);
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
-                1 => bf16::multiply(&a, &x, Start::Zero, &y),
-                _ => bf16::multiply(&a, &Window::forward(x, &self.geometry()), Start::Zero, &y),
+                1 => bf16::multiply(&a, &x, SumStart::Zero, &y),
+                _ => bf16::multiply(&a, &TapWindow::forward(x, &self.geometry()), SumStart::Zero, &y),
             }
         });
         let dx = median_ms(1, REPEATS, || {
             a.pack_transposed(&weights, self.out, self.channels, self.taps(), columns);
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
             match self.taps() {
-                1 => bf16::multiply(&a, &dy, Start::Zero, &dx),
-                _ => bf16::multiply(&a, &Window::backward(dy, &self.geometry()), Start::Zero, &dx),
+                1 => bf16::multiply(&a, &dy, SumStart::Zero, &dx),
+                _ => bf16::multiply(&a, &TapWindow::backward(dy, &self.geometry()), SumStart::Zero, &dx),
             }
         });
         let dw = median_ms(1, REPEATS, || {
             a.pack_batch(&self.plain(self.out, &dy));
             let (x, dw) = (self.plain(self.channels, &x), Output::new(&mut dw, 1, self.out, columns));
             match self.taps() {
-                1 => bf16::gradient(&a, &x, Start::Zero, &dw),
-                _ => bf16::gradient(&a, &Window::forward(x, &self.geometry()), Start::Zero, &dw),
+                1 => bf16::gradient(&a, &x, SumStart::Zero, &dw),
+                _ => bf16::gradient(&a, &TapWindow::forward(x, &self.geometry()), SumStart::Zero, &dw),
             }
         });
         [y, dx, dw]
@@ -237,12 +237,12 @@ impl Layer {
         let y = median_ms(1, REPEATS, || {
             filters.pack(dense, &weights, self.out, self.channels, columns);
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
-            winograd::multiply(&filters, &geometry, &x, Start::Zero, &y);
+            winograd::multiply(&filters, &geometry, &x, SumStart::Zero, &y);
         });
         let dx = median_ms(1, REPEATS, || {
             filters.pack_transposed(dense, &weights, self.out, self.channels, columns);
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
-            winograd::multiply(&filters, &geometry, &dy, Start::Zero, &dx);
+            winograd::multiply(&filters, &geometry, &dy, SumStart::Zero, &dx);
         });
         let dw = median_ms(1, REPEATS, || {
             let (x, dy) = (self.plain(self.channels, &x), self.plain(self.out, &dy));

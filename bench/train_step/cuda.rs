@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bregman::{AdaBreg, Optimizer, Rule};
 use bregman_bench::{peer, ratio, table};
-use bregman_nn::{Input, Model, Rng};
+use bregman_nn::{Input, Rng, TrainableModel};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{DeviceMemory, Margin, Precision};
 
@@ -84,7 +84,7 @@ pub(super) fn compare(chosen: &[&str]) {
 fn measure(network: &str, precision: Precision) -> Measured {
     let cuda = Cuda::open(0, precision).expect("a GPU");
     let before = cuda.memory_in_use().expect("memory");
-    let mut model = Model::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
+    let mut model = TrainableModel::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
     let weights: Vec<Vec<f32>> = (model.params().all().iter())
         .map(|parameter| {
             let mut values = vec![0.0; parameter.param.len()];

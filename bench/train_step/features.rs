@@ -3,7 +3,7 @@
 
 use bregman_audio::{Fbank, Features, RATE};
 use bregman_bench::{median_ms, table};
-use bregman_nn::{Input, Model, Rng};
+use bregman_nn::{Input, Rng, TrainableModel};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{DeviceMemory, Filterbanks, Margin, Precision, Shape, Tensor};
 use bregman_train::config::FeatureConfig;
@@ -69,7 +69,7 @@ fn by_loader(config: &FeatureConfig, threads: usize, samples: &[f32]) -> f64 {
 /// A pass of the network with the next batch staged meanwhile: from samples, or from features.
 fn pass(network: &str, config: &FeatureConfig, samples: Option<&[f32]>) -> f64 {
     let cuda = Cuda::open(0, Precision::Bf16).expect("a GPU");
-    let mut model = Model::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
+    let mut model = TrainableModel::new(cuda, &architecture(network), Some(CLASSES), 0).expect("a valid network");
     let tables = config.tables().expect("defaults are valid");
     let frames = tables.frames(SAMPLES);
     let features = vec![0.5; BATCH * frames * tables.bins];

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use bregman::{AdaBreg, Groups, Optimizer, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Architecture, EcapaConfig, Input, Model, Params, ResNetConfig, Rng};
+use bregman_nn::{Architecture, EcapaConfig, Input, Params, ResNetConfig, Rng, TrainableModel};
 use bregman_tensor::{Backend, Cpu, Margin, Precision};
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
     };
     let architecture = architecture(network);
     let mut model =
-        Model::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
+        TrainableModel::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
     let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
     let mut rng = Rng::new(1);
     for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
@@ -140,7 +140,7 @@ fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames:
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
         model.refresh().expect("a refresh");
     });
-    let live = optimizer.stats().iter().map(|stats| stats.live()).sum::<u64>();
+    let live = optimizer.stats().iter().map(|stats| stats.nonzeros()).sum::<u64>();
     json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
 }
 

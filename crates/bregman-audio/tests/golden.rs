@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bregman_audio::{Fbank, FbankConfig, Features, FrontEnd, Window};
+use bregman_audio::{Fbank, FbankConfig, Features, FilterbankKind, Window};
 use bregman_golden::Tensors;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl Golden {
         let base = FbankConfig { rate: self.rate(utterance), ..FbankConfig::speechbrain() };
         if kind.starts_with("speechbrain") {
             let number = |key| self.number("speechbrain", key);
-            let front_end = FrontEnd::SpeechBrain { n_fft: number("n_fft") as usize, top_db: 80.0 };
+            let front_end = FilterbankKind::SpeechBrain { n_fft: number("n_fft") as usize, top_db: 80.0 };
             let (window_ms, hop_ms) = (number("win_ms"), number("hop_ms"));
             FbankConfig {
                 bins: number("mels") as usize,
@@ -78,7 +78,8 @@ impl Golden {
             );
             let window = if kind.ends_with("povey") { Window::Povey } else { Window::Hamming };
             assert!(kind.ends_with("povey") || kind.ends_with("hamming"), "unknown window in {kind}");
-            let front_end = FrontEnd::Kaldi { window, preemphasis: number("preemphasis"), dither: number("dither") };
+            let front_end =
+                FilterbankKind::Kaldi { window, preemphasis: number("preemphasis"), dither: number("dither") };
             let (window_ms, hop_ms) = (number("frame_length_ms"), number("frame_shift_ms"));
             FbankConfig {
                 bins: number("mels") as usize,

@@ -5,7 +5,7 @@
 //! their parameters are called, `bregman-network` describes.
 //!
 //! A network of one's own is a type that implements [`Network`], of these layers or of others that call the backend;
-//! [`Model::with_network`] trains it. `examples/own-network` does both.
+//! [`TrainableModel::with_network`] trains it. `examples/own-network` does both.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -21,7 +21,7 @@ pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;
 pub use heads::margin::MarginClassifier;
-pub use heads::{Head, Labels, Outcome};
+pub use heads::{BatchOutcome, Head, Labels};
 pub use layers::attentive::AttentiveStatistics;
 pub use layers::conv::{ConvLayer, InputGradient};
 pub use layers::conv_norm::ConvNorm;
@@ -32,7 +32,7 @@ pub use layers::squeeze_excite::SqueezeExcite;
 pub use layers::temporal::TemporalStatistics;
 pub use model::context::Context;
 pub use model::params::{Builder, NormId, NormState, ParamId, Parameter, Params};
-pub use model::{Input, Model, NetworkAndHead};
+pub use model::{Input, NetworkAndHead, TrainableModel};
 pub use networks::Network;
 pub use networks::ecapa::Ecapa;
 pub use networks::mlp::Mlp;

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use bregman_nn::{Architecture, Array, Checkpoint, EcapaConfig, Error, Model, ResNetConfig, Values};
+use bregman_nn::{Architecture, Array, Checkpoint, EcapaConfig, Error, ResNetConfig, TrainableModel, Values};
 use bregman_tensor::Cpu;
 use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
 
@@ -46,7 +46,7 @@ fn full_size_networks_have_the_published_parameters() {
         ("ResNet34", Architecture::new(80, ResNetConfig::default())),
     ] {
         let (name, record) = recorded.as_object().unwrap().iter().find(|(name, _)| name.starts_with(prefix)).unwrap();
-        let model = Model::new(Cpu::new(), &architecture, Some(5994), 1).unwrap();
+        let model = TrainableModel::new(Cpu::new(), &architecture, Some(5994), 1).unwrap();
         let parameters = model.params().all();
         let total: usize = parameters.iter().map(|parameter| parameter.param.len()).sum();
         assert_eq!(total as u64, record["with_5994_class_classifier"].as_u64().unwrap(), "{name}");
@@ -74,7 +74,8 @@ fn full_size_networks_have_the_published_parameters() {
 #[test]
 fn initial_weights_are_pytorchs_default_and_depend_on_the_seed_only() {
     let config = EcapaConfig { channels: 64, ..EcapaConfig::default() };
-    let state = |seed| Model::new(Cpu::new(), &Architecture::new(80, config), None, seed).unwrap().state().unwrap();
+    let state =
+        |seed| TrainableModel::new(Cpu::new(), &Architecture::new(80, config), None, seed).unwrap().state().unwrap();
     let first = state(3);
     assert_eq!(first, state(3));
     assert_ne!(first, state(4));
@@ -97,7 +98,7 @@ fn initial_weights_are_pytorchs_default_and_depend_on_the_seed_only() {
 fn a_wrong_checkpoint_is_refused_naming_the_tensor_and_changes_nothing() {
     let name = &model_cases()[0];
     let weights = tensors(name);
-    let mut model = Model::new(Cpu::new(), &architecture(&json(name)), None, 5).unwrap();
+    let mut model = TrainableModel::new(Cpu::new(), &architecture(&json(name)), None, 5).unwrap();
     let before = model.state().unwrap();
     let victim = weights.tensors.keys().find(|name| name.ends_with(".weight")).unwrap().clone();
 
@@ -125,7 +126,7 @@ fn a_models_state_is_what_its_description_lists() {
         Architecture::new(80, EcapaConfig { channels: 16, ..EcapaConfig::default() }),
         Architecture::new(80, ResNetConfig { channels: 2, ..ResNetConfig::default() }),
     ] {
-        let state = Model::new(Cpu::new(), &architecture, None, 1).unwrap().state().unwrap();
+        let state = TrainableModel::new(Cpu::new(), &architecture, None, 1).unwrap().state().unwrap();
         let floats = state.tensors.iter().filter(|(_, array)| matches!(array.values, Values::F32(_)));
         let built: BTreeMap<String, Vec<usize>> =
             floats.map(|(name, array)| (name.clone(), array.shape.clone())).collect();

@@ -2,20 +2,20 @@
 
 mod common;
 
-use bregman_nn::{Architecture, Checkpoint, Model, Parameter};
+use bregman_nn::{Architecture, Checkpoint, Parameter, TrainableModel};
 use bregman_tensor::{Backend, Cpu};
 use common::{Features, Floats, architecture, furthest, json, largest, load, model_cases, tensors};
 use serde_json::Value;
 
 /// Each golden model with its weights and expectations.
-fn each_model<B: Backend>(backend: impl Fn() -> B, check: impl Fn(&str, Model<B>, &Checkpoint, &Value)) {
+fn each_model<B: Backend>(backend: impl Fn() -> B, check: impl Fn(&str, TrainableModel<B>, &Checkpoint, &Value)) {
     for name in model_cases() {
         let case = json(&format!("{name}_expected"));
         check(&name, load(backend(), &case, &tensors(&name)), &tensors(&format!("{name}_expected")), &case);
     }
 }
 
-fn gradient<B: Backend>(model: &Model<B>, parameter: &Parameter<B>) -> Vec<f32> {
+fn gradient<B: Backend>(model: &TrainableModel<B>, parameter: &Parameter<B>) -> Vec<f32> {
     let mut values = vec![0.0; parameter.param.len()];
     model.backend().download(&parameter.grad, &mut values).unwrap();
     values
@@ -77,7 +77,7 @@ fn check_train_embeddings<B: Backend>(backend: impl Fn() -> B, slack: f32) {
 
 /// Gradients of Σ embedding² that a golden file holds in full or in samples, beside ours.
 fn gradients<B: Backend>(
-    model: &Model<B>,
+    model: &TrainableModel<B>,
     expected: &Checkpoint,
     case: &Value,
     prefix: &str,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-use bregman_nn::{CrossEntropy, Input, Mlp, Model};
+use bregman_nn::{CrossEntropy, Input, Mlp, TrainableModel};
 use bregman_tensor::Cpu;
 use common::{Features, Floats, furthest, json, largest, load, model_cases, tensors};
 
@@ -175,7 +175,7 @@ onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider']).run(['em
 ";
 
 /// What ONNX Runtime makes of a model and an input.
-fn run(python: &PathBuf, model: &Model<Cpu>, input: Input) -> Vec<f32> {
+fn run(python: &PathBuf, model: &TrainableModel<Cpu>, input: Input) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("model.onnx"), model.to_onnx(&[]).unwrap()).unwrap();
@@ -206,7 +206,7 @@ fn onnx_runtime_computes_our_embeddings() {
             assert!(error <= 5e-5, "{name}, {} frames: relative error {error:e}", piece.frames);
         }
     }
-    let mut perceptron = Model::with_network(Cpu::new(), 1, |builder| {
+    let mut perceptron = TrainableModel::with_network(Cpu::new(), 1, |builder| {
         let network = Mlp::new(builder, &[6, 5, 4])?;
         Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, 4)?))))
     })

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use bregman_nn::{Architecture, EcapaConfig, Input, Model, ResNetConfig};
+use bregman_nn::{Architecture, EcapaConfig, Input, ResNetConfig, TrainableModel};
 use bregman_tensor::{Cpu, Margin, Precision};
 
 /// What each thread may take for packing; the activations of each case here are ten times larger.
@@ -46,7 +46,7 @@ fn a_warm_training_step_reuses_its_buffers() {
         Architecture::new(80, ResNetConfig { channels: 8, ..ResNetConfig::default() }),
     ] {
         for (precision, zeros) in [(Precision::F32, 0), (Precision::F32, 19), (Precision::Bf16, 0)] {
-            let mut model = Model::new(Cpu::with_precision(precision), &architecture, Some(2000), 0).unwrap();
+            let mut model = TrainableModel::new(Cpu::with_precision(precision), &architecture, Some(2000), 0).unwrap();
             for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1)
             {
                 parameter

@@ -1,7 +1,9 @@
 //! Whole training steps: networks learn with every optimizer, in both precisions, repeatably, and bad input is named.
 
 use bregman::{AdaBreg, AdamW, Groups, LinBreg, Optimizer, ProxSgd, Rule, Sgd};
-use bregman_nn::{Architecture, CrossEntropy, EcapaConfig, Error, Input, Mlp, Model, Outcome, ResNetConfig, Rng};
+use bregman_nn::{
+    Architecture, BatchOutcome, CrossEntropy, EcapaConfig, Error, Input, Mlp, ResNetConfig, Rng, TrainableModel,
+};
 use bregman_tensor::{Cpu, Margin, Precision, WeightPolicy};
 
 const BATCH: usize = 8;
@@ -24,7 +26,7 @@ const PLAIN: Margin = Margin { scale: 32.0, margin: 0.0, easy: false };
 
 /// A model and an optimizer that trains it on eight utterances of eight classes.
 struct Trainer {
-    model: Model<Cpu>,
+    model: TrainableModel<Cpu>,
     optimizer: Optimizer,
     learning_rate: f64,
     values: Vec<f32>,
@@ -40,14 +42,14 @@ impl Trainer {
         learning_rate: f64,
         frames: usize,
     ) -> Self {
-        let mut model = Model::new(backend, architecture, Some(BATCH), 3).unwrap();
+        let mut model = TrainableModel::new(backend, architecture, Some(BATCH), 3).unwrap();
         let groups = Groups::resolve(model.params().described(), vec![]).unwrap();
         let (values, _) = model.params_mut().values_and_gradients();
         let optimizer = Optimizer::new(rule, groups, lambda, &values).unwrap();
         Self { model, optimizer, learning_rate, values: features(frames), frames }
     }
 
-    fn step(&mut self) -> Outcome {
+    fn step(&mut self) -> BatchOutcome {
         let input = Input { values: &self.values, batch: BATCH, frames: self.frames };
         let labels: Vec<usize> = (0..BATCH).collect();
         let outcome = self.model.gradients(input, &labels, PLAIN).unwrap();
@@ -145,7 +147,7 @@ fn a_step_is_repeatable_to_the_last_bit() {
 
 #[test]
 fn a_perceptron_learns_with_plain_cross_entropy() {
-    let mut model = Model::with_network(Cpu::new(), 1, |builder| {
+    let mut model = TrainableModel::with_network(Cpu::new(), 1, |builder| {
         let network = Mlp::new(builder, &[FEATURES, 32, BATCH])?;
         Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, BATCH)?))))
     })
@@ -176,9 +178,9 @@ fn a_perceptron_learns_with_plain_cross_entropy() {
 #[test]
 fn utterances_of_other_lengths_and_batches_reuse_the_model() {
     for architecture in [ecapa(), resnet()] {
-        let mut model = Model::new(Cpu::new(), &architecture, Some(BATCH), 3).unwrap();
+        let mut model = TrainableModel::new(Cpu::new(), &architecture, Some(BATCH), 3).unwrap();
         let long = features(40);
-        let embed = |model: &mut Model<Cpu>, batch: usize, frames: usize| {
+        let embed = |model: &mut TrainableModel<Cpu>, batch: usize, frames: usize| {
             model.embed(Input { values: &long[..batch * frames * FEATURES], batch, frames }).unwrap()
         };
         let first = embed(&mut model, 1, 9);
@@ -190,10 +192,10 @@ fn utterances_of_other_lengths_and_batches_reuse_the_model() {
 
 #[test]
 fn bad_input_is_named() {
-    let mut model = Model::new(Cpu::new(), &ecapa(), Some(4), 3).unwrap();
+    let mut model = TrainableModel::new(Cpu::new(), &ecapa(), Some(4), 3).unwrap();
     let values = features(10);
     let input = |values, batch, frames| Input { values, batch, frames };
-    let message = |result: Result<Outcome, Error>| result.unwrap_err().to_string();
+    let message = |result: Result<BatchOutcome, Error>| result.unwrap_err().to_string();
     let text = message(model.gradients(input(&values[1..], BATCH, 10), &[0; BATCH], PLAIN));
     assert!(text.contains("features") && text.contains("1279 values"), "{text}");
     let text = message(model.gradients(input(&values, BATCH, 10), &[0; 3], PLAIN));
@@ -206,14 +208,14 @@ fn bad_input_is_named() {
         ("channels", Architecture::new(80, EcapaConfig { channels: 12, ..EcapaConfig::default() })),
         ("features", Architecture::new(0, EcapaConfig::default())),
     ] {
-        let error = Model::new(Cpu::new(), &architecture, None, 0).err().unwrap().to_string();
+        let error = TrainableModel::new(Cpu::new(), &architecture, None, 0).err().unwrap().to_string();
         assert!(error.contains(field), "{error}");
     }
 }
 
 #[test]
 fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
-    let mut model = Model::new(Cpu::new(), &ecapa(), Some(BATCH), 3).unwrap();
+    let mut model = TrainableModel::new(Cpu::new(), &ecapa(), Some(BATCH), 3).unwrap();
     let mut values = features(10);
     model.check_finite(true);
     let labels: Vec<usize> = (0..BATCH).collect();
@@ -239,7 +241,7 @@ fn with_checking_on_a_nan_is_reported_where_it_first_appears() {
 
 #[test]
 fn a_class_without_live_weights_gets_a_gradient_of_usual_size() {
-    let mut model = Model::new(Cpu::new(), &ecapa(), Some(3), 1).unwrap();
+    let mut model = TrainableModel::new(Cpu::new(), &ecapa(), Some(3), 1).unwrap();
     let classifier = model.params_mut().all_mut().last_mut().unwrap();
     assert_eq!(classifier.param.name, "projection.weight");
     let dim = classifier.param.shape[1];

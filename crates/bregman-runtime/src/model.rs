@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::file::{Contents, Positions, StoredLayer, Threshold, ValueFormat};
 use crate::kernels::Instructions;
-use crate::network::{Cost, Network, Run, Workspace};
+use crate::network::{Cost, Execution, Network, Workspace};
 use crate::{Error, FrontEnd, Result};
 
 /// How to execute a model.
@@ -255,7 +255,7 @@ impl Model {
         let mut session = self.take()?;
         let mut times = vec![Duration::ZERO; self.layers.len()];
         let mut embedding = vec![0.0; self.embedding_size()];
-        let mut run = Run { arch: self.arch, threads: 1, times: Some(&mut times) };
+        let mut run = Execution { arch: self.arch, threads: 1, times: Some(&mut times) };
         self.network.forward(&mut run, &mut session.workspace, features, &mut embedding);
         self.give(session);
         Ok(times)
@@ -348,7 +348,7 @@ impl Model {
     ) -> Result<()> {
         assert_eq!(embedding.len(), self.embedding_size(), "length of the embedding");
         self.check(features)?;
-        let mut run = Run { arch: self.arch, threads, times: None };
+        let mut run = Execution { arch: self.arch, threads, times: None };
         match self.pool.as_ref().filter(|_| threads > 1) {
             Some(pool) => pool.install(|| self.network.forward(&mut run, workspace, features, embedding)),
             None => self.network.forward(&mut run, workspace, features, embedding),

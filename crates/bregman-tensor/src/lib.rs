@@ -17,7 +17,7 @@ mod tensor;
 
 pub use backend::{
     Activation, Backend, BatchNorm, Capture, Convolution, DeviceMemory, Filterbanks, Gradients, Loss, Margin,
-    NormGradients, NormParams, NormStatistics, Pointwise, Pooling, Relu, Start, Storage, Weight, constants,
+    NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Storage, Weight, constants,
 };
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
 pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};

@@ -13,7 +13,7 @@ use bregman::{
     AdamW, Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Pruning, Role,
     Rule, TensorStats, Topology, Variant,
 };
-use bregman_nn::{EcapaConfig, Model, Params};
+use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
 use bregman_tensor::{Cpu, Precision};
 use bregman_train::{Device, Ending, Trained, Trainer};
@@ -130,7 +130,7 @@ fn assert_same_bits(what: &str, names: &[Param], ours: &[Vec<f32>], theirs: &[Ve
 /// last bit.
 fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
-    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let mut model = TrainableModel::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
     let params: Vec<Param> = model.params().described();
     let penalties = [Penalty::L1, Penalty::L1NonNegative, Penalty::GroupKernel, Penalty::GroupRow];
     for (case, (penalty, variant)) in penalties
@@ -224,7 +224,7 @@ impl MaskPolicy for Moving {
 /// Masks, what they drop and where moments begin again: on a device as on slices, to the last bit.
 fn masks_are_those_of_slices<B: Device>(backend: B) {
     let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
-    let mut model = Model::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let mut model = TrainableModel::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
     let params: Vec<Param> = model.params().described();
     let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
         params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()

@@ -34,7 +34,7 @@ impl TensorStats {
     }
 
     /// Elements that are not zero.
-    pub fn live(&self) -> u64 {
+    pub fn nonzeros(&self) -> u64 {
         self.len - self.zeros
     }
 
@@ -106,10 +106,10 @@ impl<'a> Sparsity<'a> {
     }
 
     /// Names of the weight tensors whose weights are all zero: nothing passes through them any more.
-    pub fn dead(&self) -> Vec<&'a str> {
-        let is_dead =
-            |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].live() == 0;
-        (0..self.stats.len()).filter(is_dead).map(|tensor| self.groups.params()[tensor].name.as_str()).collect()
+    pub fn all_zero(&self) -> Vec<&'a str> {
+        let is_all_zero =
+            |tensor: &usize| self.groups.params()[*tensor].role.is_weight() && self.stats[*tensor].nonzeros() == 0;
+        (0..self.stats.len()).filter(is_all_zero).map(|tensor| self.groups.params()[tensor].name.as_str()).collect()
     }
 
     fn select(&self, keep: impl Fn(usize) -> bool) -> TensorStats {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(account.total(Scope::All).sparsity(), 150.0 / 160.0);
         assert_eq!(account.group(0).sparsity(), 1.0);
         assert_eq!(account.group(1), of(100, 90), "the bias of the default group is no weight");
-        assert_eq!(account.dead(), ["head.weight"], "a bias of zeros is no layer");
+        assert_eq!(account.all_zero(), ["head.weight"], "a bias of zeros is no layer");
         assert_eq!(account.total(Scope::Controlled).norm(), 8f64.sqrt());
     }
 
@@ -157,6 +157,6 @@ mod tests {
         assert_eq!(sparsity(vec![GroupRule::dense()]), 0.5, "pruning and dense training have no penalty");
         let exempt = GroupRule { roles: vec![Role::Classifier], ..GroupRule::dense() };
         assert_eq!(sparsity(vec![exempt]), 1.0);
-        assert_eq!((stats[1].live(), stats[1].norm()), (100, 20.0));
+        assert_eq!((stats[1].nonzeros(), stats[1].norm()), (100, 20.0));
     }
 }

@@ -11,7 +11,7 @@ mod mixing;
 mod network;
 
 use bregman::{AdaBreg, AdaptiveOptimizer, ControllerConfig, Groups, Rule, Survivors, sparse_init};
-use bregman_nn::{CrossEntropy, Input, Model, Rng};
+use bregman_nn::{CrossEntropy, Input, Rng, TrainableModel};
 use bregman_tensor::{Cpu, Margin};
 
 use data::{CLASSES, FEATURES, FRAMES};
@@ -30,7 +30,7 @@ struct Ending {
 }
 
 fn train(target: f64, steps: usize) -> Result<Ending, Box<dyn std::error::Error>> {
-    let mut model = Model::with_network(Cpu::new(), 1, |builder| {
+    let mut model = TrainableModel::with_network(Cpu::new(), 1, |builder| {
         let network = SweepNetwork::new(builder, FEATURES, CHANNELS, CLASSES)?;
         Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, CLASSES)?))))
     })?;

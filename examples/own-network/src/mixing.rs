@@ -2,7 +2,7 @@
 
 use bregman::{Param, Role};
 use bregman_nn::{Builder, Context, ParamId, Result};
-use bregman_tensor::{Activation, Backend, Conv, Start, Tensor, View};
+use bregman_tensor::{Activation, Backend, Conv, OutputStart, Tensor, View};
 
 /// `y = x + W · relu(x)` at every frame.
 ///
@@ -34,7 +34,13 @@ impl<B: Backend> Mixing<B> {
         self.output.resize(backend, x.shape)?;
         backend.copy(x, self.output.view_mut())?;
         let weight = ctx.params.get(self.weight).weight(0);
-        backend.conv_forward(&Conv::POINTWISE, self.positive.view(), weight, Start::Keep, self.output.view_mut())?;
+        backend.conv_forward(
+            &Conv::POINTWISE,
+            self.positive.view(),
+            weight,
+            OutputStart::Keep,
+            self.output.view_mut(),
+        )?;
         Ok(())
     }
 

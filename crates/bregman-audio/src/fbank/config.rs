@@ -31,13 +31,13 @@ pub struct FbankConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_hz: Option<f32>,
     /// Which definition to follow.
-    pub front_end: FrontEnd,
+    pub front_end: FilterbankKind,
 }
 
 /// The two definitions in use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum FrontEnd {
+pub enum FilterbankKind {
     /// SpeechBrain's: centred frames on zero padding, periodic Hamming window, dB, floor `top_db` under the utterance's
     /// maximum.
     SpeechBrain {
@@ -71,13 +71,13 @@ pub enum Window {
 impl FbankConfig {
     /// The paper's front end.
     pub fn speechbrain() -> Self {
-        let front_end = FrontEnd::SpeechBrain { n_fft: 512, top_db: 80.0 };
+        let front_end = FilterbankKind::SpeechBrain { n_fft: 512, top_db: 80.0 };
         Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 0.0, high_hz: None, front_end }
     }
 
     /// Kaldi's and WeSpeaker's front end, without dither.
     pub fn kaldi(window: Window) -> Self {
-        let front_end = FrontEnd::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
+        let front_end = FilterbankKind::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
         Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 20.0, high_hz: None, front_end }
     }
 
@@ -95,16 +95,16 @@ impl FbankConfig {
     fn samples(&self, milliseconds: f32) -> usize {
         let samples = f64::from(self.rate) * f64::from(milliseconds) / 1000.0;
         match self.front_end {
-            FrontEnd::SpeechBrain { .. } => samples.round() as usize,
-            FrontEnd::Kaldi { .. } => samples as usize,
+            FilterbankKind::SpeechBrain { .. } => samples.round() as usize,
+            FilterbankKind::Kaldi { .. } => samples as usize,
         }
     }
 
     /// FFT length.
     pub(crate) fn n_fft(&self) -> usize {
         match self.front_end {
-            FrontEnd::SpeechBrain { n_fft, .. } => n_fft,
-            FrontEnd::Kaldi { .. } => self.window().next_power_of_two(),
+            FilterbankKind::SpeechBrain { n_fft, .. } => n_fft,
+            FilterbankKind::Kaldi { .. } => self.window().next_power_of_two(),
         }
     }
 
@@ -112,9 +112,9 @@ impl FbankConfig {
     pub(crate) fn window_at(&self, i: usize) -> f64 {
         let cosine = |period: usize| (std::f64::consts::TAU * i as f64 / period as f64).cos();
         match self.front_end {
-            FrontEnd::SpeechBrain { .. } => 0.54 - 0.46 * cosine(self.window()),
-            FrontEnd::Kaldi { window: Window::Hamming, .. } => 0.54 - 0.46 * cosine(self.window() - 1),
-            FrontEnd::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(self.window() - 1)).powf(0.85),
+            FilterbankKind::SpeechBrain { .. } => 0.54 - 0.46 * cosine(self.window()),
+            FilterbankKind::Kaldi { window: Window::Hamming, .. } => 0.54 - 0.46 * cosine(self.window() - 1),
+            FilterbankKind::Kaldi { window: Window::Povey, .. } => (0.5 - 0.5 * cosine(self.window() - 1)).powf(0.85),
         }
     }
 
@@ -142,16 +142,16 @@ impl FbankConfig {
             return Err(Error::config("low_hz … high_hz", range, "rising, between 0 and half the rate"));
         }
         match self.front_end {
-            FrontEnd::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
+            FilterbankKind::SpeechBrain { n_fft, .. } if n_fft < self.window() || n_fft > 1 << 20 || n_fft % 2 == 1 => {
                 Err(Error::config("n_fft", n_fft, "even, at least the window's length in samples, at most 1048576"))
             }
-            FrontEnd::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => {
+            FilterbankKind::SpeechBrain { top_db, .. } if top_db.is_nan() || top_db <= 0.0 => {
                 Err(Error::config("top_db", top_db, "above 0"))
             }
-            FrontEnd::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
+            FilterbankKind::Kaldi { preemphasis, .. } if !(0.0..=1.0).contains(&preemphasis) => {
                 Err(Error::config("preemphasis", preemphasis, "between 0 and 1"))
             }
-            FrontEnd::Kaldi { dither, .. } if !(dither >= 0.0 && dither.is_finite()) => {
+            FilterbankKind::Kaldi { dither, .. } if !(dither >= 0.0 && dither.is_finite()) => {
                 Err(Error::config("dither", dither, "0 or a positive number"))
             }
             _ => Ok(()),
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn errors_name_the_setting_out_of_range() {
         let speechbrain = FbankConfig::speechbrain;
-        let kaldi = |preemphasis, dither| FrontEnd::Kaldi { window: Window::Povey, preemphasis, dither };
+        let kaldi = |preemphasis, dither| FilterbankKind::Kaldi { window: Window::Povey, preemphasis, dither };
         for (field, config) in [
             ("rate", FbankConfig { rate: 0, ..speechbrain() }),
             ("bins", FbankConfig { bins: 0, ..speechbrain() }),
@@ -187,9 +187,18 @@ mod tests {
             ("hop_ms", FbankConfig { hop_ms: -1.0, ..speechbrain() }),
             ("low_hz … high_hz", FbankConfig { low_hz: 9000.0, ..speechbrain() }),
             ("low_hz … high_hz", FbankConfig { high_hz: Some(8001.0), ..speechbrain() }),
-            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 256, top_db: 80.0 }, ..speechbrain() }),
-            ("n_fft", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 513, top_db: 80.0 }, ..speechbrain() }),
-            ("top_db", FbankConfig { front_end: FrontEnd::SpeechBrain { n_fft: 512, top_db: 0.0 }, ..speechbrain() }),
+            (
+                "n_fft",
+                FbankConfig { front_end: FilterbankKind::SpeechBrain { n_fft: 256, top_db: 80.0 }, ..speechbrain() },
+            ),
+            (
+                "n_fft",
+                FbankConfig { front_end: FilterbankKind::SpeechBrain { n_fft: 513, top_db: 80.0 }, ..speechbrain() },
+            ),
+            (
+                "top_db",
+                FbankConfig { front_end: FilterbankKind::SpeechBrain { n_fft: 512, top_db: 0.0 }, ..speechbrain() },
+            ),
             ("preemphasis", FbankConfig { front_end: kaldi(1.5, 0.0), ..speechbrain() }),
             ("dither", FbankConfig { front_end: kaldi(0.97, f32::INFINITY), ..speechbrain() }),
         ] {

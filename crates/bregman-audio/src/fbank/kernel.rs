@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::config::{FbankConfig, FrontEnd};
+use super::config::{FbankConfig, FilterbankKind};
 use super::{fft, log, mel};
 
 /// Lanes of the widest registers in use.
@@ -89,11 +89,11 @@ impl Tables {
             fft,
         };
         match config.front_end {
-            FrontEnd::SpeechBrain { .. } => {
+            FilterbankKind::SpeechBrain { .. } => {
                 let offset = (n_fft - n) / 2;
                 Self { offset, origin: offset as isize - (n_fft / 2) as isize, ..common }
             }
-            FrontEnd::Kaldi { preemphasis, dither, .. } => Self {
+            FilterbankKind::Kaldi { preemphasis, dither, .. } => Self {
                 places: if dither > 0.0 { (0..n).map(|i| (i * MAX_LANES) as u32).collect() } else { common.places },
                 window: common.window.iter().map(|w| w * KALDI_SCALE).collect(),
                 preemphasis: Some(preemphasis),

@@ -1,6 +1,6 @@
 //! Triangular filters on the mel scale, as both references define them.
 
-use super::config::{FbankConfig, FrontEnd};
+use super::config::{FbankConfig, FilterbankKind};
 
 /// The filters as runs of weights: filter i sees FFT bins `start .. start + weights.len()`.
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub(crate) struct Filter {
 /// One filter per mel bin over the n_fft / 2 + 1 bins of the power spectrum.
 pub(crate) fn filters(config: &FbankConfig) -> Vec<Filter> {
     let weight: Box<dyn Fn(usize, f64) -> f64> = match config.front_end {
-        FrontEnd::SpeechBrain { .. } => Box::new(speechbrain(config)),
-        FrontEnd::Kaldi { .. } => Box::new(kaldi(config)),
+        FilterbankKind::SpeechBrain { .. } => Box::new(speechbrain(config)),
+        FilterbankKind::Kaldi { .. } => Box::new(kaldi(config)),
     };
     // Kaldi leaves out the Nyquist bin, where its triangles are zero.
     let width = f64::from(config.rate) / config.n_fft() as f64;

@@ -11,7 +11,7 @@ mod stream;
 
 use pulp::Arch;
 
-pub use config::{FbankConfig, FrontEnd, Window};
+pub use config::{FbankConfig, FilterbankKind, Window};
 pub use features::Features;
 pub use products::Products;
 pub use stream::FbankStream;
@@ -48,9 +48,9 @@ impl Fbank {
     /// Number of frames of `samples` samples.
     pub fn frames(&self, samples: usize) -> usize {
         match self.config.front_end {
-            FrontEnd::SpeechBrain { .. } => samples / self.config.hop() + usize::from(samples > 0),
-            FrontEnd::Kaldi { .. } if samples < self.config.window() => 0,
-            FrontEnd::Kaldi { .. } => 1 + (samples - self.config.window()) / self.config.hop(),
+            FilterbankKind::SpeechBrain { .. } => samples / self.config.hop() + usize::from(samples > 0),
+            FilterbankKind::Kaldi { .. } if samples < self.config.window() => 0,
+            FilterbankKind::Kaldi { .. } => 1 + (samples - self.config.window()) / self.config.hop(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Fbank {
         (features.frames, features.bins) = (self.frames(samples.len()), self.config.bins);
         features.data.resize(features.frames * features.bins, 0.0);
         self.rows(samples, 0, 0, &mut features.data);
-        if let FrontEnd::SpeechBrain { top_db, .. } = self.config.front_end {
+        if let FilterbankKind::SpeechBrain { top_db, .. } = self.config.front_end {
             features.raise_to(features.max() - top_db);
         }
     }
@@ -98,14 +98,14 @@ mod tests {
         let cosine = |i: usize, period: usize| (TAU * i as f64 / period as f64).cos();
         let mut input = vec![0.0; n_fft];
         match config.front_end {
-            FrontEnd::SpeechBrain { .. } => {
+            FilterbankKind::SpeechBrain { .. } => {
                 let offset = (n_fft - n) / 2;
                 for i in 0..n {
                     let x = at((frame * hop + offset + i) as isize - (n_fft / 2) as isize);
                     input[offset + i] = x * (0.54 - 0.46 * cosine(i, n));
                 }
             }
-            FrontEnd::Kaldi { window, preemphasis, .. } => {
+            FilterbankKind::Kaldi { window, preemphasis, .. } => {
                 let x: Vec<f64> = (0..n).map(|i| 32768.0 * at((frame * hop + i) as isize)).collect();
                 let mean = x.iter().sum::<f64>() / n as f64;
                 for i in 0..n {
@@ -151,10 +151,10 @@ mod tests {
             seed in any::<u32>(),
         ) {
             let base = FbankConfig { rate, bins, window_ms, hop_ms, ..FbankConfig::speechbrain() };
-            let kaldi = |window| FrontEnd::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
+            let kaldi = |window| FilterbankKind::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
             let config = match kind {
                 0 => FbankConfig {
-                    front_end: FrontEnd::SpeechBrain {
+                    front_end: FilterbankKind::SpeechBrain {
                         n_fft: (base.window() + extra).next_multiple_of(2),
                         top_db: 80.0,
                     },
@@ -176,15 +176,15 @@ mod tests {
             let expected: Vec<f64> = (0..ours.frames)
                 .flat_map(|frame| energies(&config, &samples, frame))
                 .map(|energy| match config.front_end {
-                    FrontEnd::SpeechBrain { .. } => 10.0 * energy.max(1e-10).log10(),
-                    FrontEnd::Kaldi { .. } => energy.max(f32::EPSILON.into()).ln(),
+                    FilterbankKind::SpeechBrain { .. } => 10.0 * energy.max(1e-10).log10(),
+                    FilterbankKind::Kaldi { .. } => energy.max(f32::EPSILON.into()).ln(),
                 })
                 .collect();
             let floor = match config.front_end {
-                FrontEnd::SpeechBrain { top_db, .. } => {
+                FilterbankKind::SpeechBrain { top_db, .. } => {
                     expected.iter().copied().fold(f64::NEG_INFINITY, f64::max) - f64::from(top_db)
                 }
-                FrontEnd::Kaldi { .. } => f64::NEG_INFINITY,
+                FilterbankKind::Kaldi { .. } => f64::NEG_INFINITY,
             };
             prop_assert_eq!(ours.data.len(), expected.len());
             for (ours, expected) in ours.data.iter().zip(expected) {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn dither_has_its_stated_size_and_follows_the_seed() {
-        let front_end = FrontEnd::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
+        let front_end = FilterbankKind::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
         let mut fbank = Fbank::new(FbankConfig { front_end, ..FbankConfig::kaldi(Window::Povey) }).unwrap();
         let silence = vec![0.0; 16_000];
         let first = fbank.compute(&silence);

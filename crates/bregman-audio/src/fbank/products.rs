@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use super::config::{FbankConfig, FrontEnd};
+use super::config::{FbankConfig, FilterbankKind};
 use super::kernel::{KALDI_SCALE, Tables};
 use crate::{Error, Result};
 
@@ -48,11 +48,11 @@ impl FbankConfig {
     pub fn products(&self) -> Result<Products> {
         self.check()?;
         let (preemphasis, scale, top_db) = match self.front_end {
-            FrontEnd::SpeechBrain { top_db, .. } => (None, 1.0, Some(top_db)),
-            FrontEnd::Kaldi { dither, .. } if dither > 0.0 => {
+            FilterbankKind::SpeechBrain { top_db, .. } => (None, 1.0, Some(top_db)),
+            FilterbankKind::Kaldi { dither, .. } if dither > 0.0 => {
                 return Err(Error::config("dither", dither, "0 for features by products"));
             }
-            FrontEnd::Kaldi { preemphasis, .. } => (Some(f64::from(preemphasis)), f64::from(KALDI_SCALE), None),
+            FilterbankKind::Kaldi { preemphasis, .. } => (Some(f64::from(preemphasis)), f64::from(KALDI_SCALE), None),
         };
         let tables = Tables::new(self);
         let filters = tables.filters();
@@ -91,7 +91,7 @@ impl FbankConfig {
         }
         let (smallest, factor) = tables.logarithm();
         let relative = preemphasis.is_some(); // and the mean removed
-        let centred = matches!(self.front_end, FrontEnd::SpeechBrain { .. });
+        let centred = matches!(self.front_end, FilterbankKind::SpeechBrain { .. });
         let (window, hop, origin, bins) = (n, self.hop(), tables.origin, self.bins);
         Ok(Products {
             window,
@@ -153,7 +153,7 @@ mod tests {
         // In the end almost silence.
         let samples: Vec<f32> = (0..6_000).map(|i| if i < 4_000 { noise(i) } else { 1e-3 }).collect();
         let base = FbankConfig::speechbrain();
-        let odd = FrontEnd::SpeechBrain { n_fft: 442, top_db: 30.0 };
+        let odd = FilterbankKind::SpeechBrain { n_fft: 442, top_db: 30.0 };
         for config in [
             FbankConfig { bins: 40, ..base.clone() },
             FbankConfig { bins: 24, window_ms: 20.0, high_hz: Some(5_000.0), front_end: odd, ..base },
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn dither_is_refused() {
-        let front_end = FrontEnd::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
+        let front_end = FilterbankKind::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
         let error = FbankConfig { front_end, ..FbankConfig::kaldi(Window::Povey) }.products().unwrap_err();
         assert!(error.to_string().contains("dither"), "{error}");
     }

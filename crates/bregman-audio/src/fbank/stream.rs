@@ -5,7 +5,7 @@
 //! far*; raising them once more to [`FbankStream::floor`] at the end gives exactly the features of the whole utterance.
 
 use super::features::{max, raise_to};
-use super::{Fbank, FbankConfig, FrontEnd};
+use super::{Fbank, FbankConfig, FilterbankKind};
 use crate::Result;
 
 /// Samples in, frames out.
@@ -70,8 +70,8 @@ impl FbankStream {
     /// SpeechBrain's floor for the audio so far; `None` for Kaldi, which has no floor.
     pub fn floor(&self) -> Option<f32> {
         match self.fbank.config.front_end {
-            FrontEnd::SpeechBrain { top_db, .. } => Some(self.loudest - top_db),
-            FrontEnd::Kaldi { .. } => None,
+            FilterbankKind::SpeechBrain { top_db, .. } => Some(self.loudest - top_db),
+            FilterbankKind::Kaldi { .. } => None,
         }
     }
 
@@ -91,7 +91,7 @@ impl FbankStream {
         self.computed = frames;
         for row in self.ready[old..].chunks_exact_mut(bins) {
             self.loudest = self.loudest.max(max(row));
-            if let FrontEnd::SpeechBrain { top_db, .. } = self.fbank.config.front_end {
+            if let FilterbankKind::SpeechBrain { top_db, .. } = self.fbank.config.front_end {
                 raise_to(row, self.loudest - top_db);
             }
         }
@@ -106,7 +106,7 @@ mod tests {
 
     fn front_ends() -> [FbankConfig; 4] {
         let mut dithered = FbankConfig::kaldi(Window::Povey);
-        dithered.front_end = FrontEnd::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
+        dithered.front_end = FilterbankKind::Kaldi { window: Window::Povey, preemphasis: 0.97, dither: 1.0 };
         [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming), dithered]
     }
 

@@ -44,11 +44,11 @@ struct Report {
     open_ms: f64,
     /// Weights and activations.
     memory_mb: f64,
-    rows: Vec<Row>,
+    rows: Vec<ThreadsRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ThreadsRow {
     threads: usize,
     /// Samples to embedding.
     total_ms: f64,
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
-fn measure(model: &Model, args: &Args) -> Result<Row, Failure> {
+fn measure(model: &Model, args: &Args) -> Result<ThreadsRow, Failure> {
     let samples: Vec<f32> = (0..(args.seconds * f64::from(model.rate())) as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
         .collect();
@@ -109,7 +109,7 @@ fn measure(model: &Model, args: &Args) -> Result<Row, Failure> {
     })?;
     let utterances_per_second = utterances.len() as f64 / batch_ms * 1e3;
     let times_real_time = utterances_per_second * args.seconds;
-    Ok(Row { threads: model.threads(), total_ms, network_ms, utterances_per_second, times_real_time })
+    Ok(ThreadsRow { threads: model.threads(), total_ms, network_ms, utterances_per_second, times_real_time })
 }
 
 /// Median in milliseconds, after two calls that do not count.
@@ -127,7 +127,7 @@ fn median(repeats: usize, mut call: impl FnMut() -> bregman_runtime::Result<()>)
 }
 
 fn text(report: &Report) -> String {
-    let row = |row: &Row| {
+    let row = |row: &ThreadsRow| {
         vec![
             row.threads.to_string(),
             format!("{:.2}", row.total_ms),

@@ -58,7 +58,7 @@ fn runs(target: f64) -> [(&'static str, Vec<String>); 3] {
 
 /// One row of the table.
 #[derive(Debug, Serialize)]
-struct Row {
+struct DemoRow {
     run: PathBuf,
     method: String,
     target: Option<f64>,
@@ -95,7 +95,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let kilobytes = |bytes: u64| format!("{} kB", bytes / 1000);
-    let cells = |row: &Row| {
+    let cells = |row: &DemoRow| {
         let target = row.target.map_or_else(|| "–".to_owned(), percent);
         vec![
             row.method.clone(),
@@ -156,7 +156,7 @@ fn train(experiment: Experiment, run: &Path, stop: &AtomicBool) -> Result<bool, 
     Ok(trainer.run(stop)?.ending != Ending::Interrupted)
 }
 
-fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
+fn evaluate(run: &Path, voices: &Path) -> Result<DemoRow, Failure> {
     let network = SpeakerModel::open(run, f64::from(u16::MAX), DeviceArg::CPU)?;
     let source = FileCorpus(Manifest::read(&voices.join("test.csv"), Some(voices))?);
     let list = voices.join("trials.txt");
@@ -177,7 +177,7 @@ fn evaluate(run: &Path, voices: &Path) -> Result<Row, Failure> {
     let test = TestSet { name: "unseen voices".to_owned(), domain: Some(TestDomain::In) };
     Evaluated::new(&network, test, report).keep(&network, None);
     let inspection = Inspection::of(run)?;
-    Ok(Row {
+    Ok(DemoRow {
         run: run.to_owned(),
         method: inspection.method,
         target: inspection.target,

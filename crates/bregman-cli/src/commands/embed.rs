@@ -7,6 +7,7 @@ use bregman_speaker::score::{Embedded, embed_utterances};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, open_corpus};
 use serde::Serialize;
 
+use super::options::WorkArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
@@ -43,23 +44,19 @@ pub(crate) struct Args {
     max_seconds: f64,
     #[command(flatten)]
     place: DeviceArg,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct EmbeddingRow<'a> {
     utterance: &'a str,
     seconds: f32,
     embedding: &'a [f32],
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    super::use_threads(args.jobs)?;
+    args.work.use_threads()?;
     if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
@@ -72,7 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let all: Vec<usize> = (0..source.manifest().utterances.len()).collect();
     let embedded = embed_utterances(&*source, &all, args.max_seconds, || network.load(), &network.store(), &bar)?;
     drop(bar);
-    let text = format(&*source, &embedded, args.json)?;
+    let text = format(&*source, &embedded, args.work.json)?;
     match &args.out {
         Some(path) => bregman_base::files::write_file(path, text)?,
         None => print(&text)?,
@@ -89,7 +86,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn format(source: &dyn AudioSource, embedded: &Embedded, json: bool) -> Result<String, Failure> {
     let utterances = &source.manifest().utterances;
     let rows = utterances.iter().zip(&embedded.embeddings).filter_map(|(utterance, embedding)| {
-        embedding.as_ref().map(|e| Row { utterance: &utterance.id, seconds: e.seconds, embedding: &e.values })
+        embedding.as_ref().map(|e| EmbeddingRow { utterance: &utterance.id, seconds: e.seconds, embedding: &e.values })
     });
     if json {
         let text =

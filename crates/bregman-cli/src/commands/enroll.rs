@@ -7,8 +7,8 @@ use bregman_base::files::write_file;
 use bregman_speaker::score::cosine;
 use serde::{Deserialize, Serialize};
 
+use super::options::{RecordingArgs, ThresholdArg};
 use crate::Outcome;
-use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
 use crate::output::{Bar, print, print_json, table};
@@ -50,9 +50,8 @@ pub(crate) struct IdentifyArgs {
     file: PathBuf,
     #[command(flatten)]
     known: KnownArgs,
-    /// Accept scores above it [default: the one of the model file, or that `bregman evaluate` found]
-    #[arg(long)]
-    threshold: Option<f64>,
+    #[command(flatten)]
+    threshold: ThresholdArg,
     /// Show so many of the best matches
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
@@ -65,14 +64,8 @@ struct KnownArgs {
     /// File of known speakers
     #[arg(long, value_name = "FILE")]
     speakers: PathBuf,
-    /// Use at most the middle so many seconds of a recording
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    max_seconds: f64,
     #[command(flatten)]
-    place: DeviceArg,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    recordings: RecordingArgs,
 }
 
 /// The file of known speakers.
@@ -120,8 +113,8 @@ impl Known {
 }
 
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
-    let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
-    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
+    let KnownArgs { network, speakers: path, recordings } = args.known;
+    let network = recordings.open(&network)?;
     let mut known = if path.exists() {
         Known::read(&path, &network)?
     } else {
@@ -137,7 +130,7 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     known.speakers.insert(args.name.clone(), speaker);
     known.write(&path)?;
     let count = known.speakers.len();
-    if json {
+    if recordings.json {
         return print_json(&serde_json::json!({
             "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count
         }));
@@ -157,10 +150,10 @@ struct Match<'a> {
 }
 
 pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
-    let KnownArgs { network, speakers: path, max_seconds, place, json } = args.known;
-    let network = SpeakerModel::open(&network.model, max_seconds, place)?;
+    let KnownArgs { network, speakers: path, recordings } = args.known;
+    let network = recordings.open(&network)?;
     let known = Known::read(&path, &network)?;
-    let threshold = network.threshold(args.threshold)?;
+    let threshold = args.threshold.of(&network)?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
     let mut matches: Vec<Match> = known
         .speakers
@@ -170,7 +163,7 @@ pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     matches.sort_by(|a, b| b.score.total_cmp(&a.score));
     let speaker = matches.first().filter(|best| best.score > threshold).map(|best| best.name);
     matches.truncate(args.top);
-    if json {
+    if recordings.json {
         return print_json(&serde_json::json!({ "speaker": speaker, "threshold": threshold, "matches": matches }));
     }
     let rows: Vec<Vec<String>> =

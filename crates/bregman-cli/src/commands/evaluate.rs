@@ -9,6 +9,7 @@ use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpu
 use bregman_train::TestDomain;
 use clap::ValueEnum;
 
+use super::options::WorkArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet};
@@ -84,12 +85,8 @@ pub(crate) struct Args {
     domain: Option<Domain>,
     #[command(flatten)]
     place: DeviceArg,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
 /// Values of --domain.
@@ -111,7 +108,7 @@ impl From<Domain> for TestDomain {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    super::use_threads(args.jobs)?;
+    args.work.use_threads()?;
     if let Some(path) = args.scores.as_deref().filter(|path| path.exists() && !args.force) {
         return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
     }
@@ -146,7 +143,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let test = TestSet::new(&network, &args.trials, &args.root, args.name, args.domain.map(Into::into));
     let evaluated = Evaluated::new(&network, test, scored.report);
     evaluated.keep(&network, (!args.center).then_some(&*args.trials));
-    if args.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
+    if args.work.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
 }
 
 fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {

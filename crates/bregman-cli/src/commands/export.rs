@@ -10,6 +10,7 @@ use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
 use bregman_train::Deployable;
 use serde::Serialize;
 
+use super::options::WriteArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
@@ -60,15 +61,8 @@ pub(crate) struct Args {
     /// Use at most the first so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
-    /// Replace existing files
-    #[arg(long)]
-    force: bool,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    write: WriteArgs,
 }
 
 /// How weights are stored.
@@ -125,9 +119,9 @@ struct Written {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    super::use_threads(args.jobs)?;
+    args.write.work.use_threads()?;
     let targets = [&args.out, &args.onnx, &args.safetensors];
-    if let Some(path) = targets.into_iter().flatten().find(|path| path.exists() && !args.force) {
+    if let Some(path) = targets.into_iter().flatten().find(|path| path.exists() && !args.write.force) {
         return Err(bregman_speaker::Error::Exists(path.clone()).into());
     }
     let network = Deployable::open(&args.source)?;
@@ -143,7 +137,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     };
     let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;
     let exported = Exported { model, onnx, safetensors };
-    if args.json { print_json(&exported) } else { print(&text(&exported)) }
+    if args.write.work.json { print_json(&exported) } else { print(&text(&exported)) }
 }
 
 /// Writes the model file.

@@ -28,11 +28,11 @@ struct Inspection<'a> {
     zeros_in_file: f64,
     /// For 300 frames.
     multiply_adds: u64,
-    layers: Vec<Row<'a>>,
+    layers: Vec<LayerRow<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct LayerRow<'a> {
     #[serde(flatten)]
     layer: &'a LayerInfo,
     zeros: f64,
@@ -61,9 +61,15 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
     let row = |(layer, time): (_, &Duration)| {
         let layer: &LayerInfo = layer;
         let (multiply_adds, zeros) = (layer.multiply_adds(FRAMES), layer.zeros());
-        Row { layer, zeros, multiply_adds, time_ms: 1e3 * time.as_secs_f64(), time_share: time.as_secs_f64() / total }
+        LayerRow {
+            layer,
+            zeros,
+            multiply_adds,
+            time_ms: 1e3 * time.as_secs_f64(),
+            time_share: time.as_secs_f64() / total,
+        }
     };
-    let layers: Vec<Row> = model.layers().iter().zip(&times).map(row).collect();
+    let layers: Vec<LayerRow> = model.layers().iter().zip(&times).map(row).collect();
     let inspection = Inspection {
         file: path,
         bytes: bytes.len(),
@@ -108,7 +114,7 @@ fn text(inspection: &Inspection, total_ms: f64) -> String {
         "3 s         {:.1} million multiply-adds, {total_ms:.1} ms on one thread\n\n",
         *multiply_adds as f64 / 1e6
     );
-    let row = |row: &Row| {
+    let row = |row: &LayerRow| {
         let shape = row.layer.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
         let positions = match row.layer.positions {
             Positions::Dense => "dense",

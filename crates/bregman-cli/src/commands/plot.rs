@@ -51,7 +51,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Summary {
+struct PlotSummary {
     figure: PathBuf,
     bytes: usize,
     runs: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     reader.read(&find(&args.runs, false)?);
     let runs = reader.runs();
     let bytes = write(&figure(&runs, &args.what)?, format, f64::from(args.width), &args.out)?;
-    let summary = Summary { figure: args.out, bytes, runs: runs.iter().map(|run| run.name.clone()).collect() };
+    let summary = PlotSummary { figure: args.out, bytes, runs: runs.iter().map(|run| run.name.clone()).collect() };
     if args.json {
         return print_json(&summary);
     }

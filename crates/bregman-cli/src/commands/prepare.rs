@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bregman_speaker::{Corpus, CorpusPart, PrepareConfig, prepare};
 use clap::ValueEnum;
 
-use super::use_threads;
+use super::options::WriteArgs;
 use crate::Outcome;
 use crate::output::{Bar, print, print_json, summary, unreadable};
 
@@ -53,15 +53,8 @@ pub(crate) struct Args {
     /// Stop at the first unreadable file
     #[arg(long)]
     strict: bool,
-    /// Replace existing files
-    #[arg(long)]
-    force: bool,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    write: WriteArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -81,7 +74,7 @@ enum Half {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    use_threads(args.jobs)?;
+    args.write.work.use_threads()?;
     let config = PrepareConfig {
         corpus: match args.corpus {
             Layout::Folder => Corpus::Folder,
@@ -102,12 +95,12 @@ pub(crate) fn run(args: Args) -> Outcome {
         seed: args.seed,
         verify: args.verify,
         strict: args.strict,
-        force: args.force,
+        force: args.write.force,
     };
     let bar = Bar::new("measuring");
     let prepared = prepare(&config, &bar)?;
     drop(bar);
-    if args.json {
+    if args.write.work.json {
         return print_json(&prepared);
     }
     let mut text = summary(&prepared.summary) + &unreadable(&prepared.unreadable);

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
-struct Row {
+struct RecipeRow {
     /// `corpora`, `networks`, `methods`; none for a whole recipe.
     part: Option<&'static str>,
     name: &'static str,
@@ -44,14 +44,14 @@ pub(crate) fn run(args: Args) -> Outcome {
         let experiment = Experiment::read(&args.recipe, &args.settings)?;
         return if args.json { print_json(&experiment) } else { print(&experiment.to_toml()) };
     }
-    let of = |file: &'static BuiltIn| Row { part: file.folder(), name: file.short_name(), about: file.about() };
-    let rows: Vec<Row> = BuiltIn::all().iter().map(of).collect();
+    let of = |file: &'static BuiltIn| RecipeRow { part: file.folder(), name: file.short_name(), about: file.about() };
+    let rows: Vec<RecipeRow> = BuiltIn::all().iter().map(of).collect();
     if args.json {
         return print_json(&rows);
     }
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let group = |title: &str, part: Option<&str>| {
-        let line = |row: &Row| format!("  {:width$}  {}\n", row.name, row.about);
+        let line = |row: &RecipeRow| format!("  {:width$}  {}\n", row.name, row.about);
         format!("{title}\n{}", rows.iter().filter(|row| row.part == part).map(line).collect::<String>())
     };
     let groups = ["corpora", "networks", "methods"].map(|part| group(part, Some(part))).join("\n");

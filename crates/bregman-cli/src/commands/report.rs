@@ -54,7 +54,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Summary {
+struct ReportSummary {
     report: PathBuf,
     bytes: usize,
     runs: Vec<Line>,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         evaluations: run.evaluations.len(),
         notes: run.notes.clone(),
     };
-    let summary = Summary { runs: reader.runs().iter().map(line).collect(), report: args.out, bytes };
+    let summary = ReportSummary { runs: reader.runs().iter().map(line).collect(), report: args.out, bytes };
     if args.json { print_json(&summary) } else { print(&text(&summary)) }
 }
 
@@ -129,7 +129,7 @@ fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &ReportSummary) -> String {
     let size = summary.bytes as f64 / 1e6;
     let mut text = format!("{}: {} runs, {size:.1} MB\n", summary.report.display(), summary.runs.len());
     for run in &summary.runs {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bregman_speaker::{FileCorpus, Manifest, ShardConfig, ShardFormat, shard};
 use clap::ValueEnum;
 
-use super::use_threads;
+use super::options::WorkArgs;
 use crate::Outcome;
 use crate::output::{Bar, print, print_json, unreadable};
 
@@ -40,12 +40,8 @@ pub(crate) struct Args {
     /// Replace existing shards
     #[arg(long)]
     force: bool,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -55,7 +51,7 @@ enum Kept {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    use_threads(args.jobs)?;
+    args.work.use_threads()?;
     let manifest = Manifest::read(&args.manifest, None)?;
     let config = ShardConfig {
         out: args.out,
@@ -71,7 +67,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let bar = Bar::new("packing");
     let made = shard(&FileCorpus(manifest), &config, &bar)?;
     drop(bar);
-    if args.json {
+    if args.work.json {
         return print_json(&made);
     }
     let mut text = format!(

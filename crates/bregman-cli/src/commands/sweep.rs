@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
 /// One run of the sweep.
 #[derive(Debug, Clone, Serialize)]
-struct Row {
+struct SweepRow {
     run: PathBuf,
     settings: Vec<String>,
     /// `finished`, `skipped` (had finished before) or `failed`.
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
     });
     drop(bar);
-    let rows: Vec<Row> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
+    let rows: Vec<SweepRow> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
     if args.json {
         print_json(&rows)?
     } else {
@@ -166,7 +166,7 @@ fn log_of(run: &Path) -> PathBuf {
     name.into()
 }
 
-fn one(args: &Args, settings: &[String]) -> Row {
+fn one(args: &Args, settings: &[String]) -> SweepRow {
     // What stays the same in all runs need not stand in their names.
     let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
     let run = args.out.join(folder_name(&varied));
@@ -178,7 +178,7 @@ fn one(args: &Args, settings: &[String]) -> Row {
     let same =
         || folder.experiment().is_ok_and(|saved| asked.is_ok_and(|asked| asked.in_precision_of(&saved) == saved));
     let had_finished = last().is_some_and(|state| state.finished) && same();
-    let mut row = Row {
+    let mut row = SweepRow {
         run: run.clone(),
         settings: varied,
         status: if had_finished { "skipped" } else { "finished" },
@@ -249,9 +249,9 @@ fn finish(mut command: Command, log: &Path) -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("its output is not JSON: {error}"))
 }
 
-fn text(rows: &[Row], settings: &[String]) -> String {
+fn text(rows: &[SweepRow], settings: &[String]) -> String {
     let percent = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.2}", 100.0 * share));
-    let line = |row: &Row| {
+    let line = |row: &SweepRow| {
         vec![
             if row.settings.is_empty() { settings.join(" ") } else { row.settings.join(" ") },
             row.status.to_owned(),

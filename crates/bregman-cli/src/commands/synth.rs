@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bregman_speaker::{CorpusSummary, SynthConfig, SynthCorpus};
 use serde::Serialize;
 
-use super::use_threads;
+use super::options::WriteArgs;
 use crate::Outcome;
 use crate::output::{Bar, print, print_json, summary};
 
@@ -49,15 +49,8 @@ pub(crate) struct Args {
     /// Folder to write
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Replace existing files
-    #[arg(long)]
-    force: bool,
-    /// Threads [default: every core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    write: WriteArgs,
 }
 
 #[derive(Serialize)]
@@ -68,7 +61,7 @@ struct Made {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    use_threads(args.jobs)?;
+    args.write.work.use_threads()?;
     let corpus = SynthCorpus::new(SynthConfig {
         speakers: args.speakers,
         utterances: args.utterances,
@@ -80,10 +73,10 @@ pub(crate) fn run(args: Args) -> Outcome {
         seed: args.seed,
     })?;
     let bar = Bar::new("speaking");
-    let (train, test) = corpus.write(&args.out, args.force, &bar)?;
+    let (train, test) = corpus.write(&args.out, args.write.force, &bar)?;
     drop(bar);
     let made = Made { out: args.out, train: CorpusSummary::of(&train), test: CorpusSummary::of(&test) };
-    if args.json {
+    if args.write.work.json {
         return print_json(&made);
     }
     let held_out = format!("{} speakers, {} utterances held out for testing", made.test.speakers, made.test.utterances);

@@ -81,7 +81,7 @@ impl OnDevice for Args {
         let outcome = trainer.run(&stop);
         drop(watch);
         let outcome = outcome?;
-        let summary = Summary::new(&experiment, &out, &outcome);
+        let summary = TrainSummary::new(&experiment, &out, &outcome);
         if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
     }
 }
@@ -131,7 +131,7 @@ fn refuse_another(asked: &Experiment, saved: &Experiment, out: &Path) -> Result<
 
 /// What a run came to.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct TrainSummary {
     run: PathBuf,
     method: String,
     ending: &'static str,
@@ -143,7 +143,7 @@ struct Summary {
     best: Option<BestEpoch>,
 }
 
-impl Summary {
+impl TrainSummary {
     fn new(experiment: &Experiment, out: &Path, outcome: &TrainingOutcome) -> Self {
         let state = &outcome.state;
         Self {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use bregman_speaker::score::cosine;
 use serde::Serialize;
 
+use super::options::{RecordingArgs, ThresholdArg};
 use crate::Outcome;
-use crate::device::DeviceArg;
-use crate::network::{FileTimes, ModelArg, SpeakerModel};
+use crate::network::{FileTimes, ModelArg};
 use crate::output::{Bar, print, print_json};
 
 /// Tell whether two recordings are of one speaker.
@@ -27,17 +27,10 @@ pub(crate) struct Args {
     second: PathBuf,
     #[command(flatten)]
     network: ModelArg,
-    /// Accept scores above it [default: the one of the model file, or that `bregman evaluate` found]
-    #[arg(long)]
-    threshold: Option<f64>,
-    /// Use at most the middle so many seconds of a recording
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    max_seconds: f64,
     #[command(flatten)]
-    place: DeviceArg,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    threshold: ThresholdArg,
+    #[command(flatten)]
+    recordings: RecordingArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,12 +44,12 @@ struct Verdict {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let network = SpeakerModel::open(&args.network.model, args.max_seconds, args.place)?;
-    let threshold = network.threshold(args.threshold)?;
+    let network = args.recordings.open(&args.network)?;
+    let threshold = args.threshold.of(&network)?;
     let embeddings = network.embed_files(&[args.first, args.second], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
     let verdict = Verdict { same: score > threshold, score, threshold, times: network.file_times() };
-    if args.json {
+    if args.recordings.json {
         return print_json(&verdict);
     }
     let Verdict { same, score, threshold, times } = verdict;

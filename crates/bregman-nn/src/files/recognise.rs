@@ -6,7 +6,7 @@ use crate::{Checkpoint, Error, Result};
 
 impl Checkpoint {
     /// The network that a checkpoint of WeSpeaker or of ours is of, its size read off the shapes of its tensors.
-    /// [`crate::Model::load`] then compares every tensor.
+    /// [`crate::TrainableModel::load`] then compares every tensor.
     ///
     /// # Errors
     /// Tensors of another network, or of a variant that is not here.
@@ -22,11 +22,11 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Array, EcapaConfig, Model, ResNetConfig, Values};
+    use crate::{Array, EcapaConfig, ResNetConfig, TrainableModel, Values};
     use bregman_tensor::Cpu;
 
     fn state(architecture: &Architecture) -> Checkpoint {
-        Model::new(Cpu::new(), architecture, None, 1).unwrap().state().unwrap()
+        TrainableModel::new(Cpu::new(), architecture, None, 1).unwrap().state().unwrap()
     }
 
     #[test]

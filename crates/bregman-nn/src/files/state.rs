@@ -3,9 +3,9 @@
 use bregman::Param;
 use bregman_tensor::Backend;
 
-use crate::{Array, Checkpoint, Error, Model, Result, Values};
+use crate::{Array, Checkpoint, Error, Result, TrainableModel, Values};
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> TrainableModel<B> {
     /// All parameters and batch-norm statistics.
     pub fn state(&self) -> Result<Checkpoint> {
         let read = |buffer: &B::Buffer, shape: &[usize]| -> Result<Array> {

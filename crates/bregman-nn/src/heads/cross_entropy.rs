@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Margin, Tensor, View};
 
-use crate::{Builder, Context, Head, Labels, Outcome, Result};
+use crate::{BatchOutcome, Builder, Context, Head, Labels, Result};
 
 /// Softmax cross-entropy on the network's own outputs.
 ///
@@ -35,7 +35,7 @@ impl<B: Backend> Head<B> for CrossEntropy<B> {
         Ok(ctx.backend.cross_entropy(classes, dx.view_mut(), outcome)?)
     }
 
-    fn outcome(&self, backend: &B) -> Result<Outcome> {
+    fn outcome(&self, backend: &B) -> Result<BatchOutcome> {
         self.labels.read(backend)
     }
 }

@@ -1,9 +1,9 @@
 //! The cosine classifier with an angular margin.
 
 use bregman::{Param, Role};
-use bregman_tensor::{Backend, Conv, Margin, Shape, Start, Storage, Tensor, View};
+use bregman_tensor::{Backend, Conv, Margin, OutputStart, Shape, Storage, Tensor, View};
 
-use crate::{Builder, Context, Head, Labels, Outcome, ParamId, Result};
+use crate::{BatchOutcome, Builder, Context, Head, Labels, ParamId, Result};
 
 /// AAM-softmax (Deng et al., "ArcFace", CVPR 2019): logits s·cos θ between embedding and class weight, with the angle
 /// of the true class enlarged by m, then cross-entropy.
@@ -63,7 +63,7 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
 
         backend.unit_forward(x, self.unit.view_mut(), &mut self.lengths)?;
         backend.row_lengths(&parameter.value, block, &mut self.row_lengths)?;
-        backend.conv_forward(&Conv::POINTWISE, self.unit.view(), weight, Start::Zero, self.scores.view_mut())?;
+        backend.conv_forward(&Conv::POINTWISE, self.unit.view(), weight, OutputStart::Zero, self.scores.view_mut())?;
         let Labels { classes, outcome, .. } = &mut self.labels;
         backend.margin_loss(margin, &self.row_lengths, classes, self.scores.view_mut(), &mut self.radial, outcome)?;
 
@@ -74,7 +74,7 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
         Ok(backend.remove_radial(&parameter.value, &self.radial, block, gradient)?)
     }
 
-    fn outcome(&self, backend: &B) -> Result<Outcome> {
+    fn outcome(&self, backend: &B) -> Result<BatchOutcome> {
         self.labels.read(backend)
     }
 }

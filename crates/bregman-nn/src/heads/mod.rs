@@ -9,7 +9,7 @@ use crate::{Context, Result};
 
 /// What one batch cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct BatchOutcome {
     /// Mean loss.
     pub loss: f32,
     /// Items whose own class scored best (before the margin).
@@ -26,7 +26,7 @@ pub trait Head<B: Backend>: Send {
     /// of the output into `dx`. A head without a margin ignores it.
     fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, margin: Margin, dx: &mut Tensor<B>) -> Result<()>;
     /// What the last batch cost. Waits for the device, so it is best asked for when all work has been handed to it.
-    fn outcome(&self, backend: &B) -> Result<Outcome>;
+    fn outcome(&self, backend: &B) -> Result<BatchOutcome>;
 }
 
 /// Labels and results on the device, grown with the batch: what a [`Head`] keeps.
@@ -60,9 +60,9 @@ impl<B: Backend> Labels<B> {
     }
 
     /// What [`Labels::outcome`] holds. Waits for the device.
-    pub fn read(&self, backend: &B) -> Result<Outcome> {
+    pub fn read(&self, backend: &B) -> Result<BatchOutcome> {
         let mut values = [0.0; 2];
         backend.download(&self.outcome, &mut values)?;
-        Ok(Outcome { loss: values[0], correct: values[1] as usize })
+        Ok(BatchOutcome { loss: values[0], correct: values[1] as usize })
     }
 }

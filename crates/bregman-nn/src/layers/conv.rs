@@ -2,7 +2,7 @@
 
 use bregman::{Param, Role};
 use bregman_network::{LayerKind, LayerSpec};
-use bregman_tensor::{Backend, Conv, Start, Tensor, View, ViewMut};
+use bregman_tensor::{Backend, Conv, OutputStart, Tensor, View, ViewMut};
 
 use crate::{Builder, Context, ParamId, Result};
 
@@ -57,9 +57,9 @@ impl ConvLayer {
     fn forward_block<B: Backend>(&self, ctx: &Context<B>, block: usize, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
         let weight = ctx.params.get(self.weight);
         let start = match self.bias {
-            _ if block > 0 => Start::Keep,
-            Some(bias) => Start::Bias(&ctx.params.get(bias).value),
-            None => Start::Zero,
+            _ if block > 0 => OutputStart::Keep,
+            Some(bias) => OutputStart::Bias(&ctx.params.get(bias).value),
+            None => OutputStart::Zero,
         };
         ctx.backend.conv_forward(&self.geometry, x, weight.weight(block), start, y.view_mut())?;
         ctx.checked(y.view(), weight.param.name.trim_end_matches(".weight"))
@@ -75,7 +75,7 @@ impl ConvLayer {
     ) -> Result<()> {
         y.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
         let weight = ctx.params.get(self.weight).weight(block);
-        Ok(ctx.backend.conv_forward(&self.geometry, x, weight, Start::Zero, y.view_mut())?)
+        Ok(ctx.backend.conv_forward(&self.geometry, x, weight, OutputStart::Zero, y.view_mut())?)
     }
 
     /// All gradients of a layer with one input.

@@ -11,7 +11,7 @@ use bregman_tensor::{Backend, FilterbankTables, Tensor};
 use crate::{Builder, Context, Error, Head, MarginClassifier, Network, Params, Result, networks};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
-/// itself](Model::set_filterbank) takes `batch × samples` instead.
+/// itself](TrainableModel::set_filterbank) takes `batch × samples` instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The values.
@@ -23,7 +23,7 @@ pub struct Input<'a> {
 }
 
 /// Features computed where the network is.
-struct FrontEnd<B: Backend> {
+struct DeviceFilterbank<B: Backend> {
     tables: FilterbankTables,
     filterbank: B::Filterbank,
 }
@@ -32,11 +32,11 @@ struct FrontEnd<B: Backend> {
 pub type NetworkAndHead<B> = (Box<dyn Network<B>>, Option<Box<dyn Head<B>>>);
 
 /// Network, parameters, loss.
-pub struct Model<B: Backend> {
+pub struct TrainableModel<B: Backend> {
     context: Context<B>,
     network: Box<dyn Network<B>>,
     head: Option<Box<dyn Head<B>>>,
-    front_end: Option<FrontEnd<B>>,
+    front_end: Option<DeviceFilterbank<B>>,
     /// One is in use while the other is filled with the next batch.
     inputs: [Tensor<B>; 2],
     current: usize,
@@ -47,7 +47,7 @@ pub struct Model<B: Backend> {
     unread: u32,
 }
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> TrainableModel<B> {
     /// A freshly initialised model. `classes` asks for a margin classifier on top of the embedding.
     pub fn new(backend: B, architecture: &Architecture, classes: Option<usize>, seed: u64) -> Result<Self> {
         architecture.check()?;
@@ -69,9 +69,9 @@ impl<B: Backend> Model<B> {
     /// A freshly initialised model of any network, with a loss where it is to be trained.
     ///
     /// ```
-    /// # use bregman_nn::{CrossEntropy, Mlp, Model};
+    /// # use bregman_nn::{CrossEntropy, Mlp, TrainableModel};
     /// # use bregman_tensor::Cpu;
-    /// let model = Model::with_network(Cpu::new(), 1, |builder| {
+    /// let model = TrainableModel::with_network(Cpu::new(), 1, |builder| {
     ///     let network = Mlp::new(builder, &[20, 32, 3])?;
     ///     let head = CrossEntropy::new(builder, 3)?;
     ///     Ok((Box::new(network), Some(Box::new(head))))
@@ -114,12 +114,12 @@ impl<B: Backend> Model<B> {
         &self.context.params
     }
 
-    /// As [`Model::params`], to change; call [`Model::refresh`] after changing values.
+    /// As [`Self::params`], to change; call [`Self::refresh`] after changing values.
     pub fn params_mut(&mut self) -> &mut Params<B> {
         &mut self.context.params
     }
 
-    /// The device and the parameters together, for an optimizer; call [`Model::refresh`] after changing values.
+    /// The device and the parameters together, for an optimizer; call [`Self::refresh`] after changing values.
     pub fn parts_mut(&mut self) -> (&B, &mut Params<B>) {
         (&self.context.backend, &mut self.context.params)
     }
@@ -138,7 +138,7 @@ impl<B: Backend> Model<B> {
             });
         }
         let filterbank = self.context.backend.filterbank(tables.clone())?;
-        self.front_end = Some(FrontEnd { tables, filterbank });
+        self.front_end = Some(DeviceFilterbank { tables, filterbank });
         Ok(())
     }
 

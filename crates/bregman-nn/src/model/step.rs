@@ -2,8 +2,8 @@
 
 use bregman_tensor::{Backend, Margin, Tensor};
 
-use super::{Input, Model};
-use crate::{Error, Head, Outcome, Result};
+use super::{Input, TrainableModel};
+use crate::{BatchOutcome, Error, Head, Result};
 
 /// The batch that waits in the input not in use.
 #[derive(Clone, Copy)]
@@ -12,15 +12,15 @@ pub(super) struct Staged {
     frames: usize,
 }
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> TrainableModel<B> {
     /// Forward, loss and backward for one batch: afterwards every parameter holds its gradient.
     ///
-    /// The same as [`Model::stage`], [`Model::launch`] and [`Model::outcome`]; a loop that stages the next batch before
+    /// The same as [`Self::stage`], [`Self::launch`] and [`Self::outcome`]; a loop that stages the next batch before
     /// it asks for the outcome keeps a GPU busy:
     /// ```
-    /// # use bregman_nn::{CrossEntropy, Input, Mlp, Model};
+    /// # use bregman_nn::{CrossEntropy, Input, Mlp, TrainableModel};
     /// # use bregman_tensor::{Cpu, Margin};
-    /// # let mut model = Model::with_network(Cpu::new(), 0, |builder| {
+    /// # let mut model = TrainableModel::with_network(Cpu::new(), 0, |builder| {
     /// #     let network = Mlp::new(builder, &[2, 3])?;
     /// #     Ok((Box::new(network), Some(Box::new(CrossEntropy::new(builder, 3)?))))
     /// # })?;
@@ -33,7 +33,7 @@ impl<B: Backend> Model<B> {
     /// println!("{}", model.outcome()?.loss);
     /// # Ok::<(), bregman_nn::Error>(())
     /// ```
-    pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+    pub fn gradients(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<BatchOutcome> {
         self.stage(input)?;
         self.launch(labels, margin)?;
         self.outcome()
@@ -90,9 +90,9 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Loss and hits of one batch in evaluation mode, as [`Model::gradients`] counts them. The gradients are void
+    /// Loss and hits of one batch in evaluation mode, as [`Self::gradients`] counts them. The gradients are void
     /// afterwards.
-    pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<Outcome> {
+    pub fn evaluate(&mut self, input: Input, labels: &[usize], margin: Margin) -> Result<BatchOutcome> {
         self.set_labels(input.batch, labels)?;
         self.run(input, false)?;
         let d = self.loss(margin)?;
@@ -101,7 +101,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// What the loss of the last pass came to. Waits for the device.
-    pub fn outcome(&mut self) -> Result<Outcome> {
+    pub fn outcome(&mut self) -> Result<BatchOutcome> {
         self.unread = 0;
         self.head.as_ref().ok_or_else(no_head)?.outcome(&self.context.backend)
     }

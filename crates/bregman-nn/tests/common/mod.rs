@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 pub(crate) use bregman_golden::{dir, json};
-use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, Model, ResNetConfig, Values};
+use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, ResNetConfig, TrainableModel, Values};
 use bregman_tensor::Backend;
 use serde_json::Value;
 
@@ -57,8 +57,8 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
     }
 }
 
-pub(crate) fn load<B: Backend>(backend: B, case: &Value, weights: &Checkpoint) -> Model<B> {
-    let mut model = Model::new(backend, &architecture(case), None, 0).unwrap();
+pub(crate) fn load<B: Backend>(backend: B, case: &Value, weights: &Checkpoint) -> TrainableModel<B> {
+    let mut model = TrainableModel::new(backend, &architecture(case), None, 0).unwrap();
     model.load(weights).unwrap();
     model
 }

@@ -5,7 +5,7 @@
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
 
-use super::{Conv, Layers, Product, Run};
+use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
@@ -22,7 +22,7 @@ pub(crate) struct Ecapa {
     channels: usize,
     features: usize,
     first: Halo,
-    blocks: Vec<Block>,
+    blocks: Vec<EcapaBlock>,
     aggregate: Strip,
     hidden: Strip,
     /// The columns of `hidden` for the utterance's mean and deviation.
@@ -65,7 +65,7 @@ impl Halo {
 }
 
 /// `y = x + se(f₂(res2(f₀(x))))`
-struct Block {
+struct EcapaBlock {
     first: Strip,
     res2: Vec<Halo>,
     last: Strip,
@@ -75,7 +75,7 @@ struct Block {
 
 /// The memory of one execution.
 #[derive(Default)]
-pub(crate) struct Workspace {
+pub(crate) struct EcapaWorkspace {
     /// Rows with neighbours: the features, then parts of Res2.
     halo: Buffer,
     /// `[strip][4 · channels]`: outputs of the first layer and of the blocks.
@@ -100,7 +100,7 @@ pub(crate) struct Workspace {
     statistics: Vec<f32>,
 }
 
-impl Workspace {
+impl EcapaWorkspace {
     fn reserve(&mut self, network: &Ecapa, strips: usize) {
         let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
         self.halo.grow(strips * halo_stride(widest));
@@ -161,7 +161,7 @@ impl Ecapa {
         let hidden = &specs.attention.hidden;
         let of_frames = hidden.inputs[0];
         let of_moments = hidden.inputs.get(1).map(|&moments| of_frames..of_frames + moments);
-        let block = |(number, specs): (usize, &SeRes2Layers)| Block::new(layers, specs, channels, number);
+        let block = |(number, specs): (usize, &SeRes2Layers)| EcapaBlock::new(layers, specs, channels, number);
         Ok(Self {
             channels,
             features,
@@ -175,7 +175,13 @@ impl Ecapa {
         })
     }
 
-    pub(crate) fn forward(&self, run: &mut Run, work: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
+    pub(crate) fn forward(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        features: &[f32],
+        embedding: &mut [f32],
+    ) {
         let strips = Strips { frames: features.len() / self.features };
         work.reserve(self, strips.count());
         let (channels, arch) = (self.channels, run.arch);
@@ -198,7 +204,7 @@ impl Ecapa {
     }
 
     /// One SE-Res2Block up to its gate; the gate is applied by [`Ecapa::gated`].
-    fn block(&self, run: &mut Run, work: &mut Workspace, strips: Strips, number: usize, block: &Block) {
+    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
             (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
@@ -284,7 +290,7 @@ impl Ecapa {
     }
 
     /// Attentive statistics of the aggregated blocks.
-    fn pool(&self, run: &mut Run, work: &mut Workspace, strips: Strips) {
+    fn pool(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips) {
         let (channels, arch) = (self.channels, run.arch);
         let (frames, hidden, logits) =
             (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
@@ -351,7 +357,7 @@ unsafe fn own_channels(vector: Disjoint<'_>, chunk: usize) -> [&mut [f32]; 2] {
     unsafe { [vector.part(chunk * CHUNK, CHUNK), vector.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)] }
 }
 
-impl Block {
+impl EcapaBlock {
     fn new(layers: &mut Layers, specs: &SeRes2Layers, channels: usize, number: usize) -> Result<Self> {
         // the last part of Res2 is its input's
         let passed = channels / SCALE * (SCALE - 1);

@@ -23,8 +23,8 @@ pub(crate) enum Network {
 
 /// The memory of one execution, kept for the next.
 pub(crate) enum Workspace {
-    Ecapa(Box<ecapa::Workspace>),
-    ResNet(Box<resnet::Workspace>),
+    Ecapa(Box<ecapa::EcapaWorkspace>),
+    ResNet(Box<resnet::ResNetWorkspace>),
 }
 
 /// A layer as it is executed.
@@ -58,7 +58,13 @@ impl Network {
     }
 
     /// The embedding of `features` (frames × bins).
-    pub(crate) fn forward(&self, run: &mut Run, workspace: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
+    pub(crate) fn forward(
+        &self,
+        run: &mut Execution,
+        workspace: &mut Workspace,
+        features: &[f32],
+        embedding: &mut [f32],
+    ) {
         match (self, workspace) {
             (Self::Ecapa(network), Workspace::Ecapa(workspace)) => network.forward(run, workspace, features, embedding),
             (Self::ResNet(network), Workspace::ResNet(workspace)) => {
@@ -81,14 +87,14 @@ impl Workspace {
 
 /// How one execution goes: with which instructions, on how many threads, and whether anybody wants to know where the
 /// time goes.
-pub(crate) struct Run<'a> {
+pub(crate) struct Execution<'a> {
     pub(crate) arch: Arch,
     pub(crate) threads: usize,
     /// Time per layer, in the order of the file.
     pub(crate) times: Option<&'a mut [Duration]>,
 }
 
-impl Run<'_> {
+impl Execution<'_> {
     /// Calls `work` for every number below `count`, on all threads.
     pub(crate) fn each(&self, count: usize, work: impl Fn(usize) + Sync + Send) {
         if self.threads == 1 || count < 2 {
@@ -98,7 +104,7 @@ impl Run<'_> {
         }
     }
 
-    /// As [`Run::each`]; the time counts for layer `layer`.
+    /// As [`Execution::each`]; the time counts for layer `layer`.
     pub(crate) fn layer(&mut self, layer: usize, count: usize, work: impl Fn(usize) + Sync + Send) {
         self.timed(layer, |run| run.each(count, work));
     }
@@ -143,7 +149,7 @@ struct Product {
 }
 
 impl Product {
-    fn apply(&self, run: &mut Run, x: &[f32], y: &mut [f32]) {
+    fn apply(&self, run: &mut Execution, x: &[f32], y: &mut [f32]) {
         run.timed(self.layer, |_| self.linear.apply(x, y));
     }
 }

@@ -5,7 +5,7 @@
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{ResNetConfig, ResNetStage};
 
-use super::{Conv, Layers, Product, Run};
+use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
@@ -16,12 +16,12 @@ pub(crate) struct ResNet {
     /// How many the file has.
     layers: usize,
     stem: Conv,
-    blocks: Vec<Block>,
+    blocks: Vec<ResNetBlock>,
     linear: Product,
 }
 
 /// `y = relu(conv₂(relu(conv₁(x))) + shortcut(x))`
-struct Block {
+struct ResNetBlock {
     stage: usize,
     /// Whether the stage begins here with a stride of two.
     strided: bool,
@@ -83,7 +83,7 @@ impl Plane {
 
 /// The memory of one execution.
 #[derive(Default)]
-pub(crate) struct Workspace {
+pub(crate) struct ResNetWorkspace {
     /// Frames for which planes and offsets are made.
     frames: usize,
     planes: [Plane; 4],
@@ -97,7 +97,7 @@ pub(crate) struct Workspace {
     statistics: Vec<f32>,
 }
 
-impl Workspace {
+impl ResNetWorkspace {
     /// Prepares for utterances of `frames` frames; nothing to do where the last one had as many.
     fn reserve(&mut self, network: &ResNet, frames: usize) {
         if self.frames == frames {
@@ -155,7 +155,7 @@ impl ResNet {
         let specs = config.describe(features);
         let mut blocks = Vec::new();
         for block in &specs.blocks {
-            blocks.push(Block {
+            blocks.push(ResNetBlock {
                 stage: block.stage,
                 strided: block.stride != 1,
                 first: layers.conv(&block.first)?,
@@ -167,17 +167,23 @@ impl ResNet {
         Ok(Self { features, stages: specs.stages, layers: layers.stored.len(), stem, blocks, linear })
     }
 
-    pub(crate) fn forward(&self, run: &mut Run, work: &mut Workspace, features: &[f32], embedding: &mut [f32]) {
+    pub(crate) fn forward(
+        &self,
+        run: &mut Execution,
+        work: &mut ResNetWorkspace,
+        features: &[f32],
+        embedding: &mut [f32],
+    ) {
         let frames = features.len() / self.features;
         work.reserve(self, frames);
-        let Workspace { planes, offsets, input, stages, phases, statistics, .. } = work;
+        let ResNetWorkspace { planes, offsets, input, stages, phases, statistics, .. } = work;
 
         let plane = planes[0];
         let to = &mut **input;
         for (frame, values) in features.chunks_exact(self.features).enumerate() {
             values.iter().enumerate().for_each(|(bin, &value)| to[plane.start + bin * plane.pitch + frame] = value);
         }
-        let apply = |run: &mut Run, conv: &Conv, plane, x: &Buffer, residual: Option<&Buffer>, y: &mut Buffer| {
+        let apply = |run: &mut Execution, conv: &Conv, plane, x: &Buffer, residual: Option<&Buffer>, y: &mut Buffer| {
             convolve(run, conv, &offsets[conv.layer], plane, x, residual, y);
         };
         let mut current = 0; // which of the three buffers holds the block's input
@@ -215,7 +221,7 @@ impl ResNet {
 
 /// `y = relu(conv(x) + residual)` over all positions of a plane, in blocks; the zeros between rows stay zero.
 fn convolve(
-    run: &mut Run,
+    run: &mut Execution,
     conv: &Conv,
     offsets: &Offsets,
     plane: Plane,
@@ -246,7 +252,7 @@ fn convolve(
 }
 
 /// Even and odd rows and columns of every channel, as four planes of half the size.
-fn split(run: &Run, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut Buffer) {
+fn split(run: &Execution, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut Buffer) {
     let (x, y) = (&**x, Disjoint::new(y));
     run.each(channels, |channel| {
         let x = &x[channel * from.size..][..from.size];
@@ -266,7 +272,7 @@ fn split(run: &Run, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut
 }
 
 /// Mean and standard deviation over time of every channel and row, into `[means; deviations]`.
-fn pool(run: &Run, plane: Plane, channels: usize, x: &[f32], statistics: &mut [f32]) {
+fn pool(run: &Execution, plane: Plane, channels: usize, x: &[f32], statistics: &mut [f32]) {
     let (means, deviations) = statistics.split_at_mut(channels * plane.height);
     let pieces = Pieces { count: 1, step: 0, pitch: plane.pitch, length: plane.width };
     let each = means.chunks_exact_mut(plane.height).zip(deviations.chunks_exact_mut(plane.height));

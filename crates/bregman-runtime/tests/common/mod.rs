@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use bregman_audio::FbankConfig;
-use bregman_nn::{Checkpoint, EcapaConfig, Input, Model as Engine, ResNetConfig, Rng, Values};
+use bregman_nn::{Checkpoint, EcapaConfig, Input, ResNetConfig, Rng, TrainableModel, Values};
 use bregman_runtime::{Architecture, FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A network in both worlds.
 pub(crate) struct Pair {
     pub(crate) name: String,
-    pub(crate) engine: Engine<Cpu>,
+    pub(crate) engine: TrainableModel<Cpu>,
     pub(crate) file: ModelFile,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn front_end(bins: usize) -> FrontEnd {
 }
 
 pub(crate) fn pair(name: &str, architecture: Architecture, weights: Checkpoint) -> Pair {
-    let mut engine = Engine::new(Cpu::new(), &architecture, None, 0).unwrap();
+    let mut engine = TrainableModel::new(Cpu::new(), &architecture, None, 0).unwrap();
     engine.load(&weights).unwrap();
     let front_end = front_end(architecture.features);
     let tensor = |name: &str| match weights.tensors.get(name).map(|array| (&array.shape, &array.values)) {
@@ -69,7 +69,7 @@ pub(crate) fn pair(name: &str, architecture: Architecture, weights: Checkpoint) 
 
 /// A network with random weights, some of them zero, and random norms.
 pub(crate) fn random(architecture: Architecture, sparsity: f32, seed: u64) -> Pair {
-    let model = Engine::new(Cpu::new(), &architecture, None, seed).unwrap();
+    let model = TrainableModel::new(Cpu::new(), &architecture, None, seed).unwrap();
     let mut state = model.state().unwrap();
     let mut rng = Rng::new(seed);
     let mut uniform = || 0.5 * (1.0 + rng.symmetric(1.0));

@@ -23,7 +23,7 @@ impl<B: DeviceMemory> Clone for Weight<'_, B> {
 impl<B: DeviceMemory> Copy for Weight<'_, B> {}
 
 /// What the output of a convolution holds before the products are added.
-pub enum Start<'a, B: DeviceMemory> {
+pub enum OutputStart<'a, B: DeviceMemory> {
     /// Nothing: the output is overwritten.
     Zero,
     /// One value per output channel.
@@ -40,7 +40,7 @@ pub trait Convolution: DeviceMemory {
         conv: &Conv,
         x: View<Self>,
         w: Weight<Self>,
-        start: Start<Self>,
+        start: OutputStart<Self>,
         y: ViewMut<Self>,
     ) -> Result<()>;
     /// `dx = wᵀ ∗ dy`, or adds that.

@@ -2,7 +2,7 @@
 //!
 //! Layers hold opaque buffers and call these methods; none of them sees a host slice, a memory layout or a thread.
 //! Every gradient method *overwrites* its output unless it says "adds". A backend may run asynchronously: only
-//! [`DeviceMemory::download`], [`DeviceMemory::read`], [`Gradients::clip`] and [`Pointwise::all_finite`] wait.
+//! [`DeviceMemory::download`], [`DeviceMemory::read`], [`Gradients::clip`] and [`PointwiseOps::all_finite`] wait.
 //!
 //! | trait | what | in `cpu/` | in `cuda/` |
 //! | --- | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! | [`Filterbanks`] | features from samples | `filterbank` | `filterbank` |
 //! | [`Convolution`] | convolutions and linear layers | `conv` | `conv` |
 //! | [`BatchNorm`] | batch norm with ReLU and residual | `norm` | `norm` |
-//! | [`Pointwise`] | sums, copies, activations | `pointwise` | `pointwise` |
+//! | [`PointwiseOps`] | sums, copies, activations | `pointwise` | `pointwise` |
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
 //! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
 //! | [`Gradients`] | all gradients at once: clipping | `pointwise` | `multi` |
@@ -29,13 +29,13 @@ mod pointwise;
 mod pooling;
 
 pub use capture::Capture;
-pub use conv::{Convolution, Start, Weight};
+pub use conv::{Convolution, OutputStart, Weight};
 pub use filterbank::Filterbanks;
 pub use gradients::Gradients;
 pub use loss::{Loss, Margin};
 pub use memory::{DeviceMemory, Storage};
 pub use norm::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu};
-pub use pointwise::{Activation, Pointwise};
+pub use pointwise::{Activation, PointwiseOps};
 pub use pooling::Pooling;
 
 /// Constants shared by every backend.
@@ -50,11 +50,11 @@ pub mod constants {
 
 /// A device with every kernel of a training step.
 pub trait Backend:
-    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + Pointwise + Pooling + Loss + Gradients
+    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Loss + Gradients
 {
 }
 
 impl<B> Backend for B where
-    B: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + Pointwise + Pooling + Loss + Gradients
+    B: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Loss + Gradients
 {
 }

@@ -13,7 +13,7 @@ pub enum Activation {
 }
 
 /// Kernels over values one by one.
-pub trait Pointwise: DeviceMemory {
+pub trait PointwiseOps: DeviceMemory {
     /// `to = from`
     fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()>;
     /// `sum = a + b`
@@ -22,7 +22,7 @@ pub trait Pointwise: DeviceMemory {
     fn accumulate(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()>;
     /// `x = f(x)`
     fn activate(&self, f: Activation, x: ViewMut<Self>) -> Result<()>;
-    /// Gradient of [`Pointwise::activate`] from its result `y`: `d` holds dy and becomes dx.
+    /// Gradient of [`PointwiseOps::activate`] from its result `y`: `d` holds dy and becomes dx.
     fn activate_backward(&self, f: Activation, y: View<Self>, d: ViewMut<Self>) -> Result<()>;
     /// Whether no value is NaN or infinite.
     fn all_finite(&self, x: View<Self>) -> Result<bool>;

@@ -13,7 +13,7 @@ use super::math::{each, simd, sum};
 use super::matmul::{Into, Mat, Target, multiply, product};
 use super::patches::Patches;
 use super::{Buffer, Cpu};
-use crate::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
+use crate::{Block, Conv, Convolution, OutputStart, Result, Shape, View, ViewMut, Weight};
 
 /// Patch values that stay in the second-level cache of one core (512 KiB).
 const TILE: usize = 128 * 1024;
@@ -43,7 +43,7 @@ impl Convolution for Cpu {
         conv: &Conv,
         x: View<Self>,
         w: Weight<Self>,
-        start: Start<Self>,
+        start: OutputStart<Self>,
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (input, output, block) = (x.shape, y.shape, w.block);
@@ -55,7 +55,7 @@ impl Convolution for Cpu {
             return Ok(());
         }
         let into = match start {
-            Start::Bias(bias) => {
+            OutputStart::Bias(bias) => {
                 let plane = output.plane();
                 let target = Target::rows(y, plane);
                 each(output.channels, output.len(), |channel| {
@@ -64,8 +64,8 @@ impl Convolution for Cpu {
                 });
                 Into::Add
             }
-            Start::Keep => Into::Add,
-            Start::Zero => Into::Replace,
+            OutputStart::Keep => Into::Add,
+            OutputStart::Zero => Into::Replace,
         };
         let weight = Mat::rows(&w.value[block.first..], block.stride);
         if conv.is_pointwise() {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::math::{SERIAL, simd, sum};
 use super::{Buffer, Cpu};
-use crate::{Activation, Gradients, Pointwise, Result, View, ViewMut};
+use crate::{Activation, Gradients, PointwiseOps, Result, View, ViewMut};
 
 /// Values per task.
 const CHUNK: usize = SERIAL;
@@ -36,7 +36,7 @@ fn map(x: &mut [f32], f: impl Fn(f32) -> f32 + Sync + Send) {
     if x.len() <= CHUNK { work(x) } else { x.par_chunks_mut(CHUNK).for_each(work) }
 }
 
-impl Pointwise for Cpu {
+impl PointwiseOps for Cpu {
     fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
         zip(from.slice(), to.slice(), |from, to| *to = from);
         Ok(())

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Cpu;
 use super::kernels::bf16::{self, Packed};
-use super::kernels::columns::{Geometry, Plain, Window};
+use super::kernels::columns::{Geometry, Plain, TapWindow};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters, Workspace};
 use super::weights::dense;
-use crate::{Block, Conv, Precision, Shape, Start};
+use crate::{Block, Conv, OutputStart, Precision, Shape};
 
 /// Whether the three products of a convolution are made by [`winograd`].
 pub(super) fn suits_winograd(conv: &Conv, input: Shape, output: Shape) -> bool {
@@ -42,33 +42,33 @@ impl Route<'_> {
         input: Shape,
         output: Shape,
         x: &[f32],
-        start: Start<Cpu>,
+        start: OutputStart<Cpu>,
         y: &mut [f32],
     ) {
         let start = match start {
-            Start::Zero => output::Start::Zero,
-            Start::Bias(bias) => output::Start::Bias(bias),
-            Start::Keep => output::Start::Accumulate,
+            OutputStart::Zero => output::SumStart::Zero,
+            OutputStart::Bias(bias) => output::SumStart::Bias(bias),
+            OutputStart::Keep => output::SumStart::Accumulate,
         };
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply(&x, start, &y),
             (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply(&Window::forward(x, &geometry(conv, input)), start, &y)
+                w.multiply(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_rounded(&x, start, &y),
             (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_rounded(&Window::forward(x, &geometry(conv, input)), start, &y)
+                w.multiply_rounded(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, true) => bf16::multiply(w, &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, false) => {
-                bf16::multiply(w, &Window::forward(x, &geometry(conv, input)), start, &y)
+                bf16::multiply(w, &TapWindow::forward(x, &geometry(conv, input)), start, &y)
             }
             (Self::Bf16 { packed: None, fresh, value, block }, _) => {
                 let mut w = lock(fresh);
                 w.pack(value, block.rows, block.columns, block.stride);
-                bf16::multiply(&w, &Window::forward(x, &geometry(conv, input)), start, &y);
+                bf16::multiply(&w, &TapWindow::forward(x, &geometry(conv, input)), start, &y);
             }
         }
     }
@@ -83,16 +83,16 @@ impl Route<'_> {
         add: bool,
         dx: &mut [f32],
     ) {
-        let start = if add { output::Start::Accumulate } else { output::Start::Zero };
+        let start = if add { output::SumStart::Accumulate } else { output::SumStart::Zero };
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply_transposed(&dy, start, &dx),
             (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply_transposed(&Window::backward(dy, &geometry(conv, input)), start, &dx)
+                w.multiply_transposed(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx)
             }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_transposed_rounded(&dy, start, &dx),
             (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_transposed_rounded(&Window::backward(dy, &geometry(conv, input)), start, &dx);
+                w.multiply_transposed_rounded(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx);
             }
             (Self::Winograd([_, w]), _) => {
                 let conv = conv.adjoint().expect("without a stride there is an adjoint");
@@ -100,7 +100,7 @@ impl Route<'_> {
             }
             (Self::Bf16 { packed: Some([_, w]), .. }, true) => bf16::multiply(w, &dy, start, &dx),
             (Self::Bf16 { packed: Some([_, w]), .. }, false) if conv.stride == [1, 1] => {
-                bf16::multiply(w, &Window::backward(dy, &geometry(conv, input)), start, &dx);
+                bf16::multiply(w, &TapWindow::backward(dy, &geometry(conv, input)), start, &dx);
             }
             (Self::Bf16 { fresh, value, block, .. }, _) => {
                 let size = [block.rows, input.channels];
@@ -155,9 +155,14 @@ impl WeightGradients {
         } else {
             self.packed.pack_batch(&dy);
             if conv.is_pointwise() {
-                bf16::gradient(&self.packed, &x, output::Start::Zero, &dw);
+                bf16::gradient(&self.packed, &x, output::SumStart::Zero, &dw);
             } else {
-                bf16::gradient(&self.packed, &Window::forward(x, &geometry(conv, input)), output::Start::Zero, &dw);
+                bf16::gradient(
+                    &self.packed,
+                    &TapWindow::forward(x, &geometry(conv, input)),
+                    output::SumStart::Zero,
+                    &dw,
+                );
             }
         }
         true

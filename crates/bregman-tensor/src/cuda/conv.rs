@@ -9,8 +9,8 @@ use super::gemm::{GemmProduct, Operand};
 use super::gpu::KernelVariant;
 use super::narrow::Narrow;
 use super::stem::Stem;
-use super::{Buffer, Cuda, Format, JOIN, Rows, grid, pointwise};
-use crate::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
+use super::{Cuda, DeviceBuffer, Format, JOIN, Rows, grid, pointwise};
+use crate::{Block, Conv, Convolution, OutputStart, Result, Shape, View, ViewMut, Weight};
 
 /// Patches are made for so many bytes at a time.
 const PATCHES: usize = 1 << 30;
@@ -60,7 +60,7 @@ impl Convolution for Cuda {
         conv: &Conv,
         x: View<Self>,
         w: Weight<Self>,
-        start: Start<Self>,
+        start: OutputStart<Self>,
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (input, output) = (x.shape, y.shape);
@@ -69,7 +69,7 @@ impl Convolution for Cuda {
             x = narrowed(self, x, self.map_format())?; // a weight with taps is packed in the format of maps only
         }
         let (pointer, leading) = weight(&w, x.format);
-        let add = matches!(start, Start::Keep);
+        let add = matches!(start, OutputStart::Keep);
         let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
             layer.forward(x, pointer, add, y).map(|()| true)?
         } else if let Some(layer) = Stem::new(self, conv, input, x, y) {
@@ -79,13 +79,13 @@ impl Convolution for Cuda {
         };
         if done {
             return match start {
-                Start::Bias(bias) => add_bias(self, bias, y),
-                Start::Zero | Start::Keep => Ok(()),
+                OutputStart::Bias(bias) => add_bias(self, bias, y),
+                OutputStart::Zero | OutputStart::Keep => Ok(()),
             };
         }
         let bias = match start {
-            Start::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
-            Start::Zero | Start::Keep => None,
+            OutputStart::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
+            OutputStart::Zero | OutputStart::Keep => None,
         };
         let product = |x: Rows, columns: usize, y: Rows| GemmProduct {
             size: [w.block.rows, x.rows as usize, columns],
@@ -179,7 +179,7 @@ impl Convolution for Cuda {
         x: View<Self>,
         dy: View<Self>,
         block: Block,
-        dw: &mut Buffer,
+        dw: &mut DeviceBuffer,
     ) -> Result<()> {
         let (input, output) = (x.shape, dy.shape);
         let (x, mut dy) = (self.rows(x), self.rows(dy));
@@ -224,7 +224,7 @@ impl Convolution for Cuda {
         unpack(self, ordered, Format::F32, block, dw)
     }
 
-    fn conv_backward_bias(&self, dy: View<Self>, db: &mut Buffer) -> Result<()> {
+    fn conv_backward_bias(&self, dy: View<Self>, db: &mut DeviceBuffer) -> Result<()> {
         let dy = self.rows(dy);
         let variant = dy.variant();
         let ([columns, parts], block, shared) = self.sum_grid(variant, dy.rows, dy.channels);
@@ -251,7 +251,7 @@ fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w
 }
 
 /// y += bias
-fn add_bias(cuda: &Cuda, bias: &Buffer, y: Rows) -> Result<()> {
+fn add_bias(cuda: &Cuda, bias: &DeviceBuffer, y: Rows) -> Result<()> {
     let variant = y.variant();
     let launch = cuda.device.variant("add_bias", variant).arg(bias.pointer()).view(y).arg(y.rows).arg(y.channels);
     // SAFETY: the bias has a value per channel.
@@ -285,7 +285,7 @@ fn on_patches(
 }
 
 /// A bias in the format of the output, as cuBLASLt wants it.
-fn bias_in(cuda: &Cuda, bias: &Buffer, count: usize, format: Format) -> Result<u64> {
+fn bias_in(cuda: &Cuda, bias: &DeviceBuffer, count: usize, format: Format) -> Result<u64> {
     if format == Format::F32 {
         return Ok(bias.pointer());
     }
@@ -341,7 +341,7 @@ fn narrowed(cuda: &Cuda, x: Rows, format: Format) -> Result<Rows> {
 }
 
 /// Puts a gradient `[rows, taps, channels]` back into the order of the weight.
-fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut Buffer) -> Result<()> {
+fn unpack(cuda: &Cuda, from: u64, format: Format, block: Block, dw: &mut DeviceBuffer) -> Result<()> {
     let launch =
         cuda.device.variant("unpack_weight", KernelVariant { format, wide: false }).arg(from).arg(dw.pointer());
     let launch = launch.arg(block.stride as u32).arg(block.first as u32).arg(block.rows as u32);

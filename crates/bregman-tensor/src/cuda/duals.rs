@@ -15,7 +15,7 @@ use super::layout::kernel_struct;
 use super::memory::Scratch;
 use super::multi::STRETCH;
 use super::step::Placed;
-use super::{Buffer, DeviceArrays, Launch};
+use super::{DeviceArrays, DeviceBuffer, Launch};
 use crate::Result;
 
 /// Counting access to the duals of an optimizer's arrays.
@@ -23,9 +23,9 @@ pub(super) struct DeviceDuals<'a> {
     device: &'a Arc<Gpu>,
     /// Which jobs are a tensor's.
     of_tensor: Vec<Range<u32>>,
-    jobs: &'a Buffer,
+    jobs: &'a DeviceBuffer,
     /// The jobs of a call, and what it counts.
-    working: RefCell<[&'a mut Buffer; 2]>,
+    working: RefCell<[&'a mut DeviceBuffer; 2]>,
 }
 
 /// Memory for that, kept with the arrays: an allocation during training would make captured steps be captured again.
@@ -96,7 +96,7 @@ impl DeviceArrays {
         Ok(DeviceDuals { device: &self.device, of_tensor, jobs: table, working: RefCell::new([chosen, counts]) })
     }
 
-    pub(super) fn correct_duals(&mut self, theta: &[&Buffer], corrections: &[Option<Correction>]) -> Result<()> {
+    pub(super) fn correct_duals(&mut self, theta: &[&DeviceBuffer], corrections: &[Option<Correction>]) -> Result<()> {
         assert!(theta.len() == self.tensors.len() && corrections.len() == theta.len(), "tensors of an optimizer");
         let mut jobs = Vec::new();
         for ((placed, theta), correction) in self.tensors.iter().zip(theta).zip(corrections) {

@@ -7,7 +7,7 @@ use super::gemm::{Gemm, GemmProduct, Operand};
 use super::gpu::Stream;
 use super::memory::Scratch;
 use super::transfer;
-use super::{Buffer, Cuda, Format, grid};
+use super::{Cuda, DeviceBuffer, Format, grid};
 use crate::{Error, FilterbankTables, Filterbanks, Result, ViewMut};
 
 /// Frames that are transformed at once: what passes between the products stays near the cache.
@@ -16,8 +16,8 @@ const ROWS: usize = 1 << 15;
 /// A filterbank on the GPU.
 pub struct Filterbank {
     tables: FilterbankTables,
-    spectrum: Buffer,
-    mel: Buffer,
+    spectrum: DeviceBuffer,
+    mel: DeviceBuffer,
     compute: Mutex<Working>,
     copy: Mutex<Working>,
 }
@@ -35,8 +35,8 @@ impl Filterbanks for Cuda {
     type Filterbank = Filterbank;
 
     fn filterbank(&self, tables: FilterbankTables) -> Result<Filterbank> {
-        let placed = |values: &[f32]| -> Result<Buffer> {
-            let mut buffer = Buffer::zeros(&self.device, size_of_val(values))?;
+        let placed = |values: &[f32]| -> Result<DeviceBuffer> {
+            let mut buffer = DeviceBuffer::zeros(&self.device, size_of_val(values))?;
             buffer.upload(values)?;
             Ok(buffer)
         };

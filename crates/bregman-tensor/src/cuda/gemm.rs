@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::Format;
 use super::gpu::Gpu;
-use super::memory::Buffer;
+use super::memory::DeviceBuffer;
 use crate::{Error, Result};
 
 /// What cuBLASLt may use to split long sums.
@@ -59,7 +59,7 @@ struct GemmPlan {
 /// cuBLASLt with its workspace.
 pub(super) struct Gemm {
     handle: sys::cublasLtHandle_t,
-    workspace: Buffer,
+    workspace: DeviceBuffer,
     plans: Mutex<HashMap<GemmKey, GemmPlan>>,
     /// f32 operands may be rounded to 10 bits of mantissa.
     tf32: bool,
@@ -84,7 +84,7 @@ fn data_type(format: Format) -> sys::cudaDataType {
 impl Gemm {
     pub(super) fn new(device: &Arc<Gpu>, tf32: bool) -> Result<Self> {
         let handle = result::create_handle().map_err(blas)?;
-        Ok(Self { handle, workspace: Buffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
+        Ok(Self { handle, workspace: DeviceBuffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
     }
 
     /// Starts the product.

@@ -10,13 +10,13 @@ use super::gpu::Gpu;
 use crate::{Error, Result};
 
 /// A stretch of GPU memory, freed when dropped.
-pub struct Buffer {
+pub struct DeviceBuffer {
     device: Arc<Gpu>,
     pointer: sys::CUdeviceptr,
     bytes: usize,
 }
 
-impl Buffer {
+impl DeviceBuffer {
     /// Zeroed memory. An empty buffer holds none.
     pub(super) fn zeros(device: &Arc<Gpu>, bytes: usize) -> Result<Self> {
         device.bind()?;
@@ -71,7 +71,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 && self.device.bind().is_ok() {
             self.device.count_allocation();
@@ -113,7 +113,13 @@ impl Staging {
     }
 
     /// Copies `from` to `to`, after all work so far of the stream; returns when `from` has been read.
-    pub(super) fn upload(&mut self, device: &Gpu, stream: sys::CUstream, from: &[f32], to: &mut Buffer) -> Result<()> {
+    pub(super) fn upload(
+        &mut self,
+        device: &Gpu,
+        stream: sys::CUstream,
+        from: &[f32],
+        to: &mut DeviceBuffer,
+    ) -> Result<()> {
         assert!(from.len() <= self.capacity && from.len() * 4 <= to.bytes, "staging");
         device.bind()?;
         // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the
@@ -150,7 +156,7 @@ impl Scratch {
         stream: sys::CUstream,
         staging: &mut Option<Staging>,
         from: &[f32],
-    ) -> Result<&mut Buffer> {
+    ) -> Result<&mut DeviceBuffer> {
         if staging.as_ref().is_none_or(|staging| staging.capacity() < from.len()) {
             *staging = None; // free the old one first
             *staging = Some(Staging::new(device, from.len())?);
@@ -162,17 +168,17 @@ impl Scratch {
 }
 
 /// A buffer that grows to what is asked of it; its contents do not survive.
-pub(super) struct Scratch(Option<Buffer>);
+pub(super) struct Scratch(Option<DeviceBuffer>);
 
 impl Scratch {
     pub(super) const fn new() -> Self {
         Self(None)
     }
 
-    pub(super) fn at_least(&mut self, device: &Arc<Gpu>, bytes: usize) -> Result<&mut Buffer> {
+    pub(super) fn at_least(&mut self, device: &Arc<Gpu>, bytes: usize) -> Result<&mut DeviceBuffer> {
         if self.0.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
             self.0 = None; // free the old one first
-            self.0 = Some(Buffer::zeros(device, bytes)?);
+            self.0 = Some(DeviceBuffer::zeros(device, bytes)?);
         }
         Ok(self.0.as_mut().expect("was just filled"))
     }

@@ -49,7 +49,7 @@ mod transfer;
 pub(crate) use driver::probe;
 pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
-pub use memory::Buffer;
+pub use memory::DeviceBuffer;
 pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +116,7 @@ struct CudaWorkspace {
 /// A weight with its taps in the order of our products, in the format of maps.
 #[derive(Default)]
 pub struct PackedWeight {
-    packed: Option<Buffer>,
+    packed: Option<DeviceBuffer>,
 }
 
 /// An activation as kernels see it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::gpu::Gpu;
 use super::layout::kernel_struct;
-use super::{Buffer, Cuda};
+use super::{Cuda, DeviceBuffer};
 use crate::{Gradients, Result};
 
 /// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
@@ -23,9 +23,9 @@ kernel_struct! {
 pub(super) struct Stretches {
     tensors: Vec<(u64, usize)>,
     count: u32,
-    table: Buffer,
+    table: DeviceBuffer,
     /// A sum per stretch, then norm and factor.
-    sums: Buffer,
+    sums: DeviceBuffer,
 }
 
 impl Stretches {
@@ -38,19 +38,19 @@ impl Stretches {
             })
         };
         let stretches: Vec<Stretch> = tensors.iter().enumerate().flat_map(cut).collect();
-        let mut table = Buffer::zeros(device, stretches.len() * size_of::<Stretch>())?;
+        let mut table = DeviceBuffer::zeros(device, stretches.len() * size_of::<Stretch>())?;
         table.upload(&stretches)?;
         Ok(Self {
             tensors,
             count: stretches.len() as u32,
             table,
-            sums: Buffer::zeros(device, stretches.len() * 8 + 8)?,
+            sums: DeviceBuffer::zeros(device, stretches.len() * 8 + 8)?,
         })
     }
 }
 
 impl Gradients for Cuda {
-    fn clip(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
+    fn clip(&self, gradients: &mut [&mut DeviceBuffer], limit: f32) -> Result<f32> {
         let tensors: Vec<(u64, usize)> =
             gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
         let mut scratch = self.scratch();

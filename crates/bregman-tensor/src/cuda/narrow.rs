@@ -2,7 +2,7 @@
 //! library's tiles are mostly empty. Forward and gradients read every value once and write it once; sums are f32 in a
 //! fixed order, so results repeat exactly.
 
-use super::{Buffer, Cuda, Format, JOIN, Rows};
+use super::{Cuda, DeviceBuffer, Format, JOIN, Rows};
 use crate::{Block, Conv, Result, Shape};
 
 const TAPS: u32 = 9;
@@ -69,7 +69,7 @@ impl<'a> Narrow<'a> {
     }
 
     /// `dw = dy ∗ x` in the columns of `block`.
-    pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut Buffer) -> Result<()> {
+    pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut DeviceBuffer) -> Result<()> {
         let blocks = self.tiles().min(self.cuda.device.processors);
         // `narrow_weight::SPLITS`
         let count = blocks * if self.channels == 32 { 4 } else { 1 };
@@ -108,7 +108,7 @@ impl<'a> Narrow<'a> {
 }
 
 /// Adds `count` parts of a gradient, `[out, tap, in]` each, into the columns of `block`.
-pub(super) fn join(cuda: &Cuda, parts: u64, count: u32, block: Block, dw: &mut Buffer) -> Result<()> {
+pub(super) fn join(cuda: &Cuda, parts: u64, count: u32, block: Block, dw: &mut DeviceBuffer) -> Result<()> {
     let (values, inputs) = ((block.rows * block.columns) as u32, (block.columns / block.taps) as u32);
     let launch = cuda.device.kernel("narrow_join").arg(parts).arg(count).arg(block.rows as u32).arg(inputs);
     let launch = launch.arg(dw.pointer()).arg(block.stride as u32).arg(block.first as u32);

@@ -2,7 +2,7 @@
 //! kernels/norm.cu.
 
 use super::gpu::KernelVariant;
-use super::{Buffer, Cuda, JOIN, Rows};
+use super::{Cuda, DeviceBuffer, JOIN, Rows};
 use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
 /// The kernels' names of [`Relu`].
@@ -56,8 +56,8 @@ impl BatchNorm for Cuda {
         &self,
         x: View<Self>,
         norm: NormParams<Self>,
-        running_mean: &Buffer,
-        running_variance: &Buffer,
+        running_mean: &DeviceBuffer,
+        running_variance: &DeviceBuffer,
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()> {
@@ -78,8 +78,8 @@ impl BatchNorm for Cuda {
         x: View<Self>,
         y: View<Self>,
         norm: NormParams<Self>,
-        mean: &Buffer,
-        inverse_std: &Buffer,
+        mean: &DeviceBuffer,
+        inverse_std: &DeviceBuffer,
         d: ViewMut<Self>,
         dresidual: Option<ViewMut<Self>>,
         gradients: NormGradients<Self>,
@@ -91,7 +91,7 @@ impl BatchNorm for Cuda {
         let mut scratch = self.scratch();
         let sums = scratch.sums.at_least(&self.device, 4 * parts as usize * x.channels as usize * 4)?.pointer();
         let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
-        let affine = [norm.scale, norm.shift, mean, inverse_std].map(Buffer::pointer);
+        let affine = [norm.scale, norm.shift, mean, inverse_std].map(DeviceBuffer::pointer);
         // with a residual the first pass leaves dy behind the last ReLU in its gradient; without one the kernels see
         // that ReLU in x
         let (behind, last) = match dresidual {

@@ -1,9 +1,9 @@
 //! Kernels over values one by one.
 
 use super::{Cuda, Rows};
-use crate::{Activation, Pointwise, Result, View, ViewMut};
+use crate::{Activation, PointwiseOps, Result, View, ViewMut};
 
-impl Pointwise for Cuda {
+impl PointwiseOps for Cuda {
     fn copy(&self, from: View<Self>, to: ViewMut<Self>) -> Result<()> {
         unary(self, "copy", self.rows(from), self.rows_mut(&to))
     }

@@ -2,7 +2,7 @@
 //! (`kernels/stem.cu`): one pass over the output and no patches. Nobody asks for the gradient of a spectrogram.
 
 use super::narrow::{Planes, join};
-use super::{Buffer, Cuda, Format, Rows};
+use super::{Cuda, DeviceBuffer, Format, Rows};
 use crate::{Block, Conv, Result, Shape};
 
 /// Most outputs: a block has a thread for every eight of them.
@@ -35,7 +35,7 @@ impl<'a> Stem<'a> {
     }
 
     /// `dw = dy ∗ x` in the columns of `block`.
-    pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut Buffer) -> Result<()> {
+    pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut DeviceBuffer) -> Result<()> {
         let (blocks, threads) = self.grid(x, dy);
         let parts = self
             .cuda

@@ -11,7 +11,7 @@ use super::duals::Working;
 use super::gpu::Gpu;
 use super::layout::kernel_struct;
 use super::multi::STRETCH;
-use super::{Buffer, Cuda, grid};
+use super::{Cuda, DeviceBuffer, grid};
 use crate::Result;
 
 /// The arrays of an optimizer on the GPU.
@@ -23,11 +23,11 @@ pub struct DeviceArrays {
 }
 
 pub(super) struct Placed {
-    pub(super) p: Buffer,
-    m: Buffer,
-    v: Buffer,
+    pub(super) p: DeviceBuffer,
+    m: DeviceBuffer,
+    v: DeviceBuffer,
     /// A byte per weight; empty where nothing is masked.
-    mask: Buffer,
+    mask: DeviceBuffer,
 }
 
 /// The step cut into blocks; good as long as weights, gradients and groups stay as they are.
@@ -35,9 +35,9 @@ struct Table {
     tensors: Vec<StepTensor>,
     /// Tensor and first element of every block.
     blocks: Vec<(usize, usize)>,
-    jobs: Buffer,
-    plans: Buffer,
-    counts: Buffer,
+    jobs: DeviceBuffer,
+    plans: DeviceBuffer,
+    counts: DeviceBuffer,
 }
 
 /// Where a tensor's weights and gradient are, and how it may be cut.
@@ -117,13 +117,13 @@ impl Cuda {
 
 impl Placed {
     fn new(device: &Arc<Gpu>, arrays: &TensorState) -> Result<Self> {
-        let float = |values: &[f32]| -> Result<Buffer> {
-            let mut buffer = Buffer::zeros(device, size_of_val(values))?;
+        let float = |values: &[f32]| -> Result<DeviceBuffer> {
+            let mut buffer = DeviceBuffer::zeros(device, size_of_val(values))?;
             buffer.upload(values)?;
             Ok(buffer)
         };
         let bytes: Vec<u8> = arrays.mask.iter().map(|&kept| u8::from(kept)).collect();
-        let mut mask = Buffer::zeros(device, bytes.len())?;
+        let mut mask = DeviceBuffer::zeros(device, bytes.len())?;
         mask.upload(&bytes)?;
         Ok(Self { p: float(&arrays.p)?, m: float(&arrays.m)?, v: float(&arrays.v)?, mask })
     }
@@ -141,7 +141,7 @@ impl Placed {
 }
 
 /// A copy of the buffer's contents.
-fn floats(buffer: &Buffer) -> Result<Vec<f32>> {
+fn floats(buffer: &DeviceBuffer) -> Result<Vec<f32>> {
     let mut values = vec![0.0; buffer.bytes() / 4];
     buffer.download(&mut values)?;
     Ok(values)
@@ -167,11 +167,11 @@ impl Arrays for DeviceArrays {
     }
 }
 
-impl Engine<Buffer> for DeviceArrays {
+impl Engine<DeviceBuffer> for DeviceArrays {
     fn pass(
         &mut self,
-        theta: &mut [&mut Buffer],
-        grads: &[&Buffer],
+        theta: &mut [&mut DeviceBuffer],
+        grads: &[&DeviceBuffer],
         steps: &[TensorStep],
     ) -> bregman::Result<Vec<Counted>> {
         assert!(theta.len() == self.tensors.len() && steps.len() == theta.len(), "tensors of a step");
@@ -200,11 +200,11 @@ impl Engine<Buffer> for DeviceArrays {
         Ok(table.counted(grads)?)
     }
 
-    fn correct(&mut self, theta: &[&Buffer], corrections: &[Option<Correction>]) -> bregman::Result<()> {
+    fn correct(&mut self, theta: &[&DeviceBuffer], corrections: &[Option<Correction>]) -> bregman::Result<()> {
         Ok(self.correct_duals(theta, corrections)?)
     }
 
-    fn set_mask(&mut self, tensor: usize, mask: &[bool], theta: &mut Buffer) -> bregman::Result<()> {
+    fn set_mask(&mut self, tensor: usize, mask: &[bool], theta: &mut DeviceBuffer) -> bregman::Result<()> {
         let (placed, count) = (&mut self.tensors[tensor], theta.bytes() / 4);
         if mask.is_empty() && placed.mask.bytes() == 0 {
             return Ok(());
@@ -214,7 +214,7 @@ impl Engine<Buffer> for DeviceArrays {
         fresh.upload(&bytes)?;
         if placed.mask.bytes() == 0 {
             self.table = None; // it holds the addresses of the masks
-            placed.mask = Buffer::zeros(&self.device, count)?;
+            placed.mask = DeviceBuffer::zeros(&self.device, count)?;
             placed.mask.upload(&vec![1u8; count])?; // nothing was masked
         }
         let launch = self.device.kernel("set_mask").arg(fresh.pointer()).arg(placed.mask.pointer());
@@ -223,16 +223,16 @@ impl Engine<Buffer> for DeviceArrays {
         unsafe { launch.run(grid(count as u64), [256, 1], 0)? };
         if mask.is_empty() {
             self.table = None;
-            self.tensors[tensor].mask = Buffer::zeros(&self.device, 0)?;
+            self.tensors[tensor].mask = DeviceBuffer::zeros(&self.device, 0)?;
         }
         Ok(())
     }
 
-    fn len(values: &Buffer) -> usize {
+    fn len(values: &DeviceBuffer) -> usize {
         values.bytes() / 4
     }
 
-    fn read(values: &Buffer) -> bregman::Result<Cow<'_, [f32]>> {
+    fn read(values: &DeviceBuffer) -> bregman::Result<Cow<'_, [f32]>> {
         Ok(Cow::Owned(floats(values)?))
     }
 }
@@ -267,15 +267,15 @@ impl Table {
                 });
             }
         }
-        let mut table = Buffer::zeros(device, jobs.len() * size_of::<StepJob>())?;
+        let mut table = DeviceBuffer::zeros(device, jobs.len() * size_of::<StepJob>())?;
         table.upload(&jobs)?;
-        let plans = Buffer::zeros(device, tensors.len() * size_of::<StepPlan>())?;
-        let counts = Buffer::zeros(device, blocks.len() * size_of::<BlockCount>())?;
+        let plans = DeviceBuffer::zeros(device, tensors.len() * size_of::<StepPlan>())?;
+        let counts = DeviceBuffer::zeros(device, blocks.len() * size_of::<BlockCount>())?;
         Ok(Self { tensors, blocks, jobs: table, plans, counts })
     }
 
     /// Waits for the counts of the blocks and adds them up.
-    fn counted(&self, grads: &[&Buffer]) -> Result<Vec<Counted>> {
+    fn counted(&self, grads: &[&DeviceBuffer]) -> Result<Vec<Counted>> {
         let mut of_blocks = vec![<BlockCount as bytemuck::Zeroable>::zeroed(); self.blocks.len()];
         self.counts.download(&mut of_blocks)?;
         let mut counted = vec![Counted::default(); self.tensors.len()];

@@ -3,15 +3,15 @@
 use cudarc::driver::sys;
 
 use super::gpu::{KernelVariant, Stream};
-use super::{Buffer, Cuda, CudaWorkspace, Format, PackedWeight, Rows, grid};
+use super::{Cuda, CudaWorkspace, DeviceBuffer, Format, PackedWeight, Rows, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
 impl DeviceMemory for Cuda {
-    type Buffer = Buffer;
+    type Buffer = DeviceBuffer;
     type Copies = PackedWeight;
 
-    fn alloc(&self, len: usize, storage: Storage) -> Result<Buffer> {
-        Buffer::zeros(&self.device, len * self.bytes_per_value(storage))
+    fn alloc(&self, len: usize, storage: Storage) -> Result<DeviceBuffer> {
+        DeviceBuffer::zeros(&self.device, len * self.bytes_per_value(storage))
     }
 
     fn bytes_per_value(&self, storage: Storage) -> usize {
@@ -21,11 +21,11 @@ impl DeviceMemory for Cuda {
         }
     }
 
-    fn upload(&self, from: &[f32], to: &mut Buffer) -> Result<()> {
+    fn upload(&self, from: &[f32], to: &mut DeviceBuffer) -> Result<()> {
         to.upload(from)
     }
 
-    fn download(&self, from: &Buffer, to: &mut [f32]) -> Result<()> {
+    fn download(&self, from: &DeviceBuffer, to: &mut [f32]) -> Result<()> {
         from.download(to)
     }
 
@@ -70,13 +70,13 @@ impl DeviceMemory for Cuda {
     }
 
     /// bf16 maps need a copy of every weight, f32 maps where taps must be put in order.
-    fn refresh(&self, value: &Buffer, block: Block, copies: &mut PackedWeight) -> Result<()> {
+    fn refresh(&self, value: &DeviceBuffer, block: Block, copies: &mut PackedWeight) -> Result<()> {
         let format = self.map_format();
         if format == Format::F32 && block.taps == 1 {
             return Ok(());
         }
         if copies.packed.is_none() {
-            copies.packed = Some(Buffer::zeros(&self.device, block.rows * block.columns * format.bytes())?);
+            copies.packed = Some(DeviceBuffer::zeros(&self.device, block.rows * block.columns * format.bytes())?);
         }
         let packed = copies.packed.as_ref().expect("was just made");
         let launch = self

@@ -1,7 +1,7 @@
 //! What must hold of every backend besides its numbers, and that compressed weights multiply as dense ones do.
 
 use bregman_tensor::{
-    Backend, Block, Conv, Convolution, Copies, Cpu, DeviceMemory, Shape, Start, Tensor, Weight, WeightPolicy,
+    Backend, Block, Conv, Convolution, Copies, Cpu, DeviceMemory, OutputStart, Shape, Tensor, Weight, WeightPolicy,
 };
 use proptest::prelude::*;
 
@@ -59,9 +59,9 @@ fn column_blocks<B: Backend>(backend: &B) {
     let weight = |i: usize| Weight { value: &value, block: blocks[i], copies: &copies[i] };
     let shape = Shape::signal(outputs, batch, width);
     let (mut whole, mut sum) = (poisoned(backend, shape), poisoned(backend, shape));
-    backend.conv_forward(&Conv::POINTWISE, joined.view(), weight(2), Start::Zero, whole.view_mut()).unwrap();
-    backend.conv_forward(&Conv::POINTWISE, parts[0].view(), weight(0), Start::Zero, sum.view_mut()).unwrap();
-    backend.conv_forward(&Conv::POINTWISE, parts[1].view(), weight(1), Start::Keep, sum.view_mut()).unwrap();
+    backend.conv_forward(&Conv::POINTWISE, joined.view(), weight(2), OutputStart::Zero, whole.view_mut()).unwrap();
+    backend.conv_forward(&Conv::POINTWISE, parts[0].view(), weight(0), OutputStart::Zero, sum.view_mut()).unwrap();
+    backend.conv_forward(&Conv::POINTWISE, parts[1].view(), weight(1), OutputStart::Keep, sum.view_mut()).unwrap();
     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(close(&values(backend, &whole), &values(backend, &sum)));
 
@@ -115,7 +115,7 @@ fn products(
     backend.refresh(&value, block, &mut copies).unwrap();
     let weight = Weight { value: &value, block, copies: &copies };
     let (mut y, mut dx) = (poisoned(&backend, output), poisoned(&backend, input));
-    backend.conv_forward(&conv, tensor(&backend, input, x).view(), weight, Start::Zero, y.view_mut()).unwrap();
+    backend.conv_forward(&conv, tensor(&backend, input, x).view(), weight, OutputStart::Zero, y.view_mut()).unwrap();
     backend
         .conv_backward_input(&conv, weight, tensor(&backend, output, &dy[..output.len()]).view(), false, dx.view_mut())
         .unwrap();

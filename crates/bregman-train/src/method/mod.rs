@@ -16,7 +16,7 @@ use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::RunClock;
 use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
-use bregman_nn::Model;
+use bregman_nn::TrainableModel;
 use bregman_tensor::Backend;
 
 use crate::config::{self, MethodConfig};
@@ -59,7 +59,13 @@ enum Steering<A> {
 impl<B: Device> Method<B> {
     /// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the
     /// method wants that.
-    pub(crate) fn new(config: &MethodConfig, model: &mut Model<B>, total: u64, lr: f64, seed: u64) -> Result<Self> {
+    pub(crate) fn new(
+        config: &MethodConfig,
+        model: &mut TrainableModel<B>,
+        total: u64,
+        lr: f64,
+        seed: u64,
+    ) -> Result<Self> {
         let rule = config.rule();
         let steering = match config {
             MethodConfig::Adaptive(config) => {
@@ -87,7 +93,7 @@ impl<B: Device> Method<B> {
     ///
     /// # Errors
     /// Weights that are not finite, a budget that cannot be met, a lost device.
-    pub fn before_step(&mut self, clock: &RunClock, model: &mut Model<B>) -> Result<bool> {
+    pub fn before_step(&mut self, clock: &RunClock, model: &mut TrainableModel<B>) -> Result<bool> {
         self.move_masks(clock, model, false)
     }
 
@@ -95,7 +101,7 @@ impl<B: Device> Method<B> {
     ///
     /// # Errors
     /// A gradient that is not finite, a lost device.
-    pub fn step(&mut self, clock: &RunClock, model: &mut Model<B>, lr: f64) -> Result<MethodStep> {
+    pub fn step(&mut self, clock: &RunClock, model: &mut TrainableModel<B>, lr: f64) -> Result<MethodStep> {
         self.move_masks(clock, model, true)?;
         let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
         match &mut self.steering {
@@ -113,7 +119,7 @@ impl<B: Device> Method<B> {
     }
 
     /// Changes masks where the policy wants that, and now is the time: with gradients or without.
-    fn move_masks(&mut self, clock: &RunClock, model: &mut Model<B>, gradients: bool) -> Result<bool> {
+    fn move_masks(&mut self, clock: &RunClock, model: &mut TrainableModel<B>, gradients: bool) -> Result<bool> {
         match (&self.topology, &mut self.steering) {
             (Some(topology), Steering::Fixed(optimizer, _)) if topology.policy().needs_gradients() == gradients => {
                 let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
@@ -166,7 +172,12 @@ impl<B: Device> Method<B> {
     ///
     /// # Errors
     /// States of another network or method.
-    pub fn restore(&mut self, optimizer: OptimizerState, loops: Vec<LoopState>, model: &Model<B>) -> Result<()> {
+    pub fn restore(
+        &mut self,
+        optimizer: OptimizerState,
+        loops: Vec<LoopState>,
+        model: &TrainableModel<B>,
+    ) -> Result<()> {
         let theta = weights(model)?;
         match &mut self.steering {
             Steering::Adaptive(own) => own.restore(optimizer, loops, &theta)?,
@@ -182,7 +193,7 @@ impl<B: Device> Method<B> {
 }
 
 /// Copies of all weights.
-fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
+fn weights<B: Backend>(model: &TrainableModel<B>) -> Result<Vec<Vec<f32>>> {
     let read = |parameter: &bregman_nn::Parameter<B>| {
         let mut values = vec![0.0; parameter.param.len()];
         model.backend().download(&parameter.value, &mut values)?;
@@ -194,7 +205,7 @@ fn weights<B: Backend>(model: &Model<B>) -> Result<Vec<Vec<f32>>> {
 /// The parameters in groups, and all weights, those of every penalised tensor masked at random.
 fn start_sparse<B: Backend>(
     start: config::SparseStart<'_>,
-    model: &mut Model<B>,
+    model: &mut TrainableModel<B>,
     seed: u64,
 ) -> Result<(Groups, Vec<Vec<f32>>)> {
     let groups = start.groups(model.params().described())?;

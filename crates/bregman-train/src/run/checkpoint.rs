@@ -6,7 +6,7 @@ use std::path::Path;
 use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
 use bregman_base::files::replace_folder;
-use bregman_nn::{Checkpoint, Model};
+use bregman_nn::{Checkpoint, TrainableModel};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use super::{CheckpointFolder, RunState, format};
@@ -16,7 +16,7 @@ use crate::{Device, Error, Experiment, Result};
 /// Writes the checkpoint `to`, replacing the one there as a whole.
 pub(crate) fn save<B: Device>(
     to: &CheckpointFolder,
-    model: &Model<B>,
+    model: &TrainableModel<B>,
     method: &Method<B>,
     state: &RunState,
     experiment: &Experiment,
@@ -69,7 +69,7 @@ pub(crate) fn write_model(file: &Path, weights: &Checkpoint) -> Result<()> {
 /// Continues `model` and `method` from a checkpoint.
 pub(crate) fn restore<B: Device>(
     from: &CheckpointFolder,
-    model: &mut Model<B>,
+    model: &mut TrainableModel<B>,
     method: &mut Method<B>,
 ) -> Result<RunState> {
     let state = from.state()?;

@@ -56,7 +56,7 @@ pub struct EpochSums {
 }
 
 impl EpochSums {
-    pub(crate) fn add(&mut self, outcome: bregman_nn::Outcome, cuts: usize) {
+    pub(crate) fn add(&mut self, outcome: bregman_nn::BatchOutcome, cuts: usize) {
         self.loss += f64::from(outcome.loss) * cuts as f64;
         self.correct += outcome.correct as u64;
         self.cuts += cuts as u64;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bregman_audio::{FbankConfig, Window};
 use bregman_network::Architecture;
-use bregman_nn::{Checkpoint, Model, Values};
+use bregman_nn::{Checkpoint, TrainableModel, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 
@@ -16,7 +16,7 @@ const CLASSIFIER: &str = "projection.";
 
 /// A network without its classifier, and the filterbank it was trained on.
 pub struct Deployable {
-    model: Model<Cpu>,
+    model: TrainableModel<Cpu>,
     architecture: Architecture,
     features: FbankConfig,
     source: PathBuf,
@@ -61,7 +61,7 @@ impl Deployable {
     }
 
     /// The network.
-    pub fn model(&self) -> &Model<Cpu> {
+    pub fn model(&self) -> &TrainableModel<Cpu> {
         &self.model
     }
 
@@ -108,8 +108,8 @@ impl Deployable {
     }
 }
 
-fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<Model<Cpu>> {
-    let mut model = Model::new(Cpu::new(), architecture, None, 0)?;
+fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<TrainableModel<Cpu>> {
+    let mut model = TrainableModel::new(Cpu::new(), architecture, None, 0)?;
     model.load(state)?;
     Ok(model)
 }
@@ -131,7 +131,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("avg_model.safetensors");
         for architecture in architectures() {
-            let mut model = Model::new(Cpu::new(), &architecture, Some(5), 7).unwrap();
+            let mut model = TrainableModel::new(Cpu::new(), &architecture, Some(5), 7).unwrap();
             let tensors = model
                 .state()
                 .unwrap()
@@ -187,7 +187,7 @@ mod tests {
         std::fs::write(&path, "rubbish").unwrap();
         assert!(fail().to_string().contains("other.safetensors"));
         let [ecapa, _] = architectures();
-        let mut state = Model::new(Cpu::new(), &ecapa, None, 7).unwrap().state().unwrap();
+        let mut state = TrainableModel::new(Cpu::new(), &ecapa, None, 7).unwrap().state().unwrap();
         state.tensors.remove("conv.bias");
         state.write(&path).unwrap();
         let error = fail();

@@ -58,7 +58,7 @@ impl Inspection {
             name: param.name.clone(),
             shape: param.shape.clone(),
             sparsity: stats.sparsity(),
-            nonzero: stats.live(),
+            nonzero: stats.nonzeros(),
             norm: stats.norm(),
         };
         let weights = groups.params().iter().zip(&stats).filter(|(param, _)| param.role.is_weight());
@@ -72,12 +72,12 @@ impl Inspection {
             seconds: state.seconds,
             classes: state.classes,
             parameters: all.len,
-            nonzero_parameters: all.live(),
+            nonzero_parameters: all.nonzeros(),
             target: experiment.method.target(),
             sparsity: account.total(Scope::Controlled).sparsity(),
             lambda: state.mean_lambda(),
             best: state.selection.best,
-            all_zero: account.dead().into_iter().map(str::to_owned).collect(),
+            all_zero: account.all_zero().into_iter().map(str::to_owned).collect(),
             layers: weights.map(layer).collect(),
         })
     }

@@ -6,7 +6,7 @@ pub(crate) mod shared;
 
 use std::path::Path;
 
-use bregman_nn::{Checkpoint, Input, Model};
+use bregman_nn::{Checkpoint, Input, TrainableModel};
 use bregman_speaker::Extractor;
 use bregman_speaker::score::Embedder;
 use bregman_tensor::{Backend, Cpu, Precision};
@@ -28,7 +28,7 @@ use crate::{Error, Experiment, Open, Result, open_cpu};
 /// # }
 /// ```
 pub struct Trained<B: Backend = Cpu> {
-    model: Model<B>,
+    model: TrainableModel<B>,
     extractor: Extractor,
     experiment: Experiment,
     state: RunState,
@@ -55,7 +55,8 @@ impl<B: Backend> Trained<B> {
         let (experiment, state) = (checkpoint.experiment()?, checkpoint.state()?);
         let features = experiment.data.features.fbank();
         let architecture = experiment.architecture();
-        let mut model = Model::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
+        let mut model =
+            TrainableModel::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
         let file = checkpoint.model();
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, checkpoint })
@@ -92,7 +93,7 @@ impl<B: Backend> Trained<B> {
     }
 
     /// The network.
-    pub fn model(&self) -> &Model<B> {
+    pub fn model(&self) -> &TrainableModel<B> {
         &self.model
     }
 

@@ -117,7 +117,7 @@ impl<B: Device> Trainer<'_, B> {
             seconds: self.seconds(),
             groups: layer_groups(&layers),
             layers,
-            all_zero: account.dead().into_iter().map(str::to_owned).collect(),
+            all_zero: account.all_zero().into_iter().map(str::to_owned).collect(),
         }
     }
 }
@@ -131,7 +131,7 @@ fn layers<B: Device>(method: &Method<B>) -> Vec<LayerRecord> {
             name: param.name.clone(),
             shape: param.shape.clone(),
             sparsity: stats.sparsity(),
-            nonzero: stats.live(),
+            nonzero: stats.nonzeros(),
             norm: stats.norm(),
         })
         .collect()

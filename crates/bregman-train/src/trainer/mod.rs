@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bregman::topology::RunClock;
-use bregman_nn::{Input, Model};
+use bregman_nn::{Input, TrainableModel};
 use bregman_speaker::{Batch, Skipped};
 use bregman_tensor::{Cpu, Margin};
 
@@ -40,7 +40,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     experiment: Experiment,
     run: RunFolder,
     data: Data,
-    model: Model<B>,
+    model: TrainableModel<B>,
     method: Method<B>,
     state: RunState,
     log: Log,

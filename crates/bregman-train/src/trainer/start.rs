@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bregman_base::files::write_file;
-use bregman_nn::Model;
+use bregman_nn::TrainableModel;
 use bregman_speaker::{AudioSource, BatchPosition};
 
 use super::Trainer;
@@ -119,7 +119,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         experiment: Experiment,
         run: RunFolder,
         data: Data,
-        model: Model<B>,
+        model: TrainableModel<B>,
         method: Method<B>,
         state: RunState,
         observer: &'a dyn Observer,
@@ -144,11 +144,11 @@ fn build<B: Device>(
     experiment: &mut Experiment,
     data: &Data,
     observer: &dyn Observer,
-) -> Result<(Model<B>, Method<B>)> {
+) -> Result<(TrainableModel<B>, Method<B>)> {
     let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&device.description(), device.precision());
-    let mut model = Model::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
+    let mut model = TrainableModel::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
     if experiment.data.features_by == FeaturesBy::Device {
         model.set_filterbank(experiment.data.features.tables()?)?;
     }

@@ -244,5 +244,5 @@ fn reading<'a>(
     duals: Option<&'a dyn Duals>,
 ) -> Reading<'a> {
     let total: TensorStats = tensors.iter().map(|&tensor| &stats[tensor]).sum();
-    Reading { tick, target, len: total.len, live: total.live(), tensors, duals }
+    Reading { tick, target, len: total.len, live: total.nonzeros(), tensors, duals }
 }

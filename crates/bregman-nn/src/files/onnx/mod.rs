@@ -12,7 +12,7 @@ mod proto;
 
 use bregman_tensor::Backend;
 
-use crate::{Error, Model, Result};
+use crate::{Error, Result, TrainableModel};
 use graph::{Dimension, OnnxGraph};
 use proto::Message;
 
@@ -20,7 +20,7 @@ use proto::Message;
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 17;
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> TrainableModel<B> {
     /// The bytes of an ONNX file. `metadata` is written to its properties, such as the settings of the front end.
     ///
     /// # Errors

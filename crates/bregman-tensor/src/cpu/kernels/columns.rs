@@ -6,9 +6,9 @@
 //! im2col buffer exists.
 //!
 //! ```text
-//! pointwise                Plain               x̃[c, t]        = x[c, t]
-//! convolution              Window::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
-//! its input gradient       Window::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride], if whole
+//! pointwise             Plain                  x̃[c, t]        = x[c, t]
+//! convolution           TapWindow::forward     x̃[(c, τ), t]   = x[c, t·stride + τ·dilation − padding]
+//! its input gradient    TapWindow::backward    ỹ[(o, τ), t]   = dy[o, (t − τ·dilation + padding) / stride], if whole
 //! ```
 
 use std::ops::Range;
@@ -214,7 +214,7 @@ impl Phase {
 
 /// Rows `(channel, tap)` of a two-dimensional convolution or of its input gradient; `source` holds maps as rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub struct TapWindow<'a> {
     source: Plain<'a>,
     kernel: [usize; 2],
     source_width: usize,
@@ -243,7 +243,7 @@ impl Axis {
     }
 }
 
-impl<'a> Window<'a> {
+impl<'a> TapWindow<'a> {
     /// Operand of the forward convolution of `source`, maps of `geometry.input`.
     pub fn forward(source: Plain<'a>, geometry: &Geometry) -> Self {
         let axes = [0, 1].map(|axis| Axis {
@@ -290,7 +290,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Columns for Window<'_> {
+impl Columns for TapWindow<'_> {
     fn items(&self) -> usize {
         self.source.items
     }
@@ -325,7 +325,7 @@ impl Columns for Window<'_> {
     }
 }
 
-impl Window<'_> {
+impl TapWindow<'_> {
     /// The values under one tap from a target position on.
     #[inline(always)]
     fn fill_line(&self, map: &[f32], [down, along]: [usize; 2], [mut y, mut x]: [usize; 2], mut out: &mut [f32]) {
@@ -372,7 +372,7 @@ mod tests {
         let geometry = Geometry { input: [5, 7], kernel: [3, 2], stride: [2, 1], padding: [1, 2], dilation: [1, 3] };
         let x = Random::new(1).values(2 * 3 * 35, 0.0);
         let [high, wide] = geometry.output();
-        let values = all(&Window::forward(Plain::new(&x, 2, 3, 35), &geometry));
+        let values = all(&TapWindow::forward(Plain::new(&x, 2, 3, 35), &geometry));
         assert_eq!(values.len(), 2 * 3 * 6 * high * wide);
         for (at, value) in values.into_iter().enumerate() {
             let (map, tap, position) = (at / (high * wide) / 6, at / (high * wide) % 6, at % (high * wide));
@@ -396,8 +396,8 @@ mod tests {
             let geometry = Geometry { input: [9, 11], kernel: [3, 3], stride, padding, dilation };
             let out: usize = geometry.output().iter().product();
             let (x, y) = (random.values(99, 0.0), random.values(out, 0.0));
-            let forward = all(&Window::forward(Plain::new(&x, 1, 1, 99), &geometry));
-            let backward = all(&Window::backward(Plain::new(&y, 1, 1, out), &geometry));
+            let forward = all(&TapWindow::forward(Plain::new(&x, 1, 1, 99), &geometry));
+            let backward = all(&TapWindow::backward(Plain::new(&y, 1, 1, out), &geometry));
             for tap in 0..9 {
                 let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
                 let [left, right] = [dot(&forward[tap * out..][..out], &y), dot(&x, &backward[tap * 99..][..99])];

@@ -4,7 +4,7 @@ use bregman_base::Disjoint;
 
 /// What the sum starts from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start<'a> {
+pub enum SumStart<'a> {
     /// Y = W·X.
     Zero,
     /// Y = W·X + b, one value per row.
@@ -13,14 +13,14 @@ pub enum Start<'a> {
     Accumulate,
 }
 
-impl Start<'_> {
+impl SumStart<'_> {
     /// `out = start + sums`, part of the given row.
     #[inline(always)]
     pub(super) fn finish(&self, row: usize, out: &mut [f32], sums: &[f32]) {
         match self {
-            Start::Zero => out.copy_from_slice(sums),
-            Start::Bias(bias) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum + bias[row]),
-            Start::Accumulate => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+            SumStart::Zero => out.copy_from_slice(sums),
+            SumStart::Bias(bias) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum + bias[row]),
+            SumStart::Accumulate => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
         }
     }
 }
@@ -35,7 +35,7 @@ pub(crate) trait Results: Sync {
     /// # Safety
     /// `item`, `row` and `from + sums.len()` are within the shape, and no other thread uses that piece meanwhile.
     #[allow(unsafe_code)]
-    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, sums: &[f32]);
+    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: SumStart, sums: &[f32]);
 }
 
 /// A mutable batch of `rows × len` matrices: element `(i, r, t)` at `i·item_stride + r·stride + t`.
@@ -112,7 +112,7 @@ impl Results for Output<'_> {
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, sums: &[f32]) {
+    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: SumStart, sums: &[f32]) {
         // SAFETY: by this function's contract.
         let out = unsafe { self.row(item, row, from, sums.len()) };
         let (pieces, rest) = out.as_chunks_mut::<16>();

@@ -1,6 +1,6 @@
 //! Convolutions, with dense weights and with mostly zeros.
 
-use bregman_tensor::{Backend, Block, Conv, Shape, Start, Weight};
+use bregman_tensor::{Backend, Block, Conv, OutputStart, Shape, Weight};
 
 use super::check;
 use crate::harness::{Random, exact, mostly_zero, poisoned, read_exact, tensor, values};
@@ -29,11 +29,11 @@ fn case<B: Backend>(backend: &B, conv: Conv, input: Shape, outputs: usize, zeros
                 (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), exact(backend, &inputs[2]));
             let mut y = poisoned(backend, output);
             let weight = Weight { value: &value, block, copies: &copies(&value) };
-            backend.conv_forward(&conv, x.view(), weight, Start::Bias(&bias), y.view_mut()).unwrap();
+            backend.conv_forward(&conv, x.view(), weight, OutputStart::Bias(&bias), y.view_mut()).unwrap();
             // the other two starts agree with this one
             let mut again = poisoned(backend, output);
-            backend.conv_forward(&conv, x.view(), weight, Start::Zero, again.view_mut()).unwrap();
-            backend.conv_forward(&conv, x.view(), weight, Start::Keep, again.view_mut()).unwrap();
+            backend.conv_forward(&conv, x.view(), weight, OutputStart::Zero, again.view_mut()).unwrap();
+            backend.conv_forward(&conv, x.view(), weight, OutputStart::Keep, again.view_mut()).unwrap();
             let (y, twice) = (values(backend, &y), values(backend, &again));
             let bias = |i: usize| inputs[2][i / output.positions() % outputs];
             assert!(y.iter().zip(&twice).enumerate().all(|(i, (y, twice))| (2.0 * (y - bias(i)) - twice).abs() < 1e-3));

@@ -1,6 +1,6 @@
 //! Cross-entropy and the margin softmax.
 
-use bregman_tensor::{Backend, Block, Conv, Margin, Shape, Start, Weight};
+use bregman_tensor::{Backend, Block, Conv, Margin, OutputStart, Shape, Weight};
 
 use super::check;
 use crate::harness::{Random, exact, poisoned, read_exact, tensor, values};
@@ -44,7 +44,7 @@ pub(super) fn losses<B: Backend>(backend: &B) {
             let weight = Weight { value: &w, block, copies: &copies };
             backend.unit_forward(x.view(), unit.view_mut(), &mut lengths).unwrap();
             backend.row_lengths(&w, block, &mut rows).unwrap();
-            backend.conv_forward(&Conv::POINTWISE, unit.view(), weight, Start::Zero, d.view_mut()).unwrap();
+            backend.conv_forward(&Conv::POINTWISE, unit.view(), weight, OutputStart::Zero, d.view_mut()).unwrap();
             backend
                 .margin_loss(margin, &rows, &exact(backend, &labels), d.view_mut(), &mut radial, &mut outcome)
                 .unwrap();

@@ -1,6 +1,6 @@
 //! Convolution: `y[b, o, p] = start + Σ w[o, i, t] · x[b, i, p · stride + t · dilation − padding]`.
 
-use bregman_tensor::{Block, Conv, Convolution, Result, Shape, Start, View, ViewMut, Weight};
+use bregman_tensor::{Block, Conv, Convolution, OutputStart, Result, Shape, View, ViewMut, Weight};
 
 use super::{Read, Reference, Write, indices};
 
@@ -43,13 +43,13 @@ impl Convolution for Reference {
         conv: &Conv,
         x: View<Self>,
         w: Weight<Self>,
-        start: Start<Self>,
+        start: OutputStart<Self>,
         mut y: ViewMut<Self>,
     ) -> Result<()> {
         match start {
-            Start::Zero => y.fill(|_, _, _, _| 0.0),
-            Start::Bias(bias) => y.fill(|_, c, _, _| bias[c]),
-            Start::Keep => {}
+            OutputStart::Zero => y.fill(|_, _, _, _| 0.0),
+            OutputStart::Bias(bias) => y.fill(|_, c, _, _| bias[c]),
+            OutputStart::Keep => {}
         }
         taps(conv, x.shape, y.shape, |Tap { b, o, i, column, pairs }| {
             let weight = w.value[o * w.block.stride + w.block.first + column];

@@ -1,10 +1,10 @@
 //! Values one by one, and all gradients at once.
 
-use bregman_tensor::{Activation, Gradients, Pointwise, Result, View, ViewMut};
+use bregman_tensor::{Activation, Gradients, PointwiseOps, Result, View, ViewMut};
 
 use super::{Read, Reference, Write, indices};
 
-impl Pointwise for Reference {
+impl PointwiseOps for Reference {
     fn copy(&self, from: View<Self>, mut to: ViewMut<Self>) -> Result<()> {
         to.fill(|b, c, p, _| from.get(b, c, p));
         Ok(())

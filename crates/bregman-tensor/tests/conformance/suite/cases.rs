@@ -1,8 +1,8 @@
 //! The operations: each case runs some of them on random numbers and keeps the results.
 
 use bregman_tensor::{
-    Activation, Backend, Block, Conv, FilterbankTables, Margin, NormGradients, NormParams, NormStatistics, Relu, Shape,
-    Start, Storage, Tensor, Weight,
+    Activation, Backend, Block, Conv, FilterbankTables, Margin, NormGradients, NormParams, NormStatistics, OutputStart,
+    Relu, Shape, Storage, Tensor, Weight,
 };
 
 use crate::harness::{Random, exact, mostly_zero, poisoned, read_exact, tensor, values};
@@ -59,9 +59,9 @@ impl<B: Backend> Cases<'_, B> {
         let w = Weight { value: &value, block, copies: &copies };
         let bias = self.exact(outputs);
         let mut y = self.poisoned(output);
-        backend.conv_forward(&conv, x, w, Start::Bias(&bias), y.view_mut()).unwrap();
+        backend.conv_forward(&conv, x, w, OutputStart::Bias(&bias), y.view_mut()).unwrap();
         self.keep(&name("forward"), &y);
-        backend.conv_forward(&conv, x, w, Start::Keep, y.view_mut()).unwrap();
+        backend.conv_forward(&conv, x, w, OutputStart::Keep, y.view_mut()).unwrap();
         self.keep(&name("forward adds"), &y);
         let dy = self.tensor(output);
         let mut dx = self.tensor(input);

@@ -1,7 +1,7 @@
 //! Dense products of bf16 operands with f32 sums: the three a layer needs, rounding f32 data to bf16 on the way.
 //!
 //! ```
-//! use bregman_tensor::kernels::{bf16::{self, Packed}, columns::Plain, output::{Output, Start}};
+//! use bregman_tensor::kernels::{bf16::{self, Packed}, columns::Plain, output::{Output, SumStart}};
 //!
 //! let (out, input, items, frames) = (2, 3, 1, 2);
 //! let weights = [1.0, 2.0, 0.0,   0.0, 0.5, -1.0];
@@ -11,17 +11,17 @@
 //! let mut w = Packed::default(); // keep it: packing again allocates nothing
 //! w.pack(&weights, out, input, input);
 //! let mut y = [0.0; 4];
-//! bf16::multiply(&w, &x, Start::Zero, &Output::new(&mut y, items, out, frames)); // Y = W·X
+//! bf16::multiply(&w, &x, SumStart::Zero, &Output::new(&mut y, items, out, frames)); // Y = W·X
 //! assert_eq!(y, [7.0, 10.0, -3.5, -4.0]);
 //!
 //! let dy = Plain::new(&y, items, out, frames);
 //! w.pack_transposed(&weights, out, input, 1, input);
 //! let mut dx = [0.0; 6];
-//! bf16::multiply(&w, &dy, Start::Zero, &Output::new(&mut dx, items, input, frames)); // dX = Wᵀ·dY
+//! bf16::multiply(&w, &dy, SumStart::Zero, &Output::new(&mut dx, items, input, frames)); // dX = Wᵀ·dY
 //!
 //! w.pack_batch(&dy);
 //! let mut dw = [0.0; 6];
-//! bf16::gradient(&w, &x, Start::Zero, &Output::new(&mut dw, 1, out, input)); // dW = dY·Xᵀ, summed over items
+//! bf16::gradient(&w, &x, SumStart::Zero, &Output::new(&mut dw, 1, out, input)); // dW = dY·Xᵀ, summed over items
 //! assert_eq!(dw[0], 7.0 * 1.0 + 10.0 * 2.0);
 //! ```
 //!
@@ -51,14 +51,14 @@ pub use phases::strided_input_gradient;
 pub(super) use tile::{DEPTH, SIDE, Tile, transpose};
 
 use super::columns::Columns;
-use super::output::{Output, Start};
+use super::output::{Output, SumStart};
 use operand::{Straight, Transposed};
 
 /// Y = A·X, for every item of the batch.
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn multiply(a: &Packed, x: &impl Columns, start: Start, y: &Output) {
+pub fn multiply(a: &Packed, x: &impl Columns, start: SumStart, y: &Output) {
     product::product(Kernel::best(), a, &Straight(x), start, y);
 }
 
@@ -66,7 +66,7 @@ pub fn multiply(a: &Packed, x: &impl Columns, start: Start, y: &Output) {
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn gradient(dy: &Packed, x: &impl Columns, start: Start, dw: &Output) {
+pub fn gradient(dy: &Packed, x: &impl Columns, start: SumStart, dw: &Output) {
     product::product(Kernel::best(), dy, &Transposed(x), start, dw);
 }
 

@@ -4,8 +4,8 @@
 //! each of these phases the gradient is a convolution of dY without a stride, with few taps, whose results lie a stride
 //! apart: no product with the zeros that a stride would put between the values of dY.
 
-use super::super::columns::{Geometry, Phase, Plain, Window};
-use super::super::output::{Output, Results, Start};
+use super::super::columns::{Geometry, Phase, Plain, TapWindow};
+use super::super::output::{Output, Results, SumStart};
 use super::kernel::Kernel;
 use super::operand::{Packed, Straight};
 use super::product::product;
@@ -23,7 +23,7 @@ pub fn strided_input_gradient(
     stride: usize,
     geometry: &Geometry,
     dy: &Plain,
-    start: Start,
+    start: SumStart,
     dx: &Output,
 ) {
     let [_, width] = geometry.kernel;
@@ -32,7 +32,7 @@ pub fn strided_input_gradient(
             let taps: Vec<usize> =
                 vertical.taps.iter().flat_map(|y| horizontal.taps.iter().map(move |x| y * width + x)).collect();
             packed.pack_taps(weights, rows, channels, geometry.kernel[0] * width, stride, &taps);
-            let window = Window::phase(*dy, geometry, [&vertical, &horizontal]);
+            let window = TapWindow::phase(*dy, geometry, [&vertical, &horizontal]);
             let results = Interleaved {
                 output: dx,
                 width: geometry.input[1],
@@ -64,7 +64,7 @@ impl Results for Interleaved<'_> {
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: Start, mut sums: &[f32]) {
+    unsafe fn finish(&self, item: usize, row: usize, from: usize, start: SumStart, mut sums: &[f32]) {
         let [mut y, mut x] = [from / self.size[1], from % self.size[1]];
         while !sums.is_empty() {
             let (run, rest) = sums.split_at(sums.len().min(self.size[1] - x));
@@ -75,9 +75,9 @@ impl Results for Interleaved<'_> {
             let out = unsafe { self.output.row(item, row, begin, (run.len() - 1) * self.step[1] + 1) };
             for (out, &sum) in out.iter_mut().step_by(self.step[1]).zip(run) {
                 *out = match start {
-                    Start::Zero => sum,
-                    Start::Bias(bias) => sum + bias[row],
-                    Start::Accumulate => sum + *out,
+                    SumStart::Zero => sum,
+                    SumStart::Bias(bias) => sum + bias[row],
+                    SumStart::Accumulate => sum + *out,
                 };
             }
             (y, x, sums) = (y + 1, 0, rest);

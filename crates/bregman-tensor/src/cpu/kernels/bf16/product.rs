@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use pulp::{Arch, WithSimd};
 use rayon::prelude::*;
 
-use super::super::output::{Results, Start};
+use super::super::output::{Results, SumStart};
 use super::kernel::{Kernel, Lines, MAX_COLUMNS, Sums};
 use super::operand::{Packed, Right, STRIP};
 use super::tile::{SIDE, Tile};
@@ -20,10 +20,10 @@ thread_local! {
 }
 
 /// Y = A·B.
-pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: Start, y: &impl Results) {
+pub(super) fn product(kernel: Kernel, a: &Packed, b: &impl Right, start: SumStart, y: &impl Results) {
     assert_eq!(a.inner(), b.inner(), "inner dimensions of a product");
     assert_eq!(y.shape(), [b.items(), a.rows(), b.columns()], "shape of the result");
-    if let Start::Bias(bias) = start {
+    if let SumStart::Bias(bias) = start {
         assert_eq!(bias.len(), a.rows(), "one bias per row");
     }
     let (tile_rows, tile_columns) = (a.rows().div_ceil(SIDE), b.columns().div_ceil(SIDE));
@@ -59,7 +59,7 @@ fn strips(tile_columns: usize, items: usize) -> usize {
 struct Task<'a, B, Y> {
     a: &'a Packed,
     b: &'a B,
-    start: Start<'a>,
+    start: SumStart<'a>,
     y: &'a Y,
     item: usize,
     columns: std::ops::Range<usize>,
@@ -77,7 +77,7 @@ impl<B: Right, Y: Results> Task<'_, B, Y> {
             // without any inner dimension there is still the start to write
             for from in (0..depth.max(1)).step_by(DEPTH_TILES) {
                 let blocks = from..depth.min(from + DEPTH_TILES);
-                let start = if from == 0 { self.start } else { Start::Accumulate };
+                let start = if from == 0 { self.start } else { SumStart::Accumulate };
                 arch.dispatch(Pack {
                     b: self.b,
                     item: self.item,
@@ -146,7 +146,7 @@ impl<B: Right> WithSimd for Pack<'_, B> {
 /// Writes the sums of a block to Y.
 struct FinishPacked<'a, Y> {
     block: &'a PackedBlock,
-    start: Start<'a>,
+    start: SumStart<'a>,
     y: &'a Y,
     item: usize,
     row: usize,

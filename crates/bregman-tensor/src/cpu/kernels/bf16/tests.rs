@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Geometry, Plain, Window};
+use super::super::columns::{Geometry, Plain, TapWindow};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
@@ -46,7 +46,7 @@ fn every_kernel_gives_the_three_products_on_odd_sizes() {
 
             a.pack(&weights, rows, columns, columns);
             let mut y = vec![f32::NAN; items * rows * len];
-            super::product::product(kernel, &a, &Straight(&x), Start::Zero, &Output::new(&mut y, items, rows, len));
+            super::product::product(kernel, &a, &Straight(&x), SumStart::Zero, &Output::new(&mut y, items, rows, len));
             assert_close(&y, &product(rows, |row, column| weights[row * columns + column], &x), TOLERANCE);
 
             a.pack_transposed(&weights, rows, columns, 1, columns);
@@ -55,14 +55,20 @@ fn every_kernel_gives_the_three_products_on_odd_sizes() {
                 kernel,
                 &a,
                 &Straight(&dy),
-                Start::Zero,
+                SumStart::Zero,
                 &Output::new(&mut dx, items, columns, len),
             );
             assert_close(&dx, &product(columns, |column, row| weights[row * columns + column], &dy), TOLERANCE);
 
             a.pack_batch(&dy);
             let mut dw = vec![f32::NAN; rows * columns];
-            super::product::product(kernel, &a, &Transposed(&x), Start::Zero, &Output::new(&mut dw, 1, rows, columns));
+            super::product::product(
+                kernel,
+                &a,
+                &Transposed(&x),
+                SumStart::Zero,
+                &Output::new(&mut dw, 1, rows, columns),
+            );
             let (wide_x, wide_dy, inner) = (side_by_side(&x), side_by_side(&dy), items * len);
             let x_transposed: Vec<f32> =
                 (0..inner * columns).map(|at| wide_x[at % columns * inner + at / columns]).collect();
@@ -81,18 +87,18 @@ fn convolutions_agree_with_their_virtual_operand() {
     let weights = rounded(random.values(rows * channels * taps, 0.0));
     let x = rounded(random.values(items * channels * len, 0.0));
     let geometry = Geometry::signal(len, taps, 2, 2);
-    let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
+    let view = TapWindow::forward(Plain::new(&x, items, channels, len), &geometry);
     let mut a = Packed::default();
     a.pack(&weights, rows, channels * taps, channels * taps);
     let mut y = vec![0.0; items * rows * len];
-    multiply(&a, &view, Start::Zero, &Output::new(&mut y, items, rows, len));
+    multiply(&a, &view, SumStart::Zero, &Output::new(&mut y, items, rows, len));
     assert_close(&y, &product(rows, |row, k| weights[row * channels * taps + k], &view), TOLERANCE);
     // its input gradient: A[c, (o, τ)] = W[o, c, τ]
     let dy = rounded(random.values(items * rows * len, 0.0));
-    let view = Window::backward(Plain::new(&dy, items, rows, len), &geometry);
+    let view = TapWindow::backward(Plain::new(&dy, items, rows, len), &geometry);
     a.pack_transposed(&weights, rows, channels, taps, channels * taps);
     let mut dx = vec![0.0; items * channels * len];
-    multiply(&a, &view, Start::Zero, &Output::new(&mut dx, items, channels, len));
+    multiply(&a, &view, SumStart::Zero, &Output::new(&mut dx, items, channels, len));
     let transposed = |channel: usize, k: usize| weights[(k / taps * channels + channel) * taps + k % taps];
     assert_close(&dx, &product(channels, transposed, &view), TOLERANCE);
     // 2-D with stride, weight gradient
@@ -100,10 +106,10 @@ fn convolutions_agree_with_their_virtual_operand() {
     let out: usize = geometry.output().iter().product();
     let (x, dy) = (rounded(random.values(items * channels * 63, 0.0)), rounded(random.values(items * rows * out, 0.0)));
     let (view, dy) =
-        (Window::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
+        (TapWindow::forward(Plain::new(&x, items, channels, 63), &geometry), Plain::new(&dy, items, rows, out));
     a.pack_batch(&dy);
     let mut dw = vec![0.0; rows * channels * 9];
-    gradient(&a, &view, Start::Zero, &Output::new(&mut dw, 1, rows, channels * 9));
+    gradient(&a, &view, SumStart::Zero, &Output::new(&mut dw, 1, rows, channels * 9));
     let (wide_x, wide_dy, inner, columns) = (side_by_side(&view), side_by_side(&dy), items * out, channels * 9);
     let x_transposed: Vec<f32> = (0..inner * columns).map(|at| wide_x[at % columns * inner + at / columns]).collect();
     let exact = product(rows, |row, k| wide_dy[row * inner + k], &Plain::new(&x_transposed, 1, inner, columns));
@@ -119,7 +125,7 @@ fn rounding_the_operands_costs_at_most_two_to_the_minus_eight_each() {
     let mut a = Packed::default();
     a.pack(&weights, rows, columns, columns);
     let mut y = vec![0.0; rows * len];
-    multiply(&a, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+    multiply(&a, &x, SumStart::Zero, &Output::new(&mut y, 1, rows, len));
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     assert_close(&y, &exact, 2.0 * 2f64.powi(-8));
     // and errors average out: the typical one is far smaller, or something is truncated instead of rounded
@@ -139,7 +145,7 @@ fn strided_results_start_from_bias_or_what_is_there_and_touch_nothing_else() {
     let mut a = Packed::default();
     a.pack(&weights, rows, columns, columns);
     for kernel in kernels() {
-        for start in [Start::Bias(&bias), Start::Accumulate] {
+        for start in [SumStart::Bias(&bias), SumStart::Accumulate] {
             let mut y = vec![7.0; 4000];
             let at = |item: usize, row: usize| 5 + item * 1500 + row * (len + 4);
             super::product::product(
@@ -153,7 +159,7 @@ fn strided_results_start_from_bias_or_what_is_there_and_touch_nothing_else() {
             let mut ours = Vec::new();
             for (line, exact) in exact.chunks_exact_mut(len).enumerate() {
                 let (item, row) = (line / rows, line % rows);
-                let begin = if start == Start::Accumulate { 7.0 } else { bias[row] };
+                let begin = if start == SumStart::Accumulate { 7.0 } else { bias[row] };
                 exact.iter_mut().for_each(|(sum, scale)| (*sum, *scale) = (*sum + f64::from(begin), *scale + 7.0));
                 let piece = &mut y[at(item, row)..][..len];
                 ours.extend_from_slice(piece);
@@ -177,11 +183,11 @@ fn results_are_identical_for_any_number_of_threads() {
             let mut a = Packed::default();
             a.pack(&weights, rows, columns, columns);
             let mut y = vec![0.0; items * rows * len];
-            multiply(&a, &x, Start::Zero, &Output::new(&mut y, items, rows, len));
+            multiply(&a, &x, SumStart::Zero, &Output::new(&mut y, items, rows, len));
             let dy = Plain::new(&y, items, rows, len);
             a.pack_batch(&dy);
             let mut dw = vec![0.0; rows * columns];
-            gradient(&a, &x, Start::Zero, &Output::new(&mut dw, 1, rows, columns));
+            gradient(&a, &x, SumStart::Zero, &Output::new(&mut dw, 1, rows, columns));
             (y, dw)
         })
     };
@@ -217,7 +223,7 @@ proptest! {
         let before = rounded(random.values(items * channels * inner, 0.0));
         let mut dx = before.clone();
         let (start, output) =
-            (if add { Start::Accumulate } else { Start::Zero }, Output::new(&mut dx, items, channels, inner));
+            (if add { SumStart::Accumulate } else { SumStart::Zero }, Output::new(&mut dx, items, channels, inner));
         strided_input_gradient(
             &mut Packed::default(),
             &weights,
@@ -229,7 +235,7 @@ proptest! {
             &output,
         );
         let transposed = |channel: usize, k: usize| weights[(k / taps * channels + channel) * taps + k % taps];
-        let mut exact = product(channels, transposed, &Window::backward(dy, &geometry));
+        let mut exact = product(channels, transposed, &TapWindow::backward(dy, &geometry));
         for ((sum, scale), &before) in exact.iter_mut().zip(&before).filter(|_| add) {
             (*sum, *scale) = (*sum + f64::from(before), *scale + f64::from(before.abs()));
         }
@@ -247,7 +253,7 @@ proptest! {
         a.pack(&weights, rows, columns, columns);
         let run = |kernel| {
             let mut y = vec![f32::NAN; rows * len];
-            super::product::product(kernel, &a, &Straight(&x), Start::Zero, &Output::new(&mut y, 1, rows, len));
+            super::product::product(kernel, &a, &Straight(&x), SumStart::Zero, &Output::new(&mut y, 1, rows, len));
             y
         };
         let (emulated, portable) = (run(Kernel::Emulated), run(Kernel::Portable));

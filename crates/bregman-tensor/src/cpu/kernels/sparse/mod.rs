@@ -1,7 +1,7 @@
 //! Sparse weights: a compressed copy of W for Y = W·X and of Wᵀ for dX = Wᵀ·dY, refreshed after every optimizer step.
 //!
 //! ```
-//! use bregman_tensor::kernels::{columns::Plain, output::{Output, Start}, sparse::SparseMatrix};
+//! use bregman_tensor::kernels::{columns::Plain, output::{Output, SumStart}, sparse::SparseMatrix};
 //!
 //! let weights = [0.0, 2.0, 0.0,   0.0, 0.0, -1.0]; // 2 × 3
 //! let mut w = SparseMatrix::new(2, 3, 1);
@@ -9,12 +9,12 @@
 //!
 //! let x = [1.0, 2.0,   3.0, 4.0,   5.0, 6.0]; // 1 item, 3 rows, 2 frames
 //! let mut y = [0.0; 4];
-//! w.multiply(&Plain::new(&x, 1, 3, 2), Start::Zero, &Output::new(&mut y, 1, 2, 2));
+//! w.multiply(&Plain::new(&x, 1, 3, 2), SumStart::Zero, &Output::new(&mut y, 1, 2, 2));
 //! assert_eq!(y, [6.0, 8.0, -5.0, -6.0]);
 //! ```
 //!
 //! A convolution with k taps is the same product on shifted rows: weights `[out, in, k]` (PyTorch's layout) go in as
-//! they are with `taps = k`, and X is a [`Window`](super::columns::Window) view. The input
+//! they are with `taps = k`, and X is a [`TapWindow`](super::columns::TapWindow) view. The input
 //! gradient is [`multiply_transposed`](SparseMatrix::multiply_transposed) with the `backward` view of dY.
 //!
 //! Each output element is one sum in a fixed order on one thread, so results do not depend on the number of threads.
@@ -26,7 +26,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::columns::Columns;
-use super::output::{Output, Start};
+use super::output::{Output, SumStart};
 use product::{Grid, StripFormat};
 use tile::Tile;
 
@@ -129,7 +129,7 @@ impl SparseMatrix {
     ///
     /// # Panics
     /// If the shapes do not fit.
-    pub fn multiply(&self, x: &impl Columns, start: Start, y: &Output) {
+    pub fn multiply(&self, x: &impl Columns, start: SumStart, y: &Output) {
         self.forward(Arch::new(), StripFormat::F32, x, start, y);
     }
 
@@ -137,7 +137,7 @@ impl SparseMatrix {
     ///
     /// # Panics
     /// If the shapes do not fit.
-    pub fn multiply_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
+    pub fn multiply_rounded(&self, x: &impl Columns, start: SumStart, y: &Output) {
         self.forward(Arch::new(), StripFormat::Bf16, x, start, y);
     }
 
@@ -145,7 +145,7 @@ impl SparseMatrix {
     ///
     /// # Panics
     /// If the shapes do not fit.
-    pub fn multiply_transposed(&self, x: &impl Columns, start: Start, y: &Output) {
+    pub fn multiply_transposed(&self, x: &impl Columns, start: SumStart, y: &Output) {
         self.backward(Arch::new(), StripFormat::F32, x, start, y);
     }
 
@@ -153,17 +153,17 @@ impl SparseMatrix {
     ///
     /// # Panics
     /// If the shapes do not fit.
-    pub fn multiply_transposed_rounded(&self, x: &impl Columns, start: Start, y: &Output) {
+    pub fn multiply_transposed_rounded(&self, x: &impl Columns, start: SumStart, y: &Output) {
         self.backward(Arch::new(), StripFormat::Bf16, x, start, y);
     }
 
-    fn forward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: Start, y: &Output) {
+    fn forward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: SumStart, y: &Output) {
         let tile = |row: usize, inner: usize| &self.forward[row * self.channel_blocks.count() + inner];
         let grid = Grid { rows: self.row_blocks, inner: self.channel_blocks, taps: self.taps, tile };
         product::multiply(arch, storage, &grid, x, start, y);
     }
 
-    fn backward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: Start, y: &Output) {
+    fn backward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: SumStart, y: &Output) {
         let tile = |row: usize, inner: usize| &self.backward[inner * self.channel_blocks.count() + row];
         let grid = Grid { rows: self.channel_blocks, inner: self.row_blocks, taps: self.taps, tile };
         product::multiply(arch, storage, &grid, x, start, y);

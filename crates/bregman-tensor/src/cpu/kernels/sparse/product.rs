@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::super::bf16::pair;
 use super::super::columns::Columns;
 use super::super::lanes::{self, LANES, Work, dispatch};
-use super::super::output::{Output, Start};
+use super::super::output::{Output, SumStart};
 use super::super::scratch::with_scratch;
 use super::{Blocks, tile::Tile};
 
@@ -62,12 +62,12 @@ pub(super) fn multiply<'a, X: Columns>(
     storage: StripFormat,
     grid: &Grid<impl Fn(usize, usize) -> &'a Tile + Sync>,
     x: &X,
-    start: Start,
+    start: SumStart,
     y: &Output,
 ) {
     assert_eq!(x.rows(), grid.inner.total * grid.taps, "rows of X against columns of the matrix");
     assert_eq!(y.shape(), [x.items(), grid.rows.total, x.len()], "shape of Y");
-    if let Start::Bias(bias) = start {
+    if let SumStart::Bias(bias) = start {
         assert_eq!(bias.len(), grid.rows.total, "one bias per row");
     }
     if x.items() * x.len() * grid.rows.total == 0 {
@@ -80,8 +80,8 @@ pub(super) fn multiply<'a, X: Columns>(
         let (item, strip) = (unit / strips.count, unit % strips.count);
         for inner in 0..grid.inner.count() {
             let tile = (grid.tile)(row_block, inner);
-            let start = if inner == 0 { start } else { Start::Accumulate };
-            if tile.nnz() == 0 && start == Start::Accumulate {
+            let start = if inner == 0 { start } else { SumStart::Accumulate };
+            if tile.nnz() == 0 && start == SumStart::Accumulate {
                 continue;
             }
             let channels = grid.inner.range(inner);
@@ -140,7 +140,7 @@ struct TileJob<'a, X> {
     item: usize,
     from: usize,
     width: usize,
-    start: Start<'a>,
+    start: SumStart<'a>,
     y: &'a Output<'a>,
     storage: StripFormat,
     /// Room for the strip of X.
@@ -229,9 +229,9 @@ impl<X: Columns> TileJob<'_, X> {
             let out = unsafe { self.y.row(self.item, self.first_row + row, self.from, self.width) };
             let mut sums = [[simd.splat_f32s(0.0); P]; V];
             match self.start {
-                Start::Zero => {}
-                Start::Bias(bias) => sums = [[simd.splat_f32s(bias[self.first_row + row]); P]; V],
-                Start::Accumulate => load(simd, out, sums.as_flattened_mut()),
+                SumStart::Zero => {}
+                SumStart::Bias(bias) => sums = [[simd.splat_f32s(bias[self.first_row + row]); P]; V],
+                SumStart::Accumulate => load(simd, out, sums.as_flattened_mut()),
             }
             let range = start[row] as usize..start[row + 1] as usize;
             for (&column, &weight) in column[range.clone()].iter().zip(&value[range]) {

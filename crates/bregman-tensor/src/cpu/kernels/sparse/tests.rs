@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::columns::{Geometry, Plain, Window};
+use super::super::columns::{Geometry, Plain, TapWindow};
 use super::super::reference::{Random, assert_close, product};
 use super::*;
 
@@ -51,13 +51,13 @@ fn products_match_f64_at_every_share_of_zeros_and_odd_sizes() {
             let x = random.values(items * columns * len, 0.0);
             let x = Plain::new(&x, items, columns, len);
             let mut y = vec![f32::NAN; items * rows * len];
-            matrix.multiply(&x, Start::Zero, &Output::new(&mut y, items, rows, len));
+            matrix.multiply(&x, SumStart::Zero, &Output::new(&mut y, items, rows, len));
             assert_close(&y, &product(rows, |row, column| weights[row * columns + column], &x), TOLERANCE);
 
             let dy = random.values(items * rows * len, 0.0);
             let dy = Plain::new(&dy, items, rows, len);
             let mut dx = vec![f32::NAN; items * columns * len];
-            matrix.multiply_transposed(&dy, Start::Zero, &Output::new(&mut dx, items, columns, len));
+            matrix.multiply_transposed(&dy, SumStart::Zero, &Output::new(&mut dx, items, columns, len));
             assert_close(&dx, &product(columns, |column, row| weights[row * columns + column], &dy), TOLERANCE);
         }
     }
@@ -72,15 +72,15 @@ fn a_dilated_convolution_and_its_input_gradient_match_the_definition() {
         let matrix = sparse(rows, channels, taps, &weights);
         let x = random.values(items * channels * len, 0.0);
         let geometry = Geometry::signal(len, taps, dilation, padding);
-        let view = Window::forward(Plain::new(&x, items, channels, len), &geometry);
+        let view = TapWindow::forward(Plain::new(&x, items, channels, len), &geometry);
         let out_len = len + 2 * padding - dilation * (taps - 1);
         let mut y = vec![0.0; items * rows * out_len];
-        matrix.multiply(&view, Start::Zero, &Output::new(&mut y, items, rows, out_len));
+        matrix.multiply(&view, SumStart::Zero, &Output::new(&mut y, items, rows, out_len));
 
         let dy = random.values(items * rows * out_len, 0.0);
-        let back = Window::backward(Plain::new(&dy, items, rows, out_len), &geometry);
+        let back = TapWindow::backward(Plain::new(&dy, items, rows, out_len), &geometry);
         let mut dx = vec![0.0; items * channels * len];
-        matrix.multiply_transposed(&back, Start::Zero, &Output::new(&mut dx, items, channels, len));
+        matrix.multiply_transposed(&back, SumStart::Zero, &Output::new(&mut dx, items, channels, len));
 
         let (mut exact_y, mut exact_dx) = (vec![(0.0, 0.0); y.len()], vec![(0.0, 0.0); dx.len()]);
         for item in 0..items {
@@ -122,9 +122,9 @@ fn a_channels_first_batch_gives_the_same_as_an_items_first_one() {
     let x = random.values(columns * items * len, 0.0);
     let [mut split, mut whole] = [vec![0.0; rows * items * len], vec![0.0; rows * items * len]];
     let view = Plain::strided(&x, [items, columns, len], items * len, len);
-    matrix.multiply(&view, Start::Zero, &Output::strided(&mut split, [items, rows, len], items * len, len));
+    matrix.multiply(&view, SumStart::Zero, &Output::strided(&mut split, [items, rows, len], items * len, len));
     let view = Plain::new(&x, 1, columns, items * len);
-    matrix.multiply(&view, Start::Zero, &Output::new(&mut whole, 1, rows, items * len));
+    matrix.multiply(&view, SumStart::Zero, &Output::new(&mut whole, 1, rows, items * len));
     assert_eq!(split, whole);
 }
 
@@ -137,7 +137,7 @@ fn strided_views_leave_their_surroundings_alone() {
     let x = random.values(5000, 0.0);
     let x = Plain::strided(&x[3..], [items, columns, len], len + 5, 700);
     let mut y = vec![7.0; 1000];
-    matrix.multiply(&x, Start::Zero, &Output::strided(&mut y[11..], [items, rows, len], len + 9, 400));
+    matrix.multiply(&x, SumStart::Zero, &Output::strided(&mut y[11..], [items, rows, len], len + 9, 400));
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     let mut ours = Vec::new();
     for item in 0..items {
@@ -162,14 +162,14 @@ fn bias_and_accumulation_are_added_once_even_across_tiles() {
         let x = Plain::new(&x, 1, columns, len);
         let mut exact = product(rows, |row, column| weights[row * columns + column], &x);
         let mut y = vec![f32::NAN; rows * len];
-        matrix.multiply(&x, Start::Bias(&bias), &Output::new(&mut y, 1, rows, len));
+        matrix.multiply(&x, SumStart::Bias(&bias), &Output::new(&mut y, 1, rows, len));
         for (at, (sum, scale)) in exact.iter_mut().enumerate() {
             *sum += f64::from(bias[at / len]);
             *scale += 1.0;
         }
         assert_close(&y, &exact, TOLERANCE);
         y.fill(2.0);
-        matrix.multiply(&x, Start::Accumulate, &Output::new(&mut y, 1, rows, len));
+        matrix.multiply(&x, SumStart::Accumulate, &Output::new(&mut y, 1, rows, len));
         for (at, (sum, scale)) in exact.iter_mut().enumerate() {
             *sum += 2.0 - f64::from(bias[at / len]);
             *scale += 2.0;
@@ -189,7 +189,11 @@ fn results_are_identical_for_any_number_of_threads() {
         pool.install(|| {
             let mut y = vec![0.0; items * rows * len];
             let matrix = sparse(rows, columns, 1, &weights);
-            matrix.multiply(&Plain::new(&x, items, columns, len), Start::Zero, &Output::new(&mut y, items, rows, len));
+            matrix.multiply(
+                &Plain::new(&x, items, columns, len),
+                SumStart::Zero,
+                &Output::new(&mut y, items, rows, len),
+            );
             y
         })
     };
@@ -214,9 +218,9 @@ fn every_instruction_set_gives_the_right_product() {
     let exact = product(rows, |row, column| weights[row * columns + column], &x);
     for arch in sets {
         let mut y = vec![f32::NAN; rows * len];
-        matrix.forward(arch, StripFormat::F32, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::F32, &x, SumStart::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, TOLERANCE);
-        matrix.forward(arch, StripFormat::Bf16, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+        matrix.forward(arch, StripFormat::Bf16, &x, SumStart::Zero, &Output::new(&mut y, 1, rows, len));
         assert_close(&y, &exact, ROUNDED_TOLERANCE);
     }
 }
@@ -235,15 +239,15 @@ fn rounded_products_are_exact_on_values_that_need_no_rounding() {
         };
         let (x, dy, bias) = (quarters(items * columns * len), quarters(items * rows * len), quarters(rows));
         let (x, dy) = (Plain::new(&x, items, columns, len), Plain::new(&dy, items, rows, len));
-        for start in [Start::Zero, Start::Bias(&bias), Start::Accumulate] {
+        for start in [SumStart::Zero, SumStart::Bias(&bias), SumStart::Accumulate] {
             let [mut plain, mut rounded] = [vec![3.0; items * rows * len], vec![3.0; items * rows * len]];
             matrix.multiply(&x, start, &Output::new(&mut plain, items, rows, len));
             matrix.multiply_rounded(&x, start, &Output::new(&mut rounded, items, rows, len));
             assert_eq!(plain, rounded);
         }
         let [mut plain, mut rounded] = [vec![0.0; items * columns * len], vec![0.0; items * columns * len]];
-        matrix.multiply_transposed(&dy, Start::Zero, &Output::new(&mut plain, items, columns, len));
-        matrix.multiply_transposed_rounded(&dy, Start::Zero, &Output::new(&mut rounded, items, columns, len));
+        matrix.multiply_transposed(&dy, SumStart::Zero, &Output::new(&mut plain, items, columns, len));
+        matrix.multiply_transposed_rounded(&dy, SumStart::Zero, &Output::new(&mut rounded, items, columns, len));
         assert_eq!(plain, rounded);
     }
 }
@@ -253,7 +257,7 @@ fn an_infinite_activation_stays_in_its_own_rows() {
     // 0 · ∞ would be NaN: a zero weight must not read the activation at all.
     let matrix = sparse(2, 2, 1, &[1.0, 0.0, 0.0, 1.0]);
     let mut y = [0.0; 2];
-    matrix.multiply(&Plain::new(&[f32::INFINITY, 3.0], 1, 2, 1), Start::Zero, &Output::new(&mut y, 1, 2, 1));
+    matrix.multiply(&Plain::new(&[f32::INFINITY, 3.0], 1, 2, 1), SumStart::Zero, &Output::new(&mut y, 1, 2, 1));
     assert_eq!(y, [f32::INFINITY, 3.0]);
 }
 

@@ -9,7 +9,7 @@ use super::super::bf16::{DEPTH, Kernel, Lines, SIDE, Sums};
 use super::super::columns::{Columns, Geometry, Plain};
 use super::super::cost::Dense;
 use super::super::lanes::{LANES, Lanes, Work, dispatch};
-use super::super::output::{Output, Start};
+use super::super::output::{Output, SumStart};
 use super::super::scratch::with_scratch;
 use super::filters::Filters;
 use super::tiling::Tiling;
@@ -26,11 +26,11 @@ const ROWS: usize = 64;
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn multiply(filters: &Filters, geometry: &Geometry, x: &Plain, start: Start, y: &Output) {
+pub fn multiply(filters: &Filters, geometry: &Geometry, x: &Plain, start: SumStart, y: &Output) {
     let tiling = Tiling::new(geometry, x.items());
     assert_eq!([x.rows(), x.len()], [filters.channels, tiling.input[0] * tiling.input[1]], "operand of a convolution");
     assert_eq!(y.shape(), [tiling.items, filters.rows, tiling.output[0] * tiling.output[1]], "result of a convolution");
-    if let Start::Bias(bias) = start {
+    if let SumStart::Bias(bias) = start {
         assert_eq!(bias.len(), filters.rows, "one bias per row");
     }
     // lines of the strip at each place: pairs of channels or channels
@@ -60,7 +60,7 @@ struct TileStrip<'a> {
     filters: &'a Filters,
     tiling: Tiling,
     x: &'a Plain<'a>,
-    start: Start<'a>,
+    start: SumStart<'a>,
     y: &'a Output<'a>,
     tiles: Range<usize>,
     pitch: usize,

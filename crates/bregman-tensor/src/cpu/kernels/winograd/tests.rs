@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::super::bf16::Kernel;
-use super::super::columns::{Columns, Plain, Window};
+use super::super::columns::{Columns, Plain, TapWindow};
 use super::super::cost::Dense;
-use super::super::output::{Output, Start};
+use super::super::output::{Output, SumStart};
 use super::super::reference::{Random, product};
 use super::*;
 
@@ -91,23 +91,23 @@ fn check(numbers: Numbers, items: usize, rows: usize, channels: usize, geometry:
     let weights = numbers.draw(&mut random, rows * channels * 9, [3.0, 4.0]);
     let [x, dy] = [channels * inner, rows * outer].map(|len| numbers.draw(&mut random, items * len, [8.0, 1.0]));
     let (x, dy) = (Plain::new(&x, items, channels, inner), Plain::new(&dy, items, rows, outer));
-    let window = Window::forward(x, geometry);
+    let window = TapWindow::forward(x, geometry);
     let forward = product(rows, |row, k| weights[row * channels * 9 + k], &window);
     let transposed = |channel: usize, k: usize| weights[(k / 9 * channels + channel) * 9 + k % 9];
-    let backward = product(channels, transposed, &Window::backward(dy, geometry));
+    let backward = product(channels, transposed, &TapWindow::backward(dy, geometry));
     let gradients = plain_gradient(&dy, &window);
     for (dense, tolerance) in ways() {
         let mut filters = Filters::default();
         filters.pack(dense, &weights, rows, channels, channels * 9);
         let mut y = vec![f32::NAN; items * rows * outer];
-        multiply(&filters, geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, outer));
+        multiply(&filters, geometry, &x, SumStart::Zero, &Output::new(&mut y, items, rows, outer));
         numbers.assert_right(&y, &forward, 9 * channels, tolerance);
 
         let bias = random.values(rows, 0.0);
         let mut biased = vec![f32::NAN; y.len()];
-        multiply(&filters, geometry, &x, Start::Bias(&bias), &Output::new(&mut biased, items, rows, outer));
+        multiply(&filters, geometry, &x, SumStart::Bias(&bias), &Output::new(&mut biased, items, rows, outer));
         let mut twice = y.clone();
-        multiply(&filters, geometry, &x, Start::Accumulate, &Output::new(&mut twice, items, rows, outer));
+        multiply(&filters, geometry, &x, SumStart::Accumulate, &Output::new(&mut twice, items, rows, outer));
         for (at, &y) in y.iter().enumerate() {
             assert_eq!((biased[at], twice[at]), (y + bias[at / outer % rows], y + y), "the starts differ");
         }
@@ -116,7 +116,7 @@ fn check(numbers: Numbers, items: usize, rows: usize, channels: usize, geometry:
         let adjoint =
             Geometry { input: geometry.output(), padding: geometry.padding.map(|padding| 2 - padding), ..*geometry };
         let mut dx = vec![f32::NAN; items * channels * inner];
-        multiply(&filters, &adjoint, &dy, Start::Zero, &Output::new(&mut dx, items, channels, inner));
+        multiply(&filters, &adjoint, &dy, SumStart::Zero, &Output::new(&mut dx, items, channels, inner));
         numbers.assert_right(&dx, &backward, 9 * rows, tolerance);
 
         let mut dw = vec![f32::NAN; rows * channels * 9];
@@ -157,7 +157,7 @@ fn results_are_identical_for_any_number_of_threads() {
                 let mut filters = Filters::default();
                 filters.pack(dense, &weights, rows, channels, channels * 9);
                 let (mut y, mut dw) = (vec![0.0; items * rows * len], vec![0.0; weights.len()]);
-                multiply(&filters, &geometry, &x, Start::Zero, &Output::new(&mut y, items, rows, len));
+                multiply(&filters, &geometry, &x, SumStart::Zero, &Output::new(&mut y, items, rows, len));
                 gradient(
                     dense,
                     &geometry,
@@ -192,7 +192,7 @@ fn memory_used_before_for_something_else_leaves_no_trace() {
             filters.pack(dense, &weights, rows, channels, channels * 9);
             let (mut y, mut dw) = (vec![0.0; rows * len], vec![0.0; weights.len()]);
             let (x, dy) = (Plain::new(x, 1, channels, len), Plain::new(dy, 1, rows, len));
-            multiply(&filters, &geometry, &x, Start::Zero, &Output::new(&mut y, 1, rows, len));
+            multiply(&filters, &geometry, &x, SumStart::Zero, &Output::new(&mut y, 1, rows, len));
             gradient(dense, &geometry, &x, &dy, &mut workspace, &Output::new(&mut dw, 1, rows, channels * 9));
             (y, dw)
         };

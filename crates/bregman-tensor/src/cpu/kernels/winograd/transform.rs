@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::lanes::{LANES, Lanes};
-use super::super::output::Start;
+use super::super::output::SumStart;
 
 /// Most tiles of a strip.
 pub(super) const MAX_TILES: usize = 192;
@@ -128,18 +128,18 @@ fn across<L: Lanes>(lanes: L, [s0, s1, s2, s3]: [L::Vector; 4]) -> [L::Vector; 2
 
 /// `out = start + values`, at most 32 of them.
 #[inline(always)]
-pub(super) fn finish<L: Lanes>(lanes: L, start: Start, row: usize, values: [L::Vector; 2], out: &mut [f32]) {
+pub(super) fn finish<L: Lanes>(lanes: L, start: SumStart, row: usize, values: [L::Vector; 2], out: &mut [f32]) {
     let (first, second) = out.split_at_mut(out.len().min(LANES));
     finish_half(lanes, start, row, values[0], first);
     finish_half(lanes, start, row, values[1], second);
 }
 
 #[inline(always)]
-fn finish_half<L: Lanes>(lanes: L, start: Start, row: usize, value: L::Vector, out: &mut [f32]) {
+fn finish_half<L: Lanes>(lanes: L, start: SumStart, row: usize, value: L::Vector, out: &mut [f32]) {
     let value = match start {
-        Start::Zero => value,
-        Start::Bias(bias) => lanes.add(value, lanes.splat(bias[row])),
-        Start::Accumulate => lanes.add(value, lanes.load_clipped(out, 0)),
+        SumStart::Zero => value,
+        SumStart::Bias(bias) => lanes.add(value, lanes.splat(bias[row])),
+        SumStart::Accumulate => lanes.add(value, lanes.load_clipped(out, 0)),
     };
     lanes.store_clipped(value, out);
 }

@@ -1,0 +1,75 @@
+//! Options that several commands have.
+
+use crate::device::DeviceArg;
+use crate::failure::Failure;
+use crate::network::{ModelArg, SpeakerModel};
+
+/// How a command that works on many files in parallel does so, and what it prints.
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkArgs {
+    /// Threads [default: every core]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl WorkArgs {
+    /// Sets the number of threads that parallel work uses.
+    pub(super) fn use_threads(&self) -> Result<(), Failure> {
+        let Some(jobs) = self.jobs else { return Ok(()) };
+        if jobs == 0 {
+            return Err(Failure::mistake("--jobs 0", "pass 1 or more, or leave it out to use every core"));
+        }
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(jobs)
+            .build_global()
+            .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))
+    }
+}
+
+/// The same for a command that writes files.
+#[derive(Debug, clap::Args)]
+pub(super) struct WriteArgs {
+    /// Replace existing files
+    #[arg(long)]
+    pub(super) force: bool,
+    #[command(flatten)]
+    pub(super) work: WorkArgs,
+}
+
+/// How a command embeds single recordings.
+#[derive(Debug, clap::Args)]
+pub(super) struct RecordingArgs {
+    /// Use at most the middle so many seconds of a recording
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    max_seconds: f64,
+    #[command(flatten)]
+    place: DeviceArg,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl RecordingArgs {
+    /// The network that embeds them.
+    pub(super) fn open(&self, network: &ModelArg) -> Result<SpeakerModel, Failure> {
+        SpeakerModel::open(&network.model, self.max_seconds, self.place)
+    }
+}
+
+/// When two voices are one speaker's.
+#[derive(Debug, clap::Args)]
+pub(super) struct ThresholdArg {
+    /// Accept scores above it [default: the one of the model file, or that `bregman evaluate` found]
+    #[arg(long)]
+    threshold: Option<f64>,
+}
+
+impl ThresholdArg {
+    /// The one given, or else that of the network.
+    pub(super) fn of(&self, network: &SpeakerModel) -> Result<f64, Failure> {
+        network.threshold(self.threshold)
+    }
+}
