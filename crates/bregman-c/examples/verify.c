@@ -1,8 +1,8 @@
 // Decides whether two recordings are of the same speaker.
 //
 //   cargo build --release -p bregman-c
-//   cc -o verify crates/bregman-c/examples/verify.c -I crates/bregman-c/include \
-//      target/release/libbregman_c.a -lpthread -ldl -lm
+//   cd crates/bregman-c/examples
+//   cc -o verify verify.c -I ../include ../../../target/release/libbregman_c.a -lpthread -ldl -lm
 //   ./verify model.breg first.wav second.wav
 //
 // The recordings are WAV files of one channel and 16 bits, at the model's rate.

@@ -10,40 +10,49 @@ use crate::{EcapaConfig, Graph, LayerSpec, ResNetConfig, SizeError};
 /// Weights of the largest network: twenty times those of the usual ones, a gigabyte in single precision.
 const MOST_WEIGHTS: u64 = 1 << 28;
 
-/// Every network, with its size: the `[model]` table of a recipe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum NetworkConfig {
-    /// ECAPA-TDNN: speaker embeddings from frames.
-    Ecapa(EcapaConfig),
-    /// ResNet34 and its like: speaker embeddings from the time-frequency plane.
-    ResNet(ResNetConfig),
+/// From the list of networks: the enum, the conversions into it, and the recognition of checkpoints.
+macro_rules! networks {
+    ($($(#[$about:meta])* $kind:ident($config:ident), called $called:literal;)+) => {
+        /// Every network, with its size: the `[model]` table of a recipe.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "lowercase")]
+        pub enum NetworkConfig {
+            $($(#[$about])* $kind($config),)+
+        }
+
+        impl NetworkConfig {
+            /// What checkpoints of each network are called, for messages.
+            const CALLED: &[&str] = &[$($called),+];
+
+            fn described(&self) -> &dyn Described {
+                match self {
+                    $(Self::$kind(config) => config,)+
+                }
+            }
+
+            fn recognise(tensors: &TensorShapes) -> Recognised {
+                None$(.or_else(|| $config::recognise(tensors)))+
+            }
+        }
+
+        $(impl From<$config> for NetworkConfig {
+            fn from(config: $config) -> Self {
+                Self::$kind(config)
+            }
+        })+
+    };
 }
 
-impl NetworkConfig {
-    fn described(&self) -> &dyn Described {
-        match self {
-            Self::Ecapa(config) => config,
-            Self::ResNet(config) => config,
-        }
-    }
+networks! {
+    /// ECAPA-TDNN: speaker embeddings from frames.
+    Ecapa(EcapaConfig), called "WeSpeaker's ECAPA_TDNN";
+    /// ResNet34 and its like: speaker embeddings from the time-frequency plane.
+    ResNet(ResNetConfig), called "WeSpeaker's ResNet";
 }
 
 impl Default for NetworkConfig {
     fn default() -> Self {
         Self::Ecapa(EcapaConfig::default())
-    }
-}
-
-impl From<EcapaConfig> for NetworkConfig {
-    fn from(config: EcapaConfig) -> Self {
-        Self::Ecapa(config)
-    }
-}
-
-impl From<ResNetConfig> for NetworkConfig {
-    fn from(config: ResNetConfig) -> Self {
-        Self::ResNet(config)
     }
 }
 
@@ -125,8 +134,9 @@ impl Architecture {
     /// # Errors
     /// Tensors of a network, or of a variant, that is not here.
     pub fn recognise(tensors: &TensorShapes) -> Result<Self, UnknownNetwork> {
-        EcapaConfig::recognise(tensors).or_else(|| ResNetConfig::recognise(tensors)).unwrap_or_else(|| {
-            Err(UnknownNetwork("its tensors are neither those of WeSpeaker's ECAPA_TDNN nor of its ResNet".to_owned()))
+        NetworkConfig::recognise(tensors).unwrap_or_else(|| {
+            let known = NetworkConfig::CALLED.join(", ");
+            Err(UnknownNetwork(format!("its tensors are those of none of the known networks ({known})")))
         })
     }
 }

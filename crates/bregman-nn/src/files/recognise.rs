@@ -53,7 +53,7 @@ mod tests {
         let array =
             |shape: &[usize]| Array { shape: shape.to_vec(), values: Values::F32(vec![0.0; shape.iter().product()]) };
         let mut other = Checkpoint::default();
-        assert!(fail(&other).contains("neither"));
+        assert!(fail(&other).contains("none of the known networks"));
         other.tensors.insert("encoder.block.0".to_owned(), array(&[1]));
         assert!(fail(&other).contains("encoder.block.0"));
 
