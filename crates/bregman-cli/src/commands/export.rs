@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Folder that the names of the list count from
     #[arg(long, value_name = "DIR", requires = "trials")]
     root: Option<PathBuf>,
-    /// Use at most the first so many seconds of an utterance
+    /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]

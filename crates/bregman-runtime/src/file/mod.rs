@@ -53,7 +53,7 @@ pub struct Layer {
     pub weight: Vec<f32>,
     /// One per output.
     pub bias: Vec<f32>,
-    /// Scale and shift per output, where [a norm follows a ReLU](LayerSpec::norm_after_relu).
+    /// Scale and shift per output, where [a norm follows a ReLU](bregman_network::LayerSpec::norm_after_relu).
     pub after_relu: Option<[Vec<f32>; 2]>,
     /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias
     /// for what rounding the weights W to R shifts, b + (W − R)·mean, so that the error is that of the
