@@ -193,6 +193,6 @@ mod tests {
         let error = fail();
         assert!(error.to_string().contains("conv.bias") && error.is_user_mistake(), "{error}");
         state.without("layer").write(&path).unwrap();
-        assert!(fail().to_string().contains("neither"));
+        assert!(fail().to_string().contains("none of the known networks"));
     }
 }
