@@ -47,7 +47,7 @@ pub use augment::{
 };
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
-pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Products, Window};
+pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Window};
 pub use level::{cut, level};
 pub use resample::resample;
 pub use vad::Vad;

@@ -8,6 +8,7 @@
 //! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |
+//! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
 //! | `files` | files and folders that are either whole or absent, memory maps (feature `files`) |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
@@ -16,6 +17,7 @@ pub mod buffer;
 pub mod disjoint;
 #[cfg(feature = "files")]
 pub mod files;
+pub mod filterbank;
 pub mod hash;
 pub mod lanes;
 pub mod math;
@@ -23,4 +25,5 @@ pub mod random;
 
 pub use buffer::Buffer;
 pub use disjoint::Disjoint;
+pub use filterbank::FilterbankTables;
 pub use random::{RandomStream, Rng};

@@ -10,7 +10,6 @@ mod cpu;
 pub mod cuda;
 mod device;
 mod error;
-mod filterbank;
 mod precision;
 mod shape;
 mod tensor;
@@ -19,10 +18,10 @@ pub use backend::{
     Activation, Backend, BatchNorm, Capture, Convolution, DeviceMemory, Filterbanks, Gradients, Loss, Margin,
     NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Storage, Weight, constants,
 };
+pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
 pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
-pub use filterbank::FilterbankTables;
 pub use precision::Precision;
 pub use shape::{Block, Conv, Shape};
 pub use tensor::{Tensor, View, ViewMut};

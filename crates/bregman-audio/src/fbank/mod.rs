@@ -13,7 +13,6 @@ use pulp::Arch;
 
 pub use config::{FbankConfig, FilterbankKind, Window};
 pub use features::Features;
-pub use products::Products;
 pub use stream::FbankStream;
 
 use crate::Result;

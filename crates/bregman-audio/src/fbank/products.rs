@@ -6,46 +6,18 @@
 
 use std::f64::consts::TAU;
 
+use bregman_base::FilterbankTables;
+
 use super::config::{FbankConfig, FilterbankKind};
 use super::kernel::{KALDI_SCALE, Tables};
 use crate::{Error, Result};
-
-/// All numbers of a filterbank: `factor · ln(max(|x · spectrum|² · mel, smallest))` for every frame x, then the floor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Products {
-    /// Samples of a frame.
-    pub window: usize,
-    /// Samples from frame to frame.
-    pub hop: usize,
-    /// Index of frame 0's first sample: negative for centred frames, which see zeros outside of the utterance.
-    pub origin: isize,
-    /// A frame per hop, whole or not, rather than whole frames only.
-    pub centred: bool,
-    /// Frames count from their first sample, which the product ignores but for rounding: digital silence with an
-    /// offset has no energy.
-    pub relative: bool,
-    /// Frequencies that some filter sees, up to a multiple of four.
-    pub frequencies: usize,
-    /// window × (real parts, imaginary parts).
-    pub spectrum: Vec<f32>,
-    /// Mel bins.
-    pub bins: usize,
-    /// frequencies × bins.
-    pub mel: Vec<f32>,
-    /// Smallest energy before the logarithm.
-    pub smallest: f32,
-    /// Factor behind it.
-    pub factor: f32,
-    /// Everything quieter than this under the loudest value of an utterance is raised to there.
-    pub top_db: Option<f32>,
-}
 
 impl FbankConfig {
     /// The filterbank as matrix products.
     ///
     /// # Errors
     /// A setting out of its range, and dither, which is not linear.
-    pub fn products(&self) -> Result<Products> {
+    pub fn products(&self) -> Result<FilterbankTables> {
         self.check()?;
         let (preemphasis, scale, top_db) = match self.front_end {
             FilterbankKind::SpeechBrain { top_db, .. } => (None, 1.0, Some(top_db)),
@@ -93,7 +65,7 @@ impl FbankConfig {
         let relative = preemphasis.is_some(); // and the mean removed
         let centred = matches!(self.front_end, FilterbankKind::SpeechBrain { .. });
         let (window, hop, origin, bins) = (n, self.hop(), tables.origin, self.bins);
-        Ok(Products {
+        Ok(FilterbankTables {
             window,
             hop,
             origin,
@@ -116,8 +88,8 @@ mod tests {
     use crate::{Fbank, Window};
 
     /// The products, in double precision.
-    fn compute(products: &Products, samples: &[f32], frames: usize) -> Vec<f64> {
-        let &Products { window, hop, origin, frequencies, bins, .. } = products;
+    fn compute(products: &FilterbankTables, samples: &[f32], frames: usize) -> Vec<f64> {
+        let &FilterbankTables { window, hop, origin, frequencies, bins, .. } = products;
         let mut features = Vec::new();
         for frame in 0..frames {
             let mut spectrum = vec![0.0; 2 * frequencies];

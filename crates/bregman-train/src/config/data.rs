@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{AugmentConfig, FbankConfig, Products, Window};
+use bregman_audio::{AugmentConfig, FbankConfig, Window};
 use bregman_speaker::{CutConfig, Order};
 use bregman_tensor::FilterbankTables;
 use serde::{Deserialize, Serialize};
@@ -149,35 +149,7 @@ impl FeatureConfig {
             value: error.to_string(),
             expected: "settings of a filterbank".to_owned(),
         };
-        let products = self.fbank().products().map_err(refused)?;
-        let Products {
-            window,
-            hop,
-            origin,
-            centred,
-            relative,
-            frequencies,
-            spectrum,
-            bins,
-            mel,
-            smallest,
-            factor,
-            top_db,
-        } = products;
-        Ok(FilterbankTables {
-            window,
-            hop,
-            origin,
-            centred,
-            relative,
-            frequencies,
-            spectrum,
-            bins,
-            mel,
-            smallest,
-            factor,
-            top_db,
-        })
+        self.fbank().products().map_err(refused)
     }
 }
 

@@ -1,22 +1,22 @@
-//! A log-mel filterbank as matrix products: what a device needs to compute features from samples itself.
+//! A log-mel filterbank as matrix products: `bregman-audio` makes the numbers, a device of `bregman-tensor` computes
+//! features from samples with them.
 
 /// For every frame x of an utterance `factor · ln(max(|x · spectrum|² · mel, smallest))`; then everything further than
-/// `top_db` under the utterance's maximum is raised to there, and the mean over time subtracted. The crate
-/// `bregman-audio` makes these numbers.
+/// `top_db` under the utterance's maximum is raised to there, and the mean over time subtracted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterbankTables {
     /// Samples of a frame.
     pub window: usize,
     /// Samples from frame to frame.
     pub hop: usize,
-    /// Index of frame 0's first sample; outside of the utterance are zeros.
+    /// Index of frame 0's first sample: negative for centred frames, which see zeros outside of the utterance.
     pub origin: isize,
     /// A frame per hop, whole or not, rather than whole frames only.
     pub centred: bool,
-    /// Frames count from their first sample: the product ignores a constant but for rounding, so that one exactly
-    /// without is as good and has no energy at all.
+    /// Frames count from their first sample, which the product ignores but for rounding: digital silence with an
+    /// offset has no energy.
     pub relative: bool,
-    /// Frequencies.
+    /// Frequencies that some filter sees, up to a multiple of four.
     pub frequencies: usize,
     /// window × (real parts, imaginary parts).
     pub spectrum: Vec<f32>,
