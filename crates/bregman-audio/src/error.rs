@@ -32,6 +32,12 @@ pub enum Error {
         /// Index of the first such sample, counted in mono frames.
         index: u64,
     },
+    /// A recording that no voice can be recognised by.
+    #[error("no speech in it: {found}; at least 0.1 s of speech are needed")]
+    NoSpeech {
+        /// What is in it instead.
+        found: String,
+    },
     /// Longer than the crate decodes in one piece.
     #[error(
         "longer than the limit of {limit} s for decoding in one piece; split it, or read it block by block with \

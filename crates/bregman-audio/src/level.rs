@@ -10,11 +10,8 @@ pub fn level(samples: &mut [f32]) {
     if samples.is_empty() {
         return;
     }
-    let (sum, squares) = sums(samples);
-    let mean = sum / samples.len() as f64;
-    let power = squares / samples.len() as f64 - mean * mean;
-    // Rounding leaves some power in a constant signal; below this fraction of its square it counts as silence.
-    let gain = if power > 1e-12 * mean * mean { TARGET_RMS / power.sqrt() } else { 0.0 };
+    let (mean, power) = moments(samples);
+    let gain = if power > 0.0 { TARGET_RMS / power.sqrt() } else { 0.0 };
     // In f64: the rounding error of an f32 mean would be amplified by a large gain.
     samples.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * gain).clamp(-1.0, 1.0) as f32);
 }
@@ -22,6 +19,15 @@ pub fn level(samples: &mut [f32]) {
 /// Mean square; 0 for an empty signal.
 pub(crate) fn power(samples: &[f32]) -> f64 {
     sums(samples).1 / samples.len().max(1) as f64
+}
+
+/// The mean, and the mean square of the deviations from it.
+pub(crate) fn moments(samples: &[f32]) -> (f64, f64) {
+    let (sum, squares) = sums(samples);
+    let mean = sum / samples.len().max(1) as f64;
+    let power = squares / samples.len().max(1) as f64 - mean * mean;
+    // Rounding leaves some power in a constant signal; below this fraction of its square it counts as silence.
+    (mean, if power > 1e-12 * mean * mean { power } else { 0.0 })
 }
 
 /// Σx and Σx², in eight partial sums each to shorten the dependency chain.

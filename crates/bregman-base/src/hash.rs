@@ -47,9 +47,32 @@ pub fn fnv(text: &str) -> u64 {
 /// assert_ne!(content_hash([&b"one"[..]]), content_hash([&b"two"[..]]));
 /// ```
 pub fn content_hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u128 {
-    const PRIME: u128 = 0x0100_0000_0000_0000_0000_013B;
-    let start = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D;
-    parts.into_iter().flatten().fold(start, |state, &byte| (state ^ u128::from(byte)).wrapping_mul(PRIME))
+    let mut hash = ContentHash::default();
+    parts.into_iter().for_each(|part| hash.add(part));
+    hash.finish()
+}
+
+/// [`content_hash`] of content that comes piece by piece.
+#[derive(Debug, Clone, Copy)]
+pub struct ContentHash(u128);
+
+impl Default for ContentHash {
+    fn default() -> Self {
+        Self(0x6C62_272E_07BB_0142_62B8_2175_6295_C58D)
+    }
+}
+
+impl ContentHash {
+    /// Takes in some bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        const PRIME: u128 = 0x0100_0000_0000_0000_0000_013B;
+        self.0 = bytes.iter().fold(self.0, |state, &byte| (state ^ u128::from(byte)).wrapping_mul(PRIME));
+    }
+
+    /// The hash of everything so far.
+    pub fn finish(self) -> u128 {
+        self.0
+    }
 }
 
 #[cfg(test)]

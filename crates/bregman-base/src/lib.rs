@@ -8,8 +8,9 @@
 //! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |
+//! | [`text`] | words out of foreign files, as they can be printed |
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
-//! | `files` | files and folders that are either whole or absent, memory maps (feature `files`) |
+//! | `files` | files and folders that are either whole or absent, regular files, memory maps (feature `files`) |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
 
@@ -22,6 +23,7 @@ pub mod hash;
 pub mod lanes;
 pub mod math;
 pub mod random;
+pub mod text;
 
 pub use buffer::Buffer;
 pub use disjoint::Disjoint;

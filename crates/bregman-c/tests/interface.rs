@@ -51,6 +51,14 @@ fn sound(seed: usize, count: usize) -> Vec<f32> {
 }
 
 #[test]
+fn more_threads_than_any_machine_has_are_refused() {
+    let bytes = common::model();
+    // SAFETY: the bytes are a slice.
+    let model = unsafe { bregman_open_bytes(bytes.as_ptr(), bytes.len(), 5000) };
+    assert!(model.is_null() && message().contains("5000 were asked for, at most 1024"), "{}", message());
+}
+
+#[test]
 fn embeddings_scores_and_properties_are_the_runtimes() {
     let bytes = common::model();
     let runtime = bregman_runtime::Model::from_bytes(&bytes).unwrap();

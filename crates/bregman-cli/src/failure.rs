@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use bregman_base::files::FileError;
+use bregman_base::text::excerpt;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -35,10 +36,10 @@ impl Failure {
 
     /// Prints it to standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        // A newline inside a file name must not turn one line into two.
-        eprintln!("error: {}", self.message.replace(['\n', '\r'], " "));
+        // A file's name or content must neither turn one line into two nor write to the terminal.
+        eprintln!("error: {}", excerpt(&self.message.replace(['\n', '\r'], " "), 2000));
         if let Some(hint) = &self.hint {
-            eprintln!("hint:  {hint}");
+            eprintln!("hint:  {}", excerpt(hint, 2000));
         }
         ExitCode::from(self.code)
     }
@@ -47,7 +48,8 @@ impl Failure {
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         // a name that cannot be written to is the user's mistake, a full disk is not
-        let mistake = matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput);
+        let mistake =
+            matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData);
         Self { message: error.to_string(), hint: None, code: if mistake { 2 } else { 1 } }
     }
 }

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bregman_audio::{RATE, check_speech};
 use bregman_runtime::Model;
-use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_utterances};
-use bregman_speaker::{Error, FileCorpus, Manifest, Progress, content_hash};
+use bregman_speaker::score::{Embedder, Embedding, EmbeddingStore, Embeddings, embed_recording};
+use bregman_speaker::{Error, Progress, content_hash};
 use bregman_train::{CheckpointFolder, DeviceChoice, NetworkPool, RunFolder, ThresholdRecord, Trained};
 
 use crate::device::DeviceArg;
@@ -32,6 +33,8 @@ pub(crate) struct SpeakerModel {
     /// A hash of everything an embedding depends on but the audio.
     key: u128,
     dim: usize,
+    /// Utterances of a corpus without speech.
+    silent: Arc<AtomicUsize>,
 }
 
 /// Where a network comes from.
@@ -99,6 +102,7 @@ impl SpeakerModel {
             max_seconds,
             key: content_hash([&weights, settings.as_bytes()]),
             dim: trained.model().outputs(),
+            silent: Arc::default(),
             source: NetworkSource::Checkpoint(CheckpointModel {
                 pool: NetworkPool::new(&device.find()?, checkpoint.path().to_owned()),
                 checkpoint,
@@ -122,6 +126,7 @@ impl SpeakerModel {
             max_seconds,
             key: content_hash([&read(path)?, settings.as_bytes()]),
             dim: model.embedding_size(),
+            silent: Arc::default(),
             source: NetworkSource::File(FileModel {
                 path: path.to_owned(),
                 model: Arc::new(model),
@@ -140,6 +145,23 @@ impl SpeakerModel {
             NetworkSource::File(FileModel { model, embedding_ns, .. }) => {
                 Ok(Box::new(RuntimeEmbedder { model: model.clone(), took_ns: embedding_ns.clone() }))
             }
+        }
+    }
+
+    /// As [`SpeakerModel::load`], for the utterances of a corpus: those without speech are embedded, so that no trial of
+    /// a list is lost, and counted for [`SpeakerModel::note_silence`].
+    pub(crate) fn load_for_corpus(&self) -> Result<SilenceCounter, Error> {
+        Ok(SilenceCounter { network: self.load()?, silent: self.silent.clone() })
+    }
+
+    /// Warns of utterances without speech.
+    pub(crate) fn note_silence(&self) {
+        let silent = self.silent.load(Ordering::Relaxed);
+        if silent > 0 {
+            note(
+                &format!("{silent} utterances have no speech in them"),
+                &"their embeddings say nothing about a speaker",
+            );
         }
     }
 
@@ -195,18 +217,17 @@ impl SpeakerModel {
         Some(FileTimes { open_ms: 1e3 * file.opened_in.as_secs_f64(), embed_ms })
     }
 
-    /// The embeddings of some files; one that cannot be read is an error.
+    /// The embeddings of some recordings, computed now; one that cannot be read or has no speech in it is an error.
     pub(crate) fn embed_files(&self, files: &[PathBuf], progress: &dyn Progress) -> Result<Vec<Embedding>, Failure> {
-        let source = FileCorpus(Manifest::of_paths(files));
-        let all: Vec<usize> = (0..files.len()).collect();
-        let embedded = embed_utterances(&source, &all, self.max_seconds, || self.load(), &self.store(), progress)?;
-        match embedded.unreadable.first() {
-            Some(file) => Err(Failure::mistake(
-                format!("{}: {}", file.path, file.problem),
-                "pass a readable audio file with speech in it",
-            )),
-            None => Ok(embedded.embeddings.into_iter().flatten().collect()),
-        }
+        let mut network = self.load()?;
+        progress.begin(files.len());
+        let embed = |file: &PathBuf| {
+            let embedding = embed_recording(file, self.max_seconds, &mut network);
+            progress.step();
+            let hint = "pass a readable audio file with speech in it";
+            embedding.map_err(|error| Failure::mistake(error.to_string(), hint))
+        };
+        files.iter().map(embed).collect()
     }
 
     /// One embedding for a speaker: the mean of the utterances, each weighted by its duration.
@@ -229,6 +250,21 @@ impl FileModel {
     /// training controls.
     pub(crate) fn zeros_in_file(&self) -> f64 {
         self.model.zeros_in_file()
+    }
+}
+
+/// A network that counts the utterances without speech.
+pub(crate) struct SilenceCounter {
+    network: Box<dyn Embedder>,
+    silent: Arc<AtomicUsize>,
+}
+
+impl Embedder for SilenceCounter {
+    fn embed(&mut self, samples: &mut [f32]) -> Result<Vec<f32>, String> {
+        let silent = check_speech(samples, RATE).is_err();
+        let embedding = self.network.embed(samples)?;
+        self.silent.fetch_add(usize::from(silent), Ordering::Relaxed);
+        Ok(embedding)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 
+use bregman_base::text::excerpt;
 use bregman_speaker::{CorpusSummary, Progress, Unreadable};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -57,7 +58,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Warns the user of a problem that did not stop the command.
 pub(crate) fn note(what: &str, why: &dyn std::fmt::Display) {
-    eprintln!("note: {what}: {why}");
+    eprintln!("note: {what}: {}", excerpt(&why.to_string(), 2000));
 }
 
 /// Prints a value as JSON.
@@ -67,8 +68,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
-/// Rows under a header, columns aligned: the first to the left, the others to the right.
+/// Rows under a header, columns aligned: the first to the left, the others to the right. Names out of files are shown as
+/// they can be printed.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let printable = |row: &Vec<String>| row.iter().map(|cell| excerpt(cell, 200).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(printable).collect();
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).chain([header[column].chars().count()]).max()
     };
@@ -121,7 +125,7 @@ pub(crate) fn unreadable(files: &[Unreadable]) -> String {
     }
     let mut text = format!("\n{} files could not be read and were skipped:\n", files.len());
     for file in files.iter().take(SHOWN) {
-        let _ = writeln!(text, "  {}: {}", file.path, file.problem);
+        let _ = writeln!(text, "  {}", excerpt(&format!("{}: {}", file.path, file.problem), 500));
     }
     if files.len() > SHOWN {
         let _ = writeln!(text, "  … and {} more (--json lists all)", files.len() - SHOWN);

@@ -132,12 +132,14 @@ impl Architecture {
     /// The network whose tensors have these shapes; the size of a network is written in them.
     ///
     /// # Errors
-    /// Tensors of a network, or of a variant, that is not here.
+    /// Tensors of a network, of a variant or of a size that is not here.
     pub fn recognise(tensors: &TensorShapes) -> Result<Self, UnknownNetwork> {
-        NetworkConfig::recognise(tensors).unwrap_or_else(|| {
+        let found = NetworkConfig::recognise(tensors).unwrap_or_else(|| {
             let known = NetworkConfig::CALLED.join(", ");
             Err(UnknownNetwork(format!("its tensors are those of none of the known networks ({known})")))
-        })
+        })?;
+        found.check().map_err(|size| UnknownNetwork(format!("{size} (as its tensors have it)")))?;
+        Ok(found)
     }
 }
 

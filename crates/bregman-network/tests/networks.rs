@@ -51,6 +51,19 @@ fn a_network_is_recognised_by_its_tensors() {
     }
 }
 
+#[test]
+fn tensors_of_a_network_that_is_too_large_are_refused_by_its_size() {
+    let large = 1usize << 31;
+    let shape = |name: &str| match name {
+        "layer1.conv.weight" => Some(&[1 << 31, 80, 5][..]),
+        "linear.weight" => Some(&[192, 1 << 31][..]),
+        "pool.linear1.weight" => Some(&[128, 1 << 30, 1][..]),
+        _ => None,
+    };
+    let refused = Architecture::recognise(&TensorShapes(&shape)).unwrap_err().to_string();
+    assert_eq!(refused, format!("channels = {large}: a multiple of 8, at most 4096 (as its tensors have it)"));
+}
+
 /// As headers of model files have them since the first version.
 const HEADERS: [&str; 2] = [
     r#"{"kind":"ecapa","channels":512,"features":80,"embedding":192,"global_context":false}"#,
@@ -80,7 +93,10 @@ fn sizes_out_of_range_are_named() {
     for (architecture, field) in [
         (Architecture::new(0, ecapa), "features"),
         (Architecture::new(80, EcapaConfig { channels: 12, ..ecapa }), "channels"),
+        (Architecture::new(80, EcapaConfig { channels: 1_000_000_000, ..ecapa }), "channels"),
         (Architecture::new(80, EcapaConfig { embedding: 0, ..ecapa }), "embedding"),
+        (Architecture::new(80, ResNetConfig { channels: 1_000_000_000, ..resnet }), "channels"),
+        (Architecture::new(80, ResNetConfig { blocks: [1_000_000_000; 4], ..resnet }), "blocks"),
         (Architecture::new(84, resnet), "features"),
         (Architecture::new(80, ResNetConfig { blocks: [3, 0, 6, 3], ..resnet }), "blocks"),
         (Architecture::new(80, ResNetConfig { blocks: [64; 4], channels: 512, ..resnet }), "weights"),

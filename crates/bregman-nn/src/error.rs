@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use bregman_base::text::excerpt;
+
 /// Every failure of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,7 +50,10 @@ pub enum Error {
         tensor: String,
     },
     /// A checkpoint has a tensor that the network lacks.
-    #[error("checkpoint has tensor {tensor}, which this network lacks: is it of another network or size?")]
+    #[error(
+        "checkpoint has tensor {}, which this network lacks: is it of another network or size?",
+        excerpt(tensor, 100)
+    )]
     Extra {
         /// The tensor's name.
         tensor: String,
@@ -64,13 +69,13 @@ pub enum Error {
         got: Vec<usize>,
     },
     /// A checkpoint is of a network that is not here, or a network does not say what it is.
-    #[error("unknown network: {problem}")]
+    #[error("unknown network: {}", excerpt(problem, 400))]
     Unknown {
         /// What was found in it.
         problem: String,
     },
     /// A checkpoint file cannot be understood.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", path.display(), excerpt(problem, 400))]
     Checkpoint {
         /// The file.
         path: PathBuf,

@@ -20,7 +20,7 @@ use crate::{Error, FrontEnd, Result};
 /// | `instructions` | the widest | SIMD instructions |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads; 0 for every core.
+    /// Threads, at most 1024; 0 for every core.
     pub threads: usize,
     /// SIMD instructions.
     pub instructions: Instructions,
@@ -31,6 +31,9 @@ impl Default for Options {
         Self { threads: 1, instructions: Instructions::best() }
     }
 }
+
+/// More than any machine has cores: thousands take longer to start than to embed.
+const MOST_THREADS: usize = 1024;
 
 /// One layer: what is stored, and how it is executed.
 #[derive(Clone, Debug, Serialize)]
@@ -138,6 +141,12 @@ impl Model {
     /// # Errors
     /// As [`Model::from_bytes`], and threads that cannot be started.
     pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<Self> {
+        if options.threads > MOST_THREADS {
+            return Err(Error::Threads(format!(
+                "{} were asked for, at most {MOST_THREADS} make sense",
+                options.threads
+            )));
+        }
         let contents = Contents::parse(bytes)?;
         let (network, costs) = Network::new(&contents)?;
         let layers = describe(&contents, &costs);

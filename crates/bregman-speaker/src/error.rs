@@ -1,6 +1,10 @@
 //! The one error type of this crate: names the file, the field and what was expected.
 
+use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use bregman_base::text::excerpt;
 
 /// What can go wrong with a corpus.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +19,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A line of a text file is malformed.
-    #[error("{path}, line {line}: {problem}")]
+    #[error("{path}, line {line}: {}", quoted(problem))]
     Line {
         /// The file.
         path: PathBuf,
@@ -25,7 +29,7 @@ pub enum Error {
         problem: String,
     },
     /// A file or folder is malformed.
-    #[error("{path}: {problem}")]
+    #[error("{path}: {}", quoted(problem))]
     Format {
         /// The file or folder.
         path: PathBuf,
@@ -33,7 +37,7 @@ pub enum Error {
         problem: String,
     },
     /// A setting is out of its range.
-    #[error("{field} = {value}: expected {expected}")]
+    #[error("{field} = {}: expected {expected}", quoted(value))]
     Setting {
         /// Name of the setting.
         field: &'static str,
@@ -54,7 +58,7 @@ pub enum Error {
         expected: String,
     },
     /// A list names utterances that do not exist.
-    #[error("{list}: {count} names have no audio, the first is '{first}' (entry {entry})")]
+    #[error("{list}: {count} names have no audio, the first is '{}' (entry {entry})", quoted(first))]
     UnknownNames {
         /// The trial list or enrollment map.
         list: PathBuf,
@@ -66,7 +70,7 @@ pub enum Error {
         entry: usize,
     },
     /// Audio that could not be read, in strict mode or without a replacement.
-    #[error("{utterance}: {problem}")]
+    #[error("{}: {}", quoted(utterance), quoted(problem))]
     Unreadable {
         /// The file, or the utterance in its shard.
         utterance: String,
@@ -85,6 +89,11 @@ pub enum Error {
     /// A loader thread panicked: a bug.
     #[error("a loader thread failed: {0}")]
     Worker(String),
+}
+
+/// Words out of a file, which may be of any length.
+fn quoted(words: &str) -> Cow<'_, str> {
+    excerpt(words, 400)
 }
 
 /// `Result` with this crate's error.
@@ -106,8 +115,8 @@ impl Error {
                 "a name is a file under the root, or an utterance or path of the manifest; the audio extension may \
                  differ",
             ),
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            Self::Io { source, .. } if source.kind() == ErrorKind::NotFound => Some("check the path"),
+            Self::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
                 Some("free some disk space and run it again; finished work is kept")
             }
             _ => None,
@@ -117,7 +126,9 @@ impl Error {
     /// True for a mistake in the input (exit code 2), false for a failure of the machine or the program (exit code 1).
     pub fn is_user_mistake(&self) -> bool {
         match self {
-            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::Io { source, .. } => {
+                matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData)
+            }
             Self::Unreadable { .. } | Self::NotFinite(_) | Self::Network(_) | Self::Worker(_) => false,
             _ => true,
         }

@@ -3,12 +3,14 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use bregman_base::text::excerpt;
+
 /// What can go wrong with an experiment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A recipe that cannot be understood.
-    #[error("{origin}: {problem}")]
+    #[error("{origin}: {}", excerpt(problem, 600))]
     Recipe {
         /// The file, or the `--set` argument.
         origin: String,
@@ -16,7 +18,7 @@ pub enum Error {
         problem: String,
     },
     /// A setting out of its range.
-    #[error("{field} = {value}: expected {expected}")]
+    #[error("{field} = {}: expected {expected}", excerpt(value, 400))]
     Setting {
         /// Dotted name of the setting.
         field: &'static str,
@@ -34,7 +36,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A run or checkpoint on disk that is not what it should be.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", path.display(), excerpt(problem, 600))]
     Checkpoint {
         /// The file or folder.
         path: PathBuf,
@@ -116,7 +118,7 @@ impl Error {
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => {
-                source.kind() == ErrorKind::NotFound
+                matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData)
             }
             Self::NotFinite { .. } => false,
             Self::Corpus(error) => error.is_user_mistake(),

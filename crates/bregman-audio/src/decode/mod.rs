@@ -13,12 +13,12 @@
 mod edits;
 mod packet;
 
-use std::fs::File;
 use std::io::{Cursor, Seek, SeekFrom};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use bregman_base::files::open_regular;
 use symphonia::core::codecs::CodecParameters;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_PCM_S16LE};
 use symphonia::core::errors::Error as SourceError;
@@ -108,8 +108,8 @@ impl Decoder<'static> {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        File::open(path)
-            .map_err(Error::Io)
+        open_regular(path)
+            .map_err(|error| Error::Io(error.source))
             .and_then(|file| Self::new(Box::new(file), extension))
             .map_err(|error| error.in_file(path))
     }

@@ -89,7 +89,8 @@ fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-fn kind(what: FileType) -> &'static str {
+/// What is no regular file, in words.
+pub(super) fn kind(what: FileType) -> &'static str {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;

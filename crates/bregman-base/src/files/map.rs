@@ -1,18 +1,17 @@
 //! A file in memory without reading it first.
 
-use std::fs::File;
 use std::path::Path;
 
 pub use memmap2::Mmap;
 
-use super::FileError;
+use super::{FileError, open_regular};
 
 /// Maps a file for reading.
 ///
 /// # Errors
-/// If it cannot be opened or mapped.
+/// If it cannot be opened or mapped, or is no regular file.
 pub fn map(path: &Path) -> Result<Mmap, FileError> {
-    let file = File::open(path).map_err(FileError::at(path))?;
+    let file = open_regular(path)?;
     // SAFETY: model files, shards and caches are never changed in place: they are written under a temporary name and
     // renamed (see `write_file`), so a mapped file keeps its bytes even when it is replaced. A program that truncates
     // one in place would end us with SIGBUS, as with any mapping.

@@ -5,12 +5,14 @@ mod file;
 mod folder;
 #[cfg(not(target_family = "wasm"))]
 mod map;
+mod read;
 
 pub use error::FileError;
 pub use file::{write_file, write_file_at, write_file_with, write_unsynced};
 pub use folder::{present_folder, replace_folder};
 #[cfg(not(target_family = "wasm"))]
 pub use map::{Mmap, map};
+pub use read::{MARK, open_regular, read_bytes, read_text};
 
 use std::path::{Path, PathBuf};
 

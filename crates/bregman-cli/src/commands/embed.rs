@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use bregman_speaker::score::{Embedded, embed_utterances};
+use bregman_speaker::score::{Embedded, EmbeddingStore, SpeechOnly, embed_utterances};
 use bregman_speaker::{AudioSource, FileCorpus, Manifest, open_corpus};
 use serde::Serialize;
 
@@ -17,7 +17,8 @@ use crate::output::{Bar, print, unreadable};
 /// Compute the embeddings of audio files or of a corpus.
 ///
 /// Prints CSV: the utterance, its seconds, then the values as the network gave them (not normalised). Files that cannot
-/// be read are listed and left out.
+/// be read or have no speech in them are listed and left out; utterances of a corpus without speech are embedded and
+/// counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -67,8 +68,18 @@ pub(crate) fn run(args: Args) -> Outcome {
     };
     let bar = Bar::new("embedding");
     let all: Vec<usize> = (0..source.manifest().utterances.len()).collect();
-    let embedded = embed_utterances(&*source, &all, args.max_seconds, || network.load(), &network.store(), &bar)?;
+    let embedded = match &args.manifest {
+        Some(_) => {
+            let load = || network.load_for_corpus();
+            embed_utterances(&*source, &all, args.max_seconds, load, &network.store(), &bar)?
+        }
+        None => {
+            let load = || network.load().map(SpeechOnly);
+            embed_utterances(&*source, &all, args.max_seconds, load, &EmbeddingStore::in_memory(), &bar)?
+        }
+    };
     drop(bar);
+    network.note_silence();
     let text = format(&*source, &embedded, args.work.json)?;
     match &args.out {
         Some(path) => bregman_base::files::write_file(path, text)?,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bregman_base::files::write_file;
+use bregman_base::files::{read_text, write_file};
+use bregman_base::text::excerpt;
 use bregman_speaker::score::cosine;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,12 @@ use crate::Outcome;
 use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
 use crate::output::{Bar, print, print_json, table};
+
+/// The largest file of speakers that is read: four kilobytes for each of 250 000.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Letters of a speaker's name.
+const MOST_LETTERS: usize = 100;
 
 /// Add a speaker to a file of known speakers.
 ///
@@ -85,9 +92,8 @@ struct Speaker {
 
 impl Known {
     fn read(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`")
-        })?;
+        let text = read_text(path, MOST_BYTES)
+            .map_err(|error| Failure::mistake(error.to_string(), "make it with `bregman enroll`"))?;
         let known: Self = serde_json::from_str(&text).map_err(|error| {
             Failure::mistake(
                 format!("{}: {error}", path.display()),
@@ -112,7 +118,17 @@ impl Known {
     }
 }
 
+/// A name is printed, by others too: what it says must be what is seen.
+fn check_name(name: &str) -> Outcome {
+    if name.trim().is_empty() || excerpt(name, MOST_LETTERS) != name {
+        let hint = format!("pass 1 to {MOST_LETTERS} letters without line breaks and control characters");
+        return Err(Failure::mistake(format!("name '{}'", excerpt(name, MOST_LETTERS)), hint));
+    }
+    Ok(())
+}
+
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
+    check_name(&args.name)?;
     let KnownArgs { network, speakers: path, recordings } = args.known;
     let network = recordings.open(&network)?;
     let mut known = if path.exists() {
@@ -168,6 +184,6 @@ pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
     }
     let rows: Vec<Vec<String>> =
         matches.iter().map(|found| vec![found.name.to_owned(), format!("{:.4}", found.score)]).collect();
-    let answer = speaker.unwrap_or("unknown: nobody is above the threshold");
+    let answer = speaker.map_or("unknown: nobody is above the threshold".into(), |name| excerpt(name, MOST_LETTERS));
     print(&format!("{answer}\n\n{}\nthreshold {threshold:.4}\n", table(&["speaker", "score"], &rows)))
 }

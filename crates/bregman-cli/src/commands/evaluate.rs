@@ -133,8 +133,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         strict: args.strict,
     };
     let bar = Bar::new("embedding");
-    let scored = evaluation.run(|| network.load(), &network.store(), &bar)?;
+    let scored = evaluation.run(|| network.load_for_corpus(), &network.store(), &bar)?;
     drop(bar);
+    network.note_silence();
 
     if let Some(path) = &args.scores {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();

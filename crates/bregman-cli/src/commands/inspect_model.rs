@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bregman_base::files::map;
 use bregman_runtime::{Architecture, LayerInfo, Model, ModelFile, Positions, Threshold};
 use serde::Serialize;
 
@@ -43,8 +44,7 @@ struct LayerRow<'a> {
 
 pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
     let named = |error: bregman_runtime::Error| Failure::from(error).in_file(path);
-    let bytes = std::fs::read(path)
-        .map_err(|error| Failure::mistake(format!("{}: {error}", path.display()), "pass a readable file"))?;
+    let bytes = map(path).map_err(|error| Failure::mistake(error.to_string(), "pass a readable file"))?;
     let model = Model::from_bytes(&bytes).map_err(named)?;
     if let Some(plot) = plot {
         let file = ModelFile::from_bytes(&bytes).map_err(named)?;

@@ -4,6 +4,9 @@ use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
 
+/// More threads than any machine has cores: starting a hundred thousand takes longer than the work.
+const MOST_JOBS: usize = 1024;
+
 /// How a command that works on many files in parallel does so, and what it prints.
 #[derive(Debug, clap::Args)]
 pub(super) struct WorkArgs {
@@ -19,8 +22,9 @@ impl WorkArgs {
     /// Sets the number of threads that parallel work uses.
     pub(super) fn use_threads(&self) -> Result<(), Failure> {
         let Some(jobs) = self.jobs else { return Ok(()) };
-        if jobs == 0 {
-            return Err(Failure::mistake("--jobs 0", "pass 1 or more, or leave it out to use every core"));
+        if !(1..=MOST_JOBS).contains(&jobs) {
+            let hint = format!("pass 1 to {MOST_JOBS}, or leave it out to use every core");
+            return Err(Failure::mistake(format!("--jobs {jobs}"), hint));
         }
         rayon::ThreadPoolBuilder::new()
             .num_threads(jobs)
@@ -70,6 +74,10 @@ pub(super) struct ThresholdArg {
 impl ThresholdArg {
     /// The one given, or else that of the network.
     pub(super) fn of(&self, network: &SpeakerModel) -> Result<f64, Failure> {
+        if let Some(threshold) = self.threshold.filter(|threshold| !threshold.is_finite()) {
+            let hint = "pass a number: scores are cosines, from -1 to 1";
+            return Err(Failure::mistake(format!("--threshold {threshold}"), hint));
+        }
         network.threshold(self.threshold)
     }
 }

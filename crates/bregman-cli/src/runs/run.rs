@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bregman_base::files::read_text;
 use bregman_train::config::MethodConfig;
 use bregman_train::{
     BestEpoch, CheckpointFolder, CommandRecord, EvaluationRecord, Experiment, MetricsRecord, RunFolder, RunState,
@@ -13,6 +14,9 @@ use serde_json::Value;
 use super::curves::Steps;
 use super::find::Found;
 use super::{Curves, Epochs, Layers};
+
+/// The largest recipe that a page shows.
+const MOST_RECIPE: u64 = 1 << 20;
 
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -174,7 +178,7 @@ fn read_evaluations(run: &RunFolder) -> (Vec<EvaluationRecord>, Vec<String>) {
 
 /// The recipe as text, and understood or with what is wrong about it.
 fn read_recipe(run: &RunFolder) -> (Option<String>, Result<Experiment, String>) {
-    match std::fs::read_to_string(run.config()) {
+    match read_text(&run.config(), MOST_RECIPE).map_err(|error| error.source) {
         Ok(text) => {
             let experiment = Experiment::parse(&text, "config.toml", &[] as &[&str]).map_err(|error| error.to_string());
             (Some(text), experiment)

@@ -15,8 +15,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use bregman_base::files::read_text;
+
 use super::walk::{audio_files, parts};
-use super::{CorpusPart, UtteranceBuilder};
+use super::{CorpusPart, MOST_TEXT, UtteranceBuilder};
 use crate::manifest::Utterance;
 use crate::manifest::names::stem;
 use crate::manifest::trials::Enrollments;
@@ -87,7 +89,7 @@ struct SpeakerLists {
 impl SpeakerLists {
     fn read(corpus: &Path) -> Result<Self> {
         let lines = |path: &Path| -> Result<HashSet<String>> {
-            let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+            let text = read_text(path, MOST_TEXT)?;
             Ok(text.split_whitespace().map(str::to_owned).collect())
         };
         let train = [corpus.join("dev/dev.lst"), corpus.join("spk.lst")].into_iter().find(|path| path.exists());

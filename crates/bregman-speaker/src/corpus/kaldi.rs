@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::UtteranceBuilder;
+use bregman_base::files::read_text;
+
+use super::{MOST_TEXT, UtteranceBuilder};
 use crate::manifest::Utterance;
 use crate::{Error, Result};
 
@@ -41,7 +43,7 @@ pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
 
 /// `(line, first word, rest)` of every line that is not blank.
 fn pairs(path: &Path) -> Result<Vec<(u64, String, String)>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = read_text(path, MOST_TEXT)?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(number, line)| match line.trim().split_once(char::is_whitespace) {

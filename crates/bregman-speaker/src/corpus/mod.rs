@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::{Interner, Manifest, Utterance};
 use crate::{Error, Result};
 
+/// The largest list that is read at once: a hundred bytes for each of ten million utterances.
+const MOST_TEXT: u64 = 1 << 30;
+
 /// A layout of files on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,10 +1,11 @@
 //! Manifests as CSV files, read and written.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use bregman_base::files::{MARK, open_regular};
 
 use super::{Interner, Manifest, Utterance};
 use crate::files::write_whole;
@@ -15,7 +16,7 @@ const COLUMNS: [&str; 6] = ["utterance", "speaker", "path", "seconds", "session"
 impl Manifest {
     /// Reads a manifest; relative paths are resolved against `root`, or against the manifest's folder without one.
     pub fn read(path: &Path, root: Option<&Path>) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = open_regular(path)?;
         let root = root.or_else(|| path.parent()).unwrap_or(Path::new(""));
         Self::parse(file, path, root)
     }
@@ -25,9 +26,8 @@ impl Manifest {
         let mut csv = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
         let wrong = |error: csv::Error| csv_error(name, error);
         let header = csv.headers().map_err(wrong)?.clone();
-        let column = |wanted: &str| {
-            header.iter().position(|field| field.trim_start_matches('\u{feff}').eq_ignore_ascii_case(wanted))
-        };
+        let column =
+            |wanted: &str| header.iter().position(|field| field.trim_start_matches(MARK).eq_ignore_ascii_case(wanted));
         let [utterance, speaker, path, seconds, session, genre] = COLUMNS.map(column);
         let required = |at: Option<usize>, what: &str| {
             at.ok_or_else(|| {

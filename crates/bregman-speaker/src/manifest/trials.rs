@@ -10,9 +10,10 @@
 //! numbers.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+
+use bregman_base::files::{MARK, open_regular};
 
 use crate::manifest::Manifest;
 use crate::manifest::names::NameIndex;
@@ -78,7 +79,8 @@ fn for_lines(mut reader: impl BufRead, name: &Path, mut each: impl FnMut(u64, &[
         if read == 0 {
             break;
         }
-        let fields: Vec<&str> = text.split_whitespace().collect();
+        let words = if line == 1 { text.trim_start_matches(MARK) } else { &text };
+        let fields: Vec<&str> = words.split_whitespace().collect();
         if !fields.is_empty() {
             each(line, &fields)?;
         }
@@ -89,7 +91,7 @@ fn for_lines(mut reader: impl BufRead, name: &Path, mut each: impl FnMut(u64, &[
 impl Trials {
     /// Reads a trial list of either form.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::parse(BufReader::with_capacity(1 << 18, File::open(path).map_err(Error::io(path))?), path)
+        Self::parse(BufReader::with_capacity(1 << 18, open_regular(path)?), path)
     }
 
     /// Parses a trial list; `name` is for messages.
@@ -189,7 +191,7 @@ impl Unknown {
 impl Enrollments {
     /// Reads an enrollment map (`enroll.map`, or CN-Celeb's `enroll.lst` with one utterance per model).
     pub fn read(path: &Path) -> Result<Self> {
-        Self::parse(BufReader::new(File::open(path).map_err(Error::io(path))?), path)
+        Self::parse(BufReader::new(open_regular(path)?), path)
     }
 
     /// Parses an enrollment map; `name` is for messages.
@@ -240,6 +242,10 @@ mod tests {
         assert_eq!((vox.trials.len(), vox.names.len()), (2, 3));
         assert_eq!(vox, cn);
         assert_eq!(vox, kaldi);
+        let marked = trials("\u{feff}1 a/1.wav a/2.wav\n0 a/1.wav b/1.wav\n").unwrap();
+        assert_eq!(vox, marked, "a byte order mark is no part of the first label");
+        let map = |text: &str| Enrollments::parse(text.as_bytes(), Path::new("e.map")).unwrap().models[0].0.clone();
+        assert_eq!(map("\u{feff}m a/1\n"), "m");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::det::{Counts, Det, slot};
-use crate::{Rng, Trial};
+use crate::{Error, Result, Rng, Trial};
 
 /// Replicates computed together in one pass over the trials.
 const LANES: usize = 16;
@@ -38,6 +38,18 @@ pub struct Intervals {
 }
 
 impl Bootstrap {
+    /// A million replicates, a thousand times the usual number, give the ends of an interval to three digits.
+    const MOST: usize = 1_000_000;
+
+    /// Refuses more replicates than memory and patience have room for.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.replicates > Self::MOST {
+            let value = self.replicates.to_string();
+            return Err(Error::Setting { field: "bootstrap", value, expected: "at most 1000000 replicates" });
+        }
+        Ok(())
+    }
+
     /// Intervals of the EER and of minDCF at each of `p_targets`; none with fewer than two speakers or no replicates.
     ///
     /// `det` is the curve of `scores`; `speakers` are those of [`speakers_of_trials`].
@@ -219,6 +231,12 @@ mod tests {
         let speakers = speakers_of_trials(models, trials);
         let intervals = Bootstrap { replicates, seed: 1 }.intervals(&det, scores, trials, &speakers, &[0.01, 0.05]);
         (det.eer(), intervals.unwrap())
+    }
+
+    #[test]
+    fn replicates_without_end_are_refused() {
+        let refused = Bootstrap { replicates: 100_000_000_000, seed: 1 }.check().unwrap_err().to_string();
+        assert_eq!(refused, "bootstrap = 100000000000: expected at most 1000000 replicates");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Embeddings of utterances, in parallel, computed once for each distinct recording.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bregman_audio::RATE;
+use bregman_audio::{RATE, check_speech};
 use rayon::prelude::*;
 
 use super::store::{Embedding, EmbeddingStore};
-use crate::{AudioSource, Error, Progress, Result, Unreadable};
+use crate::{AudioSource, Error, FileCorpus, Manifest, Progress, Result, Unreadable};
 
 /// A network that embeds one utterance after another.
 pub trait Embedder: Send {
@@ -20,6 +21,12 @@ pub trait Embedder: Send {
 }
 
 impl<E: Embedder + ?Sized> Embedder for Box<E> {
+    fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String> {
+        (**self).embed(samples)
+    }
+}
+
+impl<E: Embedder + ?Sized> Embedder for &mut E {
     fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String> {
         (**self).embed(samples)
     }
@@ -67,17 +74,7 @@ pub fn embed_utterances<E: Embedder>(
                 none => none.insert(embedder()?),
             };
             let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
-            samples.clear();
-            let embedding = append_middle(source, utterance, max_seconds, &mut samples)
-                .map_err(|error| error.to_string())
-                .and_then(|()| {
-                    let values = network.embed(&mut samples)?;
-                    if values.iter().any(|value| !value.is_finite()) {
-                        return Err("its embedding is not finite".to_owned());
-                    }
-                    Ok(Embedding { values, seconds: samples.len() as f32 / RATE as f32 })
-                });
-            match embedding {
+            match embed_one(source, utterance, max_seconds, network, &mut samples) {
                 Ok(embedding) => store.add(*key, &embedding)?,
                 Err(problem) => {
                     problems.lock().expect("no thread panics while it holds the list").push((*key, problem))
@@ -119,6 +116,44 @@ pub fn embed_utterances<E: Embedder>(
     Ok(embedded)
 }
 
+/// The embedding of the middle of an utterance, or what is wrong with it; `samples` is memory to use again.
+fn embed_one(
+    source: &dyn AudioSource,
+    utterance: usize,
+    max_seconds: f64,
+    network: &mut impl Embedder,
+    samples: &mut Vec<f32>,
+) -> std::result::Result<Embedding, String> {
+    samples.clear();
+    append_middle(source, utterance, max_seconds, samples).map_err(|error| error.to_string())?;
+    let values = network.embed(samples)?;
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err("its embedding is not finite".to_owned());
+    }
+    Ok(Embedding { values, seconds: samples.len() as f32 / RATE as f32 })
+}
+
+/// The embedding of the middle `max_seconds` of one recording, which must have speech in it: somebody is to be
+/// recognised by it. A corpus is embedded as it is, see [`embed_utterances`].
+///
+/// # Errors
+/// Audio that cannot be read, has no speech in it, or that the network cannot embed.
+pub fn embed_recording(path: &Path, max_seconds: f64, network: &mut impl Embedder) -> Result<Embedding> {
+    let source = FileCorpus(Manifest::of_paths(&[path.to_owned()]));
+    let embedded = embed_one(&source, 0, max_seconds, &mut SpeechOnly(network), &mut Vec::new());
+    embedded.map_err(|problem| Error::Unreadable { utterance: path.display().to_string(), problem })
+}
+
+/// Refuses audio without speech before the network sees it.
+pub struct SpeechOnly<E>(pub E);
+
+impl<E: Embedder> Embedder for SpeechOnly<E> {
+    fn embed(&mut self, samples: &mut [f32]) -> std::result::Result<Vec<f32>, String> {
+        check_speech(samples, RATE).map_err(|error| error.to_string())?;
+        self.0.embed(samples)
+    }
+}
+
 /// Runs `work` in its own thread pool with a single thread, so that parallel code inside stays on this core.
 fn on_one_core(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     let pool =
@@ -140,10 +175,23 @@ pub fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
     samples.drain(..start);
 }
 
-/// The middle of an utterance. If its duration is unknown, all of it is read first.
+/// A file whose header states more seconds than this is not read whole for the sake of its middle.
+const LONG: f64 = 600.0;
+
+/// The middle of an utterance. If its duration is unknown, all of it is read first, unless its header says that this
+/// would be long, and is right.
 fn append_middle(source: &dyn AudioSource, utterance: usize, max_seconds: f64, samples: &mut Vec<f32>) -> Result<()> {
+    let middle_of = |seconds: f64| middle((seconds * f64::from(RATE)).round() as usize, max_seconds);
     if let Some(seconds) = source.manifest().utterances[utterance].seconds {
-        return source.append(utterance, middle((seconds * f64::from(RATE)).round() as usize, max_seconds), samples);
+        return source.append(utterance, middle_of(seconds), samples);
+    }
+    let start = samples.len();
+    if let Some(range) = source.stated_seconds(utterance).filter(|&seconds| seconds > LONG).map(middle_of) {
+        source.append(utterance, range.clone(), samples)?;
+        if samples.len() - start == range.len() {
+            return Ok(());
+        }
+        samples.truncate(start);
     }
     source.append(utterance, 0..usize::MAX, samples)?;
     keep_middle(samples, max_seconds);
@@ -152,8 +200,12 @@ fn append_middle(source: &dyn AudioSource, utterance: usize, max_seconds: f64, s
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek, Write};
+
     use super::*;
-    use crate::{FileCorpus, Manifest, SynthConfig, SynthCorpus};
+    use bregman_audio::{Audio, wav_bytes};
+
+    use crate::{SynthConfig, SynthCorpus};
 
     /// Mean and length: enough to distinguish recordings.
     struct Probe;
@@ -208,6 +260,66 @@ mod tests {
             embedded.unreadable[1].path.ends_with("missing.wav")
                 && embedded.unreadable.iter().all(|file| !file.problem.is_empty())
         );
+    }
+
+    #[test]
+    fn one_recording_is_embedded_only_if_there_is_speech_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.wav");
+        let embed = |samples: Vec<f32>| {
+            std::fs::write(&path, wav_bytes(&Audio { samples, rate: RATE })).unwrap();
+            embed_recording(&path, 1.0, &mut Probe).map_err(|error| error.to_string())
+        };
+        let voice: Vec<f32> = (0..32_000).map(|i| (i as f32 * 0.1).sin()).collect();
+        assert_eq!(embed(voice).unwrap().seconds, 1.0);
+        for (samples, found) in [(vec![0.0; 32_000], "1.0 s are silent"), (vec![0.5], "1 samples")] {
+            let message = embed(samples).unwrap_err();
+            assert!(message.contains("a.wav: no speech in it") && message.contains(found), "{message}");
+        }
+        assert!(embed_recording(&dir.path().join("none.wav"), 1.0, &mut Probe).is_err());
+    }
+
+    /// Two hours as the header states them, of which the file, with a hole in it, holds all.
+    #[test]
+    fn of_a_long_file_only_the_middle_is_read_and_a_header_that_lies_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("long.wav");
+        let (bytes, at) = (2 * 16_000 * 7200, 2 * 16_000 * 3600);
+        let mut header = wav_bytes(&Audio { samples: vec![0.0; 4], rate: RATE })[..44].to_vec();
+        header[4..8].copy_from_slice(&(bytes as u32 + 36).to_le_bytes());
+        header[40..44].copy_from_slice(&(bytes as u32).to_le_bytes());
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.write_all(&header).unwrap();
+        file.seek(std::io::SeekFrom::Start(44 + at as u64)).unwrap();
+        file.write_all(&[0, 0x40]).unwrap(); // 0.5
+        file.set_len(44 + bytes as u64).unwrap();
+        let source = Counting(FileCorpus(Manifest::of_paths(&[path.clone()])), AtomicUsize::new(0));
+        let mut samples = Vec::new();
+        append_middle(&source, 0, 1.0, &mut samples).unwrap();
+        assert_eq!((samples.len(), samples[8000], source.1.load(Ordering::Relaxed)), (16_000, 0.5, 16_000));
+
+        file.set_len(44 + 64_000).unwrap();
+        samples.clear();
+        append_middle(&source, 0, 1.0, &mut samples).unwrap();
+        assert_eq!(samples.len(), 16_000, "the middle of the two seconds that are there");
+    }
+
+    /// Counts the samples that were asked for.
+    struct Counting(FileCorpus, AtomicUsize);
+
+    impl AudioSource for Counting {
+        fn manifest(&self) -> &Manifest {
+            self.0.manifest()
+        }
+
+        fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()> {
+            self.1.fetch_add(range.len(), Ordering::Relaxed);
+            self.0.append(utterance, range, out)
+        }
+
+        fn stated_seconds(&self, utterance: usize) -> Option<f64> {
+            self.0.stated_seconds(utterance)
+        }
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl Evaluation<'_> {
         store: &EmbeddingStore,
         progress: &dyn Progress,
     ) -> Result<Scored> {
-        check_classes(&self.trials.trials)?; // before the long work
+        self.bootstrap.check()?; // before the long work
+        check_classes(&self.trials.trials)?;
         let utterances = self.utterances();
         let mut embedded = embed_utterances(self.source, &utterances, self.max_seconds, &embedder, store, progress)?;
         let cohort =

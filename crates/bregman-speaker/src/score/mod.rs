@@ -31,7 +31,7 @@ pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
 pub use bregman_base::lanes::cosine;
 pub use cohort::CohortScores;
 pub use det::{Det, DetPoint};
-pub use embed::{Embedded, Embedder, embed_utterances, keep_middle};
+pub use embed::{Embedded, Embedder, SpeechOnly, embed_recording, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;
 pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored, Scoring};
 pub use file::{read_scores, write_scores};

@@ -1,9 +1,9 @@
 //! `index.csv` of a shard folder: the manifest columns, with the shard's name, and offset and size of the audio member.
 
-use std::fs::File;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
+use bregman_base::files::open_regular;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_whole;
@@ -37,7 +37,7 @@ pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Resul
 
 pub(super) fn read(folder: &Path) -> Result<Vec<IndexEntry>> {
     let path = folder.join(INDEX);
-    parse(File::open(&path).map_err(Error::io(&path))?, &path)
+    parse(open_regular(&path)?, &path)
 }
 
 fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<IndexEntry>> {
@@ -51,6 +51,11 @@ fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<IndexEntry>> {
         if !entry.seconds.is_finite() || entry.seconds < 0.0 {
             return Err(Error::format(path, format!("utterance '{}': seconds = {}", entry.utterance, entry.seconds)));
         }
+        let mut parts = Path::new(&*entry.shard).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+            let problem = format!("shard '{}': expected the name of a file in this folder", entry.shard);
+            return Err(Error::format(path, problem));
+        }
         entries.push(entry);
     }
     Ok(entries)
@@ -60,6 +65,16 @@ fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<IndexEntry>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn an_index_names_no_file_outside_of_its_folder() {
+        for outside in ["../00000.tar", "/etc/passwd", "a/00000.tar", "..", "", "."] {
+            let row = format!("u,s,1.0,,,{outside},wav,0,0\n");
+            let text = format!("utterance,speaker,seconds,session,genre,shard,extension,offset,bytes\n{row}");
+            let message = parse(text.as_bytes(), Path::new("index.csv")).unwrap_err().to_string();
+            assert!(message.contains(&format!("index.csv: shard '{outside}'")), "{message}");
+        }
+    }
 
     proptest! {
         #[test]

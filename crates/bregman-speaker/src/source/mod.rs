@@ -3,16 +3,18 @@
 
 pub(crate) mod subset;
 
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE, resample};
+use bregman_base::files::open_regular;
 
 use crate::manifest::Manifest;
 use crate::shard::ShardCorpus;
 use crate::{Error, Result};
-use bregman_base::hash::content_hash;
+use bregman_base::hash::{ContentHash, content_hash};
 
 /// Audio by utterance number: 16 kHz, mono, in [−1, 1].
 pub trait AudioSource: Send + Sync {
@@ -21,6 +23,11 @@ pub trait AudioSource: Send + Sync {
 
     /// Appends the samples `range` of an utterance to `out`: fewer if it is shorter, all of it for `0..usize::MAX`.
     fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()>;
+
+    /// The duration that the header of the utterance's file states, right or wrong; none where there is no header.
+    fn stated_seconds(&self, _utterance: usize) -> Option<f64> {
+        None
+    }
 
     /// One whole utterance.
     fn whole(&self, utterance: usize) -> Result<Vec<f32>> {
@@ -59,13 +66,24 @@ impl AudioSource for FileCorpus {
         decoded.map_err(|error| unreadable(&path.display().to_string(), error))
     }
 
+    fn stated_seconds(&self, utterance: usize) -> Option<f64> {
+        bregman_audio::probe(&self.0.utterances[utterance].path).ok()?.seconds()
+    }
+
     /// The hash of the file's bytes, which is much cheaper than decoding it.
     fn fingerprint(&self, utterance: usize) -> Result<u128> {
         let path = &self.0.utterances[utterance].path;
-        let bytes = std::fs::read(path);
-        let bytes = bytes
-            .map_err(|error| Error::Unreadable { utterance: path.display().to_string(), problem: error.to_string() })?;
-        Ok(content_hash([&bytes[..]]))
+        let hash = || -> std::io::Result<u128> {
+            let mut file = open_regular(path).map_err(|error| error.source)?;
+            let (mut hash, mut piece) = (ContentHash::default(), vec![0; 1 << 16]);
+            loop {
+                match file.read(&mut piece)? {
+                    0 => return Ok(hash.finish()),
+                    read => hash.add(&piece[..read]),
+                }
+            }
+        };
+        hash().map_err(|error| Error::Unreadable { utterance: path.display().to_string(), problem: error.to_string() })
     }
 }
 

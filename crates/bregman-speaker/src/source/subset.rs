@@ -42,6 +42,10 @@ impl AudioSource for Subset {
     fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()> {
         self.source.append(self.numbers[utterance], range, out)
     }
+
+    fn stated_seconds(&self, utterance: usize) -> Option<f64> {
+        self.source.stated_seconds(self.numbers[utterance])
+    }
 }
 
 #[cfg(test)]

@@ -30,11 +30,11 @@ const RATE: f64 = 16_000.0;
 /// | field | default | meaning | range |
 /// | --- | --- | --- | --- |
 /// | `speakers` | 50 | voices | 2 … 99 999 |
-/// | `utterances` | 12 | per speaker | 1 … 99 999 |
+/// | `utterances` | 12 | per speaker | 1 … 99 999, at most 10⁷ of all speakers |
 /// | `per_session` | 3 | utterances with the same room, channel, pitch and effort | ≥ 1 |
 /// | `held_out` | 10 | speakers kept for testing | < `speakers` |
 /// | `seconds` | [3.2, 4.8] | shortest and longest utterance | 0.1 … 600 |
-/// | `syllables` | 0 | size of the shared vocabulary; 0 for any syllables, which is harder | any |
+/// | `syllables` | 0 | size of the shared vocabulary; 0 for any syllables, which is harder | ≤ 100 000 |
 /// | `distortion` | 1 | how much sessions differ in room, channel, noise and effort; 0 is a studio, 1 is hard | 0 … 1 |
 /// | `seed` | 1 | | any |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,6 +88,13 @@ impl SynthCorpus {
         let SynthConfig { speakers, utterances, per_session, held_out, seconds: [low, high], distortion, .. } = config;
         setting((2..100_000).contains(&speakers), "speakers", speakers.to_string(), "2 to 99999")?;
         setting((1..100_000).contains(&utterances), "utterances", utterances.to_string(), "1 to 99999")?;
+        setting(
+            speakers * utterances <= 10_000_000,
+            "utterances",
+            format!("{utterances} of {speakers} speakers"),
+            "at most 10 million together",
+        )?;
+        setting(config.syllables <= 100_000, "syllables", config.syllables.to_string(), "at most 100000")?;
         setting(per_session >= 1, "per_session", per_session.to_string(), "1 or more")?;
         setting(held_out < speakers, "held_out", held_out.to_string(), "fewer than there are speakers")?;
         setting(
@@ -187,6 +194,16 @@ mod tests {
         for (utterance, samples) in manifest.utterances.iter().zip(small.render_all()) {
             assert_eq!(utterance.seconds, Some(samples.len() as f64 / RATE), "{}", utterance.id);
         }
+    }
+
+    #[test]
+    fn a_corpus_that_no_memory_holds_is_refused_by_its_setting() {
+        let refused = |config| SynthCorpus::new(config).unwrap_err().to_string();
+        let usual = SynthConfig::default();
+        let message = refused(SynthConfig { syllables: 100_000_000_000, ..usual.clone() });
+        assert_eq!(message, "syllables = 100000000000: expected at most 100000");
+        let message = refused(SynthConfig { speakers: 99_999, utterances: 99_999, ..usual });
+        assert_eq!(message, "utterances = 99999 of 99999 speakers: expected at most 10 million together");
     }
 
     #[test]

@@ -6,12 +6,16 @@
 
 use std::path::{Path, PathBuf};
 
+use bregman_base::files::read_text;
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::built_in::BuiltIn;
 use super::read::parse;
 use crate::{Error, Result};
+
+/// The largest recipe that is read; ours have a kilobyte.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The table that makes a file a network, a corpus or a method, in the order of merging.
 const SECTIONS: [&str; 3] = ["model", "data", "method"];
@@ -92,7 +96,7 @@ impl Part {
 
     fn of_file(path: &Path, above: &mut Vec<PathBuf>) -> Result<Self> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = read_text(path, MOST_BYTES)?;
         let identity = path.canonicalize().map_err(Error::io(path))?;
         if above.contains(&identity) {
             return Err(Error::Recipe { origin, problem: "is its own base".to_owned() });

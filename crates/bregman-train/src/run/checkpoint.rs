@@ -5,13 +5,16 @@ use std::path::Path;
 
 use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
-use bregman_base::files::replace_folder;
+use bregman_base::files::{read_bytes, replace_folder};
 use bregman_nn::{Checkpoint, TrainableModel};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use super::{CheckpointFolder, RunState, format};
 use crate::method::Method;
 use crate::{Device, Error, Experiment, Result};
+
+/// The largest file of arrays that is read: four for each of 2²⁸ weights, and a classifier of as many.
+const MOST_BYTES: u64 = 1 << 33;
 
 /// Writes the checkpoint `to`, replacing the one there as a whole.
 pub(crate) fn save<B: Device>(
@@ -111,7 +114,7 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> Res
 }
 
 fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let bytes = read_bytes(path, MOST_BYTES)?;
     let wrong = |error: SafeTensorError| Error::checkpoint(path, error.to_string());
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
     format::check(format::of_metadata(header.metadata()), &path.display().to_string())?;

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use bregman_base::files::read_text;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ use crate::{Error, Experiment, Result};
 
 /// The format in which this program writes the files of a run, and the newest that it reads.
 pub const RUN_FORMAT: u32 = 1;
+
+/// The largest record that is read: an evaluation that lists a million unreadable files.
+pub(crate) const MOST_BYTES: u64 = 1 << 28;
 
 /// Its name in the metadata of safetensors files, where others already use `format`.
 const METADATA: &str = "bregman_run_format";
@@ -54,7 +58,7 @@ pub(crate) fn to_toml(experiment: &Experiment) -> String {
 
 /// Reads a record that [`to_json`] or [`to_json_line`] wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = read_text(path, MOST_BYTES)?;
     let wrong = |error: serde_json::Error| Error::checkpoint(path, error.to_string());
     let Number { format } = serde_json::from_str(&text).map_err(wrong)?;
     check(format, &path.display().to_string())?;

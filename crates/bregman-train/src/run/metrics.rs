@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
+use bregman_base::files::open_regular;
 use serde::{Deserialize, Serialize};
 
 use super::format::{self, RUN_FORMAT};
@@ -81,7 +82,7 @@ fn parse(line: &[u8]) -> serde_json::Result<Option<MetricsRecord>> {
 /// Calls `each` with every record of `path` in order; returns what could not be read.
 pub fn read_metrics(path: &Path, mut each: impl FnMut(MetricsRecord)) -> Vec<String> {
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    let file = match std::fs::File::open(path) {
+    let file = match open_regular(path).map_err(|error| error.source) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return vec![format!("{name} is missing: nothing has been logged yet")];

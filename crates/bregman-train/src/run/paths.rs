@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_base::files::present_folder;
+use bregman_base::files::{present_folder, read_text};
 
 use super::format;
 use crate::{Error, Experiment, Result, RunState};
@@ -234,6 +234,6 @@ impl CheckpointFolder {
 }
 
 fn read_experiment(file: &Path) -> Result<Experiment> {
-    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+    let text = read_text(file, format::MOST_BYTES)?;
     Experiment::parse(&text, &file.display().to_string(), &[] as &[&str])
 }

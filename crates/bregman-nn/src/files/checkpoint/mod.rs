@@ -7,9 +7,13 @@ mod zip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use bregman_base::files::read_bytes;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use crate::{Error, Result};
+
+/// The largest file that is read: the largest network, its classifier and as much again, in double precision.
+const MOST_BYTES: u64 = 1 << 33;
 
 /// A tensor's values; every floating-point format is converted to f32 on reading.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,9 +79,15 @@ impl Format {
 impl Checkpoint {
     /// Reads a `.safetensors` file or a PyTorch `.pt` (told apart by their content).
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        let parsed = if bytes.starts_with(b"PK") { pt::parse(&bytes) } else { from_safetensors(&bytes) };
-        parsed.map_err(|problem| Error::Checkpoint { path: path.to_owned(), problem })
+        let bytes =
+            read_bytes(path, MOST_BYTES).map_err(|error| Error::File { path: error.path, source: error.source })?;
+        Self::from_bytes(&bytes, path)
+    }
+
+    /// As [`Checkpoint::read`], from the content of a file; `name` is for messages.
+    pub fn from_bytes(bytes: &[u8], name: &Path) -> Result<Self> {
+        let parsed = if bytes.starts_with(b"PK") { pt::parse(bytes) } else { from_safetensors(bytes) };
+        parsed.map_err(|problem| Error::Checkpoint { path: name.to_owned(), problem })
     }
 
     /// Writes a `.safetensors` file.
@@ -111,6 +121,14 @@ impl Checkpoint {
     }
 }
 
+/// The values of a shape. Where a size is zero the others count: what multiplies them later must not overflow.
+fn check_shape(shape: &[usize]) -> std::result::Result<usize, String> {
+    const MOST: usize = 1 << 31;
+    let size = shape.iter().try_fold(1usize, |size, &side| size.checked_mul(side.max(1)).filter(|&size| size <= MOST));
+    let size = size.ok_or_else(|| format!("shape {shape:?} is larger than any tensor"))?;
+    Ok(if shape.contains(&0) { 0 } else { size })
+}
+
 fn from_safetensors(bytes: &[u8]) -> std::result::Result<Checkpoint, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("neither safetensors nor .pt: {error}"))?;
     let decode = |(name, view): (String, TensorView)| {
@@ -123,6 +141,7 @@ fn from_safetensors(bytes: &[u8]) -> std::result::Result<Checkpoint, String> {
             Dtype::I64 => Format::I64,
             other => return Err(format!("tensor {name}: number format {other:?} is not supported")),
         };
+        check_shape(view.shape()).map_err(|problem| format!("tensor {name}: {problem}"))?;
         Ok((name, Array { shape: view.shape().to_vec(), values: format.decode(view.data()) }))
     };
     Ok(Checkpoint { tensors: file.tensors().into_iter().map(decode).collect::<std::result::Result<_, _>>()? })
@@ -155,5 +174,19 @@ mod tests {
         }
         let absent = Checkpoint::read(&folder.path().join("absent.pt")).unwrap_err().to_string();
         assert!(absent.contains("absent.pt"), "{absent}");
+    }
+
+    #[test]
+    fn a_shape_too_large_for_any_tensor_is_refused_even_if_it_holds_nothing() {
+        let read = |shape: &str| {
+            let header = format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,0]}}}}"#);
+            let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+            Checkpoint::from_bytes(&bytes, Path::new("a.safetensors"))
+        };
+        assert_eq!(read("[0,5]").unwrap().tensors["a"].shape, [0, 5]);
+        for shape in ["[4294967296,0]", "[65536,65536,0]"] {
+            let message = read(shape).unwrap_err().to_string();
+            assert!(message.contains("a.safetensors: ") && message.contains("tensor"), "{message}");
+        }
     }
 }

@@ -4,27 +4,45 @@
 //! `torch._utils._rebuild_tensor_v2` and `_rebuild_parameter`. Everything else is refused by name; nothing is ever
 //! executed.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::Format;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Values that the stack machine handles.
-#[derive(Clone, Debug)]
+/// A tensor takes some 200 bytes of pickle: enough for 80 000 of them.
+const MOST_BYTES: usize = 16 << 20;
+/// Of tuples and dictionaries. A `state_dict` has three, and dropping a value takes stack for each.
+const DEEPEST: usize = 32;
+/// PyTorch's own limit.
+const MOST_DIMENSIONS: usize = 64;
+
+/// Values that the stack machine handles. What a pickle may use twice is shared, so that none can multiply itself.
+#[derive(Clone)]
 pub(super) enum Value {
     Nothing,
     Int(i64),
-    Text(String),
-    Tuple(Vec<Value>),
-    Dict(Vec<(Value, Value)>),
+    Text(Rc<str>),
+    Tuple(Rc<Nested<Value>>),
+    Dict(Box<Nested<(Value, Value)>>),
     Function(Function),
     StorageType(Format),
     Storage {
         format: Format,
-        key: String,
+        key: Rc<str>,
     },
-    Tensor(TensorRef),
+    Tensor(Rc<TensorRef>),
     /// Something kept for later that we do not copy.
     Opaque,
+}
+
+/// The values of a tuple or dictionary.
+#[derive(Clone)]
+pub(super) struct Nested<T> {
+    /// How many of them lie in each other, this one included.
+    depth: usize,
+    pub(super) items: Vec<T>,
 }
 
 /// What may be called.
@@ -39,38 +57,60 @@ pub(super) enum Function {
 #[derive(Clone, Debug)]
 pub(super) struct TensorRef {
     pub(super) format: Format,
-    pub(super) key: String,
+    pub(super) key: Rc<str>,
     pub(super) offset: usize,
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
 }
 
 impl Value {
-    /// How many values it holds, itself included.
-    fn size(&self) -> usize {
+    fn tuple(items: Vec<Self>) -> Result<Self> {
+        let depth = items.iter().map(Self::depth).max().unwrap_or(0) + 1;
+        check_depth(depth)?;
+        Ok(Self::Tuple(Rc::new(Nested { depth, items })))
+    }
+
+    fn dict() -> Self {
+        Self::Dict(Box::new(Nested { depth: 1, items: Vec::new() }))
+    }
+
+    fn depth(&self) -> usize {
         match self {
-            Self::Tuple(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
-            Self::Dict(items) => 1 + items.iter().map(|(key, value)| key.size() + value.size()).sum::<usize>(),
-            _ => 1,
+            Self::Tuple(tuple) => tuple.depth,
+            Self::Dict(dict) => dict.depth,
+            _ => 0,
         }
     }
 
     fn sizes(&self) -> Result<Vec<usize>> {
-        let Self::Tuple(items) = self else { return Err("pickle: expected a tuple of sizes".to_owned()) };
-        items.iter().map(Self::index).collect()
+        match self {
+            Self::Tuple(tuple) if tuple.items.len() <= MOST_DIMENSIONS => tuple.items.iter().map(Self::index).collect(),
+            Self::Tuple(tuple) => Err(format!("pickle: a tensor of {} dimensions", tuple.items.len())),
+            _ => Err("pickle: expected a tuple of sizes".to_owned()),
+        }
     }
 
     fn index(&self) -> Result<usize> {
         match self {
             Self::Int(value) => usize::try_from(*value).map_err(|_| format!("pickle: negative size {value}")),
-            other => Err(format!("pickle: expected a number, found {other:?}")),
+            _ => Err("pickle: a size is not a number".to_owned()),
         }
     }
 }
 
+fn check_depth(depth: usize) -> Result<()> {
+    if depth > DEEPEST {
+        return Err(format!("pickle: tuples or dictionaries nested more than {DEEPEST} deep, which no state_dict is"));
+    }
+    Ok(())
+}
+
 /// Runs the pickle and returns the value it makes.
 pub(super) fn load(bytes: &[u8]) -> Result<Value> {
-    Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: Vec::new() }.run()
+    if bytes.len() > MOST_BYTES {
+        return Err(format!("pickle of {} MB: a state_dict's is smaller than 16", bytes.len() >> 20));
+    }
+    Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }.run()
 }
 
 struct Machine<'a> {
@@ -78,7 +118,7 @@ struct Machine<'a> {
     at: usize,
     stack: Vec<Value>,
     marks: Vec<usize>,
-    memo: Vec<Value>,
+    memo: HashMap<usize, Value>,
 }
 
 impl Machine<'_> {
@@ -101,17 +141,17 @@ impl Machine<'_> {
                 b'X' => self.text::<4>()?,
                 0x8c => self.text::<1>()?,
                 b'(' => self.marks.push(self.stack.len()),
-                b'}' => self.stack.push(Value::Dict(Vec::new())),
-                b')' | b']' => self.stack.push(Value::Tuple(Vec::new())),
+                b'}' => self.stack.push(Value::dict()),
+                b')' | b']' => self.stack.push(Value::tuple(Vec::new())?),
                 b't' => {
                     let items = self.since_mark()?;
-                    self.stack.push(Value::Tuple(items));
+                    self.stack.push(Value::tuple(items)?);
                 }
                 0x85..=0x87 => {
                     let start =
                         self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or("pickle: stack is empty")?;
                     let items = self.stack.split_off(start);
-                    self.stack.push(Value::Tuple(items));
+                    self.stack.push(Value::tuple(items)?);
                 }
                 b'q' => self.keep::<1>()?,
                 b'r' => self.keep::<4>()?,
@@ -192,7 +232,7 @@ impl Machine<'_> {
 
     fn text<const N: usize>(&mut self) -> Result<()> {
         let len = self.number::<N>()?;
-        let text = String::from_utf8(self.take(len)?.to_vec()).map_err(|_| "pickle: text is not UTF-8")?;
+        let text = str::from_utf8(self.take(len)?).map_err(|_| "pickle: text is not UTF-8")?.into();
         self.stack.push(Value::Text(text));
         Ok(())
     }
@@ -202,23 +242,20 @@ impl Machine<'_> {
         self.keep_at(slot)
     }
 
-    /// Remembers the top of the stack. Large values are only noted, so that no pickle can multiply itself.
+    /// Remembers the top of the stack. A dictionary changes after it was remembered, so of one with items only that it
+    /// was there.
     fn keep_at(&mut self, slot: usize) -> Result<()> {
-        const LARGEST: usize = 64;
-        let top = self.stack.last().ok_or("pickle: stack is empty")?;
-        if slot > self.bytes.len() {
-            return Err("pickle: memo slot out of range".to_owned());
-        }
-        if self.memo.len() <= slot {
-            self.memo.resize(slot + 1, Value::Opaque);
-        }
-        self.memo[slot] = if top.size() <= LARGEST { top.clone() } else { Value::Opaque };
+        let kept = match self.stack.last().ok_or("pickle: stack is empty")? {
+            Value::Dict(dict) if !dict.items.is_empty() => Value::Opaque,
+            top => top.clone(),
+        };
+        self.memo.insert(slot, kept);
         Ok(())
     }
 
     fn recall<const N: usize>(&mut self) -> Result<()> {
         let slot = self.number::<N>()?;
-        match self.memo.get(slot) {
+        match self.memo.get(&slot) {
             Some(Value::Opaque) | None => Err("pickle: refers to a value that a state_dict does not share".to_owned()),
             Some(value) => {
                 self.stack.push(value.clone());
@@ -251,13 +288,13 @@ impl Machine<'_> {
     /// `("storage", type, key, device, count)` names a member of the archive.
     fn storage(&mut self) -> Result<()> {
         let value = self.pop()?;
-        let Value::Tuple(items) = &value else {
+        let Value::Tuple(tuple) = &value else {
             return Err("pickle: a storage is not described by a tuple".to_owned());
         };
-        let [Value::Text(kind), Value::StorageType(format), Value::Text(key), ..] = items.as_slice() else {
+        let [Value::Text(kind), Value::StorageType(format), Value::Text(key), ..] = tuple.items.as_slice() else {
             return Err("pickle: unknown description of a storage".to_owned());
         };
-        if kind != "storage" {
+        if &**kind != "storage" {
             return Err(format!("pickle: persistent object {kind} is not a storage"));
         }
         self.stack.push(Value::Storage { format: *format, key: key.clone() });
@@ -269,14 +306,15 @@ impl Machine<'_> {
         let (Value::Tuple(arguments), Value::Function(function)) = (arguments, function) else {
             return Err("pickle: calls something that is no function".to_owned());
         };
-        let value = match (function, arguments.as_slice()) {
-            (Function::Dict, []) => Value::Dict(Vec::new()),
+        let value = match (function, arguments.items.as_slice()) {
+            (Function::Dict, []) => Value::dict(),
             (Function::Tensor, [Value::Storage { format, key }, offset, shape, strides, ..]) => {
                 let (shape, strides) = (shape.sizes()?, strides.sizes()?);
                 if shape.len() != strides.len() {
                     return Err("pickle: shape and strides of a tensor disagree".to_owned());
                 }
-                Value::Tensor(TensorRef { format: *format, key: key.clone(), offset: offset.index()?, shape, strides })
+                let (format, key, offset) = (*format, key.clone(), offset.index()?);
+                Value::Tensor(Rc::new(TensorRef { format, key, offset, shape, strides }))
             }
             (Function::Parameter, [tensor @ Value::Tensor(_), ..]) => tensor.clone(),
             _ => return Err("pickle: unexpected arguments".to_owned()),
@@ -291,7 +329,9 @@ impl Machine<'_> {
         };
         let mut items = items.into_iter();
         while let (Some(key), Some(value)) = (items.next(), items.next()) {
-            dict.push((key, value));
+            dict.depth = dict.depth.max(1 + key.depth().max(value.depth()));
+            check_depth(dict.depth)?;
+            dict.items.push((key, value));
         }
         Ok(())
     }
@@ -304,14 +344,43 @@ mod tests {
     #[test]
     fn a_pickle_that_calls_a_foreign_function_is_refused_by_name() {
         let attack = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00echo\x85R.";
-        assert!(load(attack).unwrap_err().contains("os.system"));
+        assert!(load(attack).err().unwrap().contains("os.system"));
     }
 
     #[test]
     fn no_truncation_of_a_pickle_panics() {
         let whole = b"\x80\x02ccollections\nOrderedDict\n)Rq\x00X\x01\x00\x00\x00aK\x07s}b.";
-        assert!(matches!(load(whole), Ok(Value::Dict(items)) if items.len() == 1));
+        assert!(matches!(load(whole), Ok(Value::Dict(dict)) if dict.items.len() == 1));
         (0..whole.len()).for_each(|end| assert!(load(&whole[..end]).is_err(), "cut at {end}"));
+    }
+
+    #[test]
+    fn tuples_and_dictionaries_in_each_other_are_refused_before_they_take_the_stack() {
+        let tuples = [&b")"[..], &[0x85; 100_000], b"."].concat();
+        let dicts = [&b"}K\x01".repeat(100_000)[..], b"}", &[b's'; 100_000], b"."].concat();
+        for nested in [tuples, dicts] {
+            assert!(load(&nested).err().unwrap().contains("nested more than 32 deep"));
+        }
+    }
+
+    /// A megabyte of text on top of the stack, then something that uses it a million times.
+    #[test]
+    fn what_is_used_a_million_times_is_kept_once() {
+        let text = [&b"X\x00\x00\x10\x00"[..], &[b'a'; 1 << 20], b"q\x00"].concat();
+        let doubled = b"h\x00h\x00\x86q\x00".repeat(DEEPEST - 1);
+        for attack in [[&text[..], &b"h\x00".repeat(1 << 20)].concat(), [&text[..], &doubled].concat()] {
+            let end = [&attack[..], b"."].concat();
+            assert!(load(&end).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_pickle_of_many_megabytes_or_dimensions_is_refused() {
+        assert!(load(&vec![b'N'; MOST_BYTES + 1]).err().unwrap().contains("16 MB"));
+        let shape = [&b"("[..], &b"K\x01".repeat(65), b"t"].concat();
+        let storage = b"((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000tQK\x00";
+        let tensor = [b"ctorch._utils\n_rebuild_tensor_v2\n", &storage[..], &shape, &shape, b"tR."].concat();
+        assert!(load(&tensor).err().unwrap().contains("65 dimensions"));
     }
 
     proptest::proptest! {

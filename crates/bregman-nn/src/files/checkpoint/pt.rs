@@ -4,9 +4,12 @@
 use std::collections::HashMap;
 
 use super::pickle::{self, TensorRef, Value};
-use super::{Array, Checkpoint, Values, zip};
+use super::{Array, Checkpoint, check_shape, zip};
 
 type Result<T> = std::result::Result<T, String>;
+
+/// Tensors may share their values, but not so that a file becomes more than so many times its size.
+const MOST_USES: usize = 8;
 
 /// Reads a saved `state_dict`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Checkpoint> {
@@ -19,15 +22,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Checkpoint> {
     if files.get(format!("{folder}byteorder").as_str()).is_some_and(|&order| order != b"little") {
         return Err("values are big-endian, which is not supported".to_owned());
     }
-    let Value::Dict(items) = pickle::load(&bytes[place.clone()])? else {
+    let Value::Dict(dict) = pickle::load(&bytes[place.clone()])? else {
         return Err("not a state_dict: save `model.state_dict()`".to_owned());
     };
-    let tensors = items.into_iter().map(|item| match item {
+    let mut left = MOST_USES * bytes.len();
+    let tensors = dict.items.into_iter().map(|item| match item {
         (Value::Text(name), Value::Tensor(tensor)) => {
             let storage = files.get(format!("{folder}data/{}", tensor.key).as_str());
             let storage = storage.ok_or_else(|| format!("tensor {name}: its storage {} is missing", tensor.key))?;
-            let array = read(&tensor, storage).map_err(|problem| format!("tensor {name}: {problem}"))?;
-            Ok((name, array))
+            let array = read(&tensor, storage, &mut left).map_err(|problem| format!("tensor {name}: {problem}"))?;
+            Ok((name.to_string(), array))
         }
         (Value::Text(name), _) => Err(format!("entry {name} is not a tensor: save `model.state_dict()` only")),
         _ => Err("a key of the state_dict is not text".to_owned()),
@@ -35,41 +39,49 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Checkpoint> {
     Ok(Checkpoint { tensors: tensors.collect::<Result<_>>()? })
 }
 
-/// Copies a strided view out of its storage.
-fn read(tensor: &TensorRef, storage: &[u8]) -> Result<Array> {
+/// Copies a strided view out of its storage; `left` are the bytes that all tensors together may still copy.
+fn read(tensor: &TensorRef, storage: &[u8], left: &mut usize) -> Result<Array> {
     let TensorRef { format, offset, shape, strides, .. } = tensor;
     let outside = || "reaches outside of its storage".to_owned();
-    let stored = storage.len() / format.size();
-    let count = shape
-        .iter()
-        .try_fold(1usize, |count, &size| count.checked_mul(size))
-        .filter(|&count| count <= stored)
-        .ok_or_else(outside)?;
+    let (width, stored) = (format.size(), storage.len() / format.size());
+    let count = check_shape(shape)?;
     let reach = shape
         .iter()
         .zip(strides)
         .try_fold(*offset, |reach, (&size, stride)| reach.checked_add(size.checked_sub(1)?.checked_mul(*stride)?));
-    if count > 0 && reach.is_none_or(|reach| reach >= stored) {
+    if count > stored || count > 0 && reach.is_none_or(|reach| reach >= stored) {
         return Err(outside());
     }
-    let index = |flat: usize| {
-        let (at, _) = shape
-            .iter()
-            .zip(strides)
-            .rev()
-            .fold((*offset, flat), |(at, rest), (&size, stride)| (at + rest % size * stride, rest / size));
-        at
-    };
-    let values = match format.decode(storage) {
-        Values::F32(values) => Values::F32((0..count).map(|i| values[index(i)]).collect()),
-        Values::I64(values) => Values::I64((0..count).map(|i| values[index(i)]).collect()),
+    *left = left
+        .checked_sub(count * width)
+        .ok_or_else(|| format!("its values are used by so many tensors that they take {MOST_USES} times the file"))?;
+    let in_order = shape
+        .iter()
+        .zip(strides)
+        .rev()
+        .try_fold(1, |step, (&size, &stride)| (size == 1 || stride == step).then_some(step * size));
+    let values = if count == 0 {
+        format.decode(&[])
+    } else if in_order.is_some() {
+        format.decode(&storage[offset * width..(offset + count) * width])
+    } else {
+        let index = |flat: usize| {
+            let (at, _) = shape
+                .iter()
+                .zip(strides)
+                .rev()
+                .fold((*offset, flat), |(at, rest), (&size, stride)| (at + rest % size * stride, rest / size));
+            at
+        };
+        let gathered: Vec<u8> = (0..count).flat_map(|flat| &storage[index(flat) * width..][..width]).copied().collect();
+        format.decode(&gathered)
     };
     Ok(Array { shape: shape.clone(), values })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Format;
+    use super::super::{Format, Values};
     use super::*;
 
     #[test]
@@ -78,17 +90,27 @@ mod tests {
         let view = |offset, shape: &[usize], strides: &[usize]| {
             let tensor = TensorRef {
                 format: Format::F32,
-                key: "0".to_owned(),
+                key: "0".into(),
                 offset,
                 shape: shape.to_vec(),
                 strides: strides.to_vec(),
             };
-            read(&tensor, &storage)
+            read(&tensor, &storage, &mut 1000)
         };
         assert_eq!(view(0, &[3, 2], &[1, 3]).unwrap().values, Values::F32(vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));
         assert_eq!(view(5, &[], &[]).unwrap().values, Values::F32(vec![5.0]));
+        assert_eq!(view(2, &[2, 1, 2], &[2, 77, 1]).unwrap().values, Values::F32(vec![2.0, 3.0, 4.0, 5.0]));
+        assert_eq!(view(9, &[0, 3], &[3, 1]).unwrap().values, Values::F32(vec![]));
         for bad in [view(1, &[6], &[1]), view(0, &[2, 3], &[usize::MAX, 1]), view(0, &[7], &[0]), view(9, &[1], &[1])] {
             assert!(bad.unwrap_err().contains("outside"));
         }
+    }
+
+    #[test]
+    fn tensors_that_multiply_one_storage_are_refused() {
+        let tensor = TensorRef { format: Format::F32, key: "0".into(), offset: 0, shape: vec![64], strides: vec![1] };
+        let (storage, mut left) = ([0; 256], MOST_USES * 300);
+        let refused = (0..100).find_map(|_| read(&tensor, &storage, &mut left).err()).unwrap();
+        assert!(refused.contains("8 times the file"), "{refused}");
     }
 }
