@@ -31,7 +31,7 @@ fn a_batch_too_large_for_the_gpu_is_refused_and_a_smaller_one_goes_on() {
     for _ in 0..2 {
         // 256 GiB for the hidden layer
         let Err(Error::Device(error)) = step(&mut model, 1 << 20) else { panic!("no GPU has so much memory") };
-        let asked = 4 * WIDTH << 20;
+        let asked = (4 * WIDTH) << 20;
         assert!(
             matches!(error, bregman_tensor::Error::OutOfMemory { asked: Some(bytes), free: Some(_) } if bytes == asked),
             "{error}"
