@@ -46,7 +46,8 @@ fn audio_without_speech_is_refused_wherever_a_speaker_is_to_be_recognised() {
             assert!(errors(&embedded).contains(found), "{}", errors(&embedded));
         }
         success(&bregman(&["enroll", "ann", text(&voice), "--speakers", text(&known), "--model", text(network)]));
-        let who = ["identify", text(&file("silence.wav")), "--speakers", text(&known), "--threshold", "0.5"];
+        let silence = file("silence.wav");
+        let who = ["identify", text(&silence), "--speakers", text(&known), "--threshold", "0.5"];
         let message = mistake(&bregman(&[&who[..], &["--model", text(network)]].concat()));
         assert!(message.contains("no speech in it"), "{message}");
         std::fs::remove_file(&known).unwrap();
