@@ -8,9 +8,9 @@
 //! CN-Celeb2_flac/  data/id10000/…                       spk.lst
 //! ```
 //!
-//! Training: the speakers of `dev.lst` and all of CN-Celeb2, but never those whom CN-Celeb-E tests. Test: the files of `eval`, and those of `data` that
-//! `enroll.map` names for multi-session enrollment. Ids are what the lists say: `id00800/singing-01-001`,
-//! `test/id00800-singing-02-005`, `enroll/id00800-enroll`.
+//! Training: the speakers of `dev.lst` and all of CN-Celeb2, but never those whom CN-Celeb-E tests. Test: the files of
+//! `eval`, and those of `data` that `enroll.map` names for multi-session enrollment. Ids are what the lists say:
+//! `id00800/singing-01-001`, `test/id00800-singing-02-005`, `enroll/id00800-enroll`.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
