@@ -10,10 +10,55 @@ mod norm;
 mod pointwise;
 mod pooling;
 
+use std::sync::Mutex;
+
 use bregman_tensor::{Block, Capture, DeviceMemory, Error, Result, Shape, Storage, View, ViewMut};
 
 /// The reference.
-pub(crate) struct Reference;
+pub(crate) struct Reference {
+    /// Maps are rounded to bf16 when they are stored, as on a GPU that trains in it. All else stays f64.
+    bf16_maps: bool,
+    relu_inputs: Mutex<Vec<Vec<Vec<f64>>>>,
+}
+
+impl Reference {
+    /// f64 throughout.
+    pub(crate) fn new() -> Self {
+        Self { bf16_maps: false, relu_inputs: Mutex::default() }
+    }
+
+    /// With maps in bf16: what correct kernels of that format compute, up to the order of their sums.
+    pub(crate) fn with_bf16_maps() -> Self {
+        Self { bf16_maps: true, ..Self::new() }
+    }
+
+    /// The inputs of all ReLUs in training since the last call: of each, by channel.
+    #[allow(dead_code, reason = "for tests of whole networks, which include this module")]
+    pub(crate) fn take_relu_inputs(&self) -> Vec<Vec<Vec<f64>>> {
+        std::mem::take(&mut self.relu_inputs.lock().unwrap())
+    }
+
+    /// Notes the inputs `x(b, c, p)` of a ReLU.
+    fn note_relu(&self, shape: Shape, x: impl Fn(usize, usize, usize) -> f64) {
+        let items = Shape { channels: 1, ..shape };
+        let channel = |c| indices(items).map(|(b, _, p)| x(b, c, p)).collect();
+        self.relu_inputs.lock().unwrap().push((0..shape.channels).map(channel).collect());
+    }
+
+    /// Ends an operation that has written `to`.
+    fn store(&self, to: &mut ViewMut<Self>) -> Result<()> {
+        if self.bf16_maps && to.shape.positions() > 1 {
+            to.fill(|_, _, _, value| bf16(value));
+        }
+        Ok(())
+    }
+}
+
+/// The nearest number with 8 bits of significand, of two the even one.
+fn bf16(value: f64) -> f64 {
+    let bits = (value as f32).to_bits();
+    f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
+}
 
 /// Where channel `c` of item `b` begins in a tensor of `of` channels.
 fn start(first: usize, of: usize, shape: Shape, b: usize, c: usize) -> usize {
@@ -110,7 +155,7 @@ impl DeviceMemory for Reference {
         check_length("write", to.shape.len(), from.len())?;
         let (channels, positions) = (to.shape.channels, to.shape.positions());
         to.fill(|b, c, p, _| f64::from(from[(b * channels + c) * positions + p]));
-        Ok(())
+        self.store(&mut to)
     }
 
     fn write_frames(&self, from: &[f32], mut to: ViewMut<Self>) -> Result<()> {
@@ -120,7 +165,7 @@ impl DeviceMemory for Reference {
             let (feature, frame) = (c * height + p / width, p % width);
             f64::from(from[(b * width + frame) * channels * height + feature])
         });
-        Ok(())
+        self.store(&mut to)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {
