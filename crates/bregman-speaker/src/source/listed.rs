@@ -48,10 +48,10 @@ impl ListedAudio {
             let Some((root, number)) = found.filter(|_| seen.insert(stem(name))) else { continue };
             let utterance = &opened[root].0.manifest().utterances[number];
             let extensions = [audio_extension(name), utterance.path.to_str().and_then(audio_extension)];
-            if let [Some(listed), Some(stored)] = extensions.map(|extension| extension.map(str::to_lowercase)) {
-                if listed != stored {
-                    *renamed.entry([listed, stored]).or_default() += 1;
-                }
+            if let [Some(listed), Some(stored)] = extensions.map(|extension| extension.map(str::to_lowercase))
+                && listed != stored
+            {
+                *renamed.entry([listed, stored]).or_default() += 1;
             }
             manifest.utterances.push(crate::Utterance { id: name.clone(), ..utterance.clone() });
             places.push((root, number));
