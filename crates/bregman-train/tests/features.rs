@@ -31,7 +31,7 @@ fn utterances() -> Vec<Vec<f32>> {
 fn features_are_those_of_the_loader<B: Backend>(backend: &B, rounding: f32) {
     let utterances = utterances();
     for (front_end, bins) in [(FrontEndKind::SpeechBrain, 80), (FrontEndKind::Kaldi, 80), (FrontEndKind::Kaldi, 24)] {
-        let config = FeatureConfig { front_end, bins };
+        let config = FeatureConfig { front_end, bins, ..FeatureConfig::default() };
         let mut extractor = Extractor::new(&config.fbank()).unwrap();
         let (batch, frames) = (utterances.len(), extractor.frames(utterances[0].len()));
         let mut samples = utterances.clone(); // extracting levels them
