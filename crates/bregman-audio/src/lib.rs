@@ -9,7 +9,7 @@
 //! | WAV, FLAC, MP3, M4A, Ogg to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`] |
 //! | the header alone | [`probe`] |
 //! | 16 kHz | [`resample`], [`load_16k`] |
-//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; only the speech: [`Vad`]; any speech at all: [`check_speech`] |
+//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; any speech at all: [`check_speech`] |
 //! | features | [`Fbank`] for whole utterances, [`FbankStream`] for streaming audio |
 //! | augmentation, off by default | [`Augment`] |
 //!
@@ -39,7 +39,7 @@ mod error;
 mod fbank;
 mod level;
 mod resample;
-mod vad;
+mod speech;
 mod wav;
 
 pub use augment::{
@@ -50,7 +50,7 @@ pub use error::{Error, Result};
 pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Window};
 pub use level::{cut, level};
 pub use resample::resample;
-pub use vad::{Vad, check_speech};
+pub use speech::check_speech;
 pub use wav::{wav_bytes, write_wav};
 
 /// The sampling rate of everything after loading.

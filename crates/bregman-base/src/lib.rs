@@ -13,7 +13,7 @@
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
 //! | `files` | files and folders that are either whole or absent, regular files, memory maps (feature `files`) |
 //!
-//! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
+//! The unsafe code of the workspace that is not a kernel is here; `tools/check/miri` runs these tests under Miri.
 
 pub mod buffer;
 pub mod disjoint;

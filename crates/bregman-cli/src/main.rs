@@ -11,6 +11,7 @@ mod pattern;
 mod plot;
 mod report;
 mod runs;
+mod sparkline;
 mod watch;
 
 use std::process::ExitCode;

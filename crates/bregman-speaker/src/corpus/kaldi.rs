@@ -10,10 +10,9 @@ use std::path::Path;
 use bregman_base::files::read_text;
 
 use super::{MOST_TEXT, UtteranceBuilder};
-use crate::manifest::Utterance;
 use crate::{Error, Result};
 
-pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
+pub(super) fn find(root: &Path) -> Result<UtteranceBuilder> {
     let (scp, utt2spk) = (root.join("wav.scp"), root.join("utt2spk"));
     if root.join("segments").exists() {
         return Err(Error::format(
@@ -38,7 +37,7 @@ pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
         let path = if inside.exists() { inside } else { path.into() };
         found.add(id, speaker, path, None, None);
     }
-    Ok(found.utterances)
+    Ok(found)
 }
 
 /// `(line, first word, rest)` of every line that is not blank.
