@@ -12,6 +12,7 @@
 //! | `files` | files and folders that are either whole or absent, memory maps (feature `files`) |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod buffer;
 pub mod disjoint;

@@ -12,13 +12,15 @@ use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
 use bregman_train::{Ending, Experiment, Inspection, RunFolder, TestDomain, Trainer};
 use serde::Serialize;
 
-use super::train::{keep_command, stop_on_ctrl_c};
+use super::train::{STOPPING, keep_command};
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet};
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::network::SpeakerModel;
-use crate::output::{Bar, print, print_json, table};
+use crate::output::{Bar, print, print_json, say, table};
+use crate::signals::stop_on_signals;
 use crate::watch::Watch;
 
 /// Train dense, adaptive and pruned networks on synthetic voices and compare them.
@@ -69,7 +71,7 @@ struct DemoRow {
     seconds: f64,
 }
 
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let runs = runs(args.target);
     let voices = args.out.join("voices");
     let root = format!("data.root={}", voices.display());
@@ -81,17 +83,18 @@ pub(crate) fn run(args: Args) -> Outcome {
         experiment(settings)?; // before any work
     }
     synthesise(&voices)?;
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop_on_signals(STOPPING)?;
     let mut rows = Vec::new();
     for (name, settings) in &runs {
         let run = args.out.join(name);
         if !train(experiment(settings)?, &run, &stop)? {
-            return Err(Failure::mistake("the demo was stopped", "give the same command again to continue it"));
+            say("the demo was stopped: give the same command again to continue it");
+            return Ok(Exit::Interrupted);
         }
         rows.push(evaluate(&run, &voices)?);
     }
     if args.json {
-        return print_json(&rows);
+        return print_json(&rows).map(Into::into);
     }
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let kilobytes = |bytes: u64| format!("{} kB", bytes / 1000);
@@ -122,6 +125,7 @@ pub(crate) fn run(args: Args) -> Outcome {
          bregman recipes            every experiment of the paper\n",
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
     ))
+    .map(Into::into)
 }
 
 fn synthesise(voices: &Path) -> Outcome {
