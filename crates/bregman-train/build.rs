@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes").canonicalize()?;
+    // Asked at run time: a target folder that moved with its checkout keeps the path it was compiled with.
+    let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let recipes = package.join("../../recipes").canonicalize()?;
     println!("cargo::rerun-if-changed={}", recipes.display());
     let mut files = Vec::new();
     collect(&recipes, &mut files)?;

@@ -6,6 +6,7 @@
 //! | [`disjoint`] | one slice that several threads write, each its own part |
 //! | [`math`] | eˣ, tanh and the logistic function in loops that vectorise: the same in training and serving |
 //! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
+//! | [`simd`] | which vector instructions kernels use: those of this CPU, or fewer to test what a smaller one does |
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
@@ -23,6 +24,7 @@ pub mod hash;
 pub mod lanes;
 pub mod math;
 pub mod random;
+pub mod simd;
 
 pub use buffer::Buffer;
 pub use disjoint::Disjoint;

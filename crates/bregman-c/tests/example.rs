@@ -11,10 +11,7 @@ fn library() -> PathBuf {
 }
 
 fn compile(folder: &Path) -> Option<PathBuf> {
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    if !Command::new(&compiler).arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return None;
-    }
+    let compiler = bregman_skip::program_or_skip("c-compiler", "CC", &["cc"])?;
     let (root, program) = (Path::new(env!("CARGO_MANIFEST_DIR")), folder.join("verify"));
     let mut command = Command::new(compiler);
     command.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(root.join("examples/verify.c"));
@@ -27,10 +24,7 @@ fn compile(folder: &Path) -> Option<PathBuf> {
 #[test]
 fn the_c_example_scores_two_recordings_as_the_runtime_does() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compile(folder.path()) else {
-        println!("skipped: no C compiler (cc, or CC)");
-        return;
-    };
+    let Some(program) = compile(folder.path()) else { return };
     let path = |name: &str| folder.path().join(name);
     let bytes = common::model();
     std::fs::write(path("model.breg"), &bytes).unwrap();

@@ -213,7 +213,7 @@ fn a_disk_that_is_full_during_a_save_loses_nothing() {
     let (dir, recipe) = place(30);
     let recipe = recipe.to_str().unwrap();
     let Some(disk) = SmallDisk::mount(dir.path().join("disk"), 64 << 20) else {
-        println!("skipped: a small disk cannot be mounted here");
+        bregman_skip::skip("small-disk", "a small disk cannot be mounted here");
         return;
     };
     let (run, filler) = (disk.0.join("run"), disk.0.join("filler"));

@@ -1,5 +1,5 @@
 //! The ONNX export: what is in the file, read back by an independent decoder, and what ONNX Runtime computes from it,
-//! where that is installed (`BREGMAN_PYTHON`, or `python3`, with `onnxruntime`).
+//! where that is installed (`BREGMAN_PYTHON`, or `python3`, with `onnx` and `onnxruntime`).
 
 mod common;
 
@@ -151,25 +151,24 @@ fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
     }
 }
 
-/// A Python that can run ONNX Runtime.
+/// A Python with ONNX Runtime and with the checker of ONNX, as `tools/check/onnx` makes it.
 fn python() -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("BREGMAN_PYTHON").unwrap_or_else(|| "python3".into()));
     let works = Command::new(&python)
-        .args(["-c", "import numpy, onnxruntime"])
+        .args(["-c", "import numpy, onnx, onnxruntime"])
         .output()
         .is_ok_and(|output| output.status.success());
+    if !works {
+        bregman_skip::skip("onnxruntime", "no Python with onnx and onnxruntime (`tools/check/onnx` makes one)");
+    }
     works.then_some(python)
 }
 
-/// Checks the graph where `onnx` is installed, and runs it.
+/// Checks the graph and runs it.
 const SCRIPT: &str = "
-import sys, numpy, onnxruntime
+import sys, numpy, onnx, onnxruntime
 model, feats, embs, *shape = sys.argv[1:]
-try:
-    import onnx
-    onnx.checker.check_model(model, full_check=True)
-except ImportError:
-    pass
+onnx.checker.check_model(model, full_check=True)
 x = numpy.fromfile(feats, dtype='<f4').reshape([int(n) for n in shape])
 onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider']).run(['embs'], {'feats': x})[0].tofile(embs)
 ";
@@ -192,10 +191,7 @@ fn run(python: &PathBuf, model: &TrainableModel<Cpu>, input: Input) -> Vec<f32> 
 
 #[test]
 fn onnx_runtime_computes_our_embeddings() {
-    let Some(python) = python() else {
-        println!("skipped: no Python with onnxruntime (set BREGMAN_PYTHON)");
-        return;
-    };
+    let Some(python) = python() else { return };
     let x = Features::read();
     for name in model_cases() {
         let mut model = load(Cpu::new(), &json(&format!("{name}_expected")), &tensors(&name));

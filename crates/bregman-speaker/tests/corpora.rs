@@ -240,7 +240,7 @@ fn real_csv_corpora_and_their_trials_resolve() {
     for (name, speakers, utterances) in [("audiomnist", 50, 1200), ("fsdd", 6, 300)] {
         let root = shared.join(name);
         if !root.exists() {
-            eprintln!("skipped: {} is not here", root.display());
+            bregman_skip::skip("corpora", format!("{name} is not in ../shared/data"));
             continue;
         }
         let test = Manifest::read(&root.join("test.csv"), None).unwrap();

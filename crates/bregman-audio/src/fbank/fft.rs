@@ -267,7 +267,8 @@ fn quarters<T>(values: &mut [T], quarter: usize) -> [&mut [T]; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pulp::{Arch, WithSimd};
+    use bregman_base::simd;
+    use pulp::WithSimd;
     use realfft::RealFftPlanner;
 
     struct Run<'a>(&'a RealFft, &'a [f32]);
@@ -293,7 +294,7 @@ mod tests {
             let mut spectrum = fft.make_output_vec();
             fft.process(&mut samples.iter().map(|&x| x.into()).collect::<Vec<f64>>(), &mut spectrum)
                 .expect("lengths agree");
-            let ours = Arch::new().dispatch(Run(&RealFft::new(n), &samples));
+            let ours = simd::arch().dispatch(Run(&RealFft::new(n), &samples));
             let scale = n as f64;
             for (k, (ours, reference)) in ours.iter().zip(&spectrum).enumerate() {
                 let error = (f64::from(*ours) - reference.norm_sqr()).abs();

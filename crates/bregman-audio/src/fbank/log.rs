@@ -43,7 +43,8 @@ pub(crate) fn ln<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pulp::{Arch, WithSimd};
+    use bregman_base::simd;
+    use pulp::WithSimd;
 
     struct Worst;
 
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn logarithm_is_exact_to_two_units_in_the_last_place() {
-        let worst = Arch::new().dispatch(Worst);
+        let worst = simd::arch().dispatch(Worst);
         assert!(worst < 1.5e-7, "relative error {worst}");
     }
 }

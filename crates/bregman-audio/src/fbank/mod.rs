@@ -9,6 +9,7 @@ mod mel;
 mod products;
 mod stream;
 
+use bregman_base::simd;
 use pulp::Arch;
 
 pub use config::{FbankConfig, FilterbankKind, Window};
@@ -31,7 +32,7 @@ impl Fbank {
     pub fn new(config: FbankConfig) -> Result<Self> {
         config.check()?;
         let tables = kernel::Tables::new(&config);
-        Ok(Self { scratch: tables.scratch(), tables, arch: Arch::new(), seed: 0, config })
+        Ok(Self { scratch: tables.scratch(), tables, arch: simd::arch(), seed: 0, config })
     }
 
     /// Sets the seed of the dither for the following utterances; without dither it has no effect.
@@ -85,6 +86,7 @@ impl Fbank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bregman_base::simd::Level;
     use proptest::prelude::*;
     use std::f64::consts::TAU;
 
@@ -200,10 +202,12 @@ mod tests {
         for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey)] {
             let mut fbank = Fbank::new(config).unwrap();
             let fast = fbank.compute(&samples);
-            fbank.arch = Arch::Scalar;
-            let plain = fbank.compute(&samples);
-            let worst = fast.data.iter().zip(&plain.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(fast.frames == plain.frames && worst < 1e-3, "{worst}");
+            for arch in Level::ALL.iter().filter_map(|level| level.arch()) {
+                fbank.arch = arch;
+                let other = fbank.compute(&samples);
+                let worst = fast.data.iter().zip(&other.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(fast.frames == other.frames && worst < 1e-3, "{worst}");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,6 @@ pub(crate) struct Browser {
     /// Errors that the page reported.
     pub(crate) complaints: Vec<String>,
     _profile: tempfile::TempDir,
-}
-
-/// Where Chromium is: `CHROMIUM`, or one of its names on the `PATH`.
-pub(crate) fn find() -> Option<PathBuf> {
-    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
-    let folders: Vec<PathBuf> =
-        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let mut known = folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));
-    named.or_else(|| known.find(|program| program.is_file()))
 }
 
 impl Browser {

@@ -1,4 +1,4 @@
-//! The report in a real browser. Without Chromium, each test prints one line and passes.
+//! The report in a real browser. Without Chromium, each test is skipped.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,13 +9,8 @@ use std::io::Write;
 use common::{PER_EPOCH, bregman, epoch_line, start, step_line, success, text, write_run};
 use devtools::Browser;
 
-/// A browser; without Chromium prints a line and returns `None`.
 fn browser() -> Option<Browser> {
-    let program = devtools::find();
-    if program.is_none() {
-        println!("skipped: no Chromium found; install it, or name it in CHROMIUM");
-    }
-    program.map(|program| Browser::start(&program))
+    bregman_skip::chromium_or_skip().map(|program| Browser::start(&program))
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod store;
 use std::ops::Range;
 
 use bregman_base::Disjoint;
+use bregman_base::simd::Level;
 use pulp::{Arch, Simd, WithSimd};
 
 use dense::Dense;
@@ -56,7 +57,7 @@ impl Instructions {
         Self::available()[0]
     }
 
-    /// All that this CPU has, widest first.
+    /// All that this CPU has and `BREGMAN_SIMD` allows (see [`bregman_base::simd`]), widest first.
     pub fn available() -> Vec<Self> {
         let all = [Self::Avx512, Self::Avx2, Self::Platform, Self::Scalar];
         all.into_iter().filter(|instructions| instructions.arch().is_some()).collect()
@@ -65,12 +66,12 @@ impl Instructions {
     pub(crate) fn arch(self) -> Option<Arch> {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
+            Self::Avx512 => Level::Avx512.arch(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
+            Self::Avx2 => Level::Avx2.arch(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Platform => Some(Arch::new()),
-            Self::Scalar => Some(Arch::Scalar),
+            Self::Platform => Level::Platform.arch(),
+            Self::Scalar => Level::Scalar.arch(),
             #[allow(unreachable_patterns)]
             _ => None,
         }

@@ -7,8 +7,8 @@
 //! s' = ½ · ((s − μ_enroll) / σ_enroll + (s − μ_test) / σ_test)
 //! ```
 
+use bregman_base::simd;
 use bregman_tensor::dot_products;
-use pulp::Arch;
 use rayon::prelude::*;
 
 use super::embeddings::Embeddings;
@@ -47,7 +47,7 @@ impl CohortScores {
         if top_n < 2 {
             return Err(Error::Setting { field: "as-norm", value: top_n.to_string(), expected: "2 or more" });
         }
-        let (arch, dim, top_n) = (Arch::new(), cohort.dim(), top_n.min(cohort.len()));
+        let (arch, dim, top_n) = (simd::arch(), cohort.dim(), top_n.min(cohort.len()));
         let mut all = vec![Self { mean: 0.0, std: 0.0 }; embeddings.len()];
         let blocks = all.par_chunks_mut(BLOCK).zip(embeddings.values().par_chunks(BLOCK * dim));
         blocks.for_each_init(Vec::new, |scores: &mut Vec<f32>, (out, rows)| {

@@ -38,7 +38,8 @@ pub use file::{read_scores, write_scores};
 pub use histogram::Histogram;
 pub use store::{Embedding, EmbeddingStore};
 
-use pulp::{Arch, Simd, WithSimd};
+use bregman_base::simd;
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::{Error, Result, Trial};
@@ -108,7 +109,7 @@ pub fn score_trials(
 }
 
 fn cosines(models: &Embeddings, tests: &Embeddings, trials: &[Trial]) -> Vec<f64> {
-    let (arch, mut scores) = (Arch::new(), vec![0.0; trials.len()]);
+    let (arch, mut scores) = (simd::arch(), vec![0.0; trials.len()]);
     scores
         .par_chunks_mut(BLOCK)
         .zip(trials.par_chunks(BLOCK))

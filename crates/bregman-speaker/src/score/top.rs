@@ -130,6 +130,7 @@ fn sums_from<S: Simd>(simd: S, values: &[f32], threshold: f32, origin: f32) -> (
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bregman_base::simd;
     use proptest::prelude::*;
 
     fn by_sorting(values: &[f32], n: usize) -> (f64, f64) {
@@ -150,7 +151,7 @@ mod tests {
                 values.iter_mut().for_each(|x| *x = (*x * steps as f32).round() / steps as f32);
             }
             let n = 1 + pick % values.len();
-            let (ours, sorted) = (top_moments(Arch::new(), &values, n), by_sorting(&values, n));
+            let (ours, sorted) = (top_moments(simd::arch(), &values, n), by_sorting(&values, n));
             // A term passes about 14 roundings of u = 2⁻²⁴ (difference, 8 sums, 4 to fold the lanes), each relative to
             // its distance d from `low`, which is no less than the smallest value: 14u·E[d] on the mean, 14u·E[d²] +
             // 2·14u·E[d]² on the variance.
@@ -165,10 +166,10 @@ mod tests {
 
     #[test]
     fn equal_and_extreme_values_end_the_bisection() {
-        assert_eq!(top_moments(Arch::new(), &[0.5; 300], 7), (0.5, 0.0));
+        assert_eq!(top_moments(simd::arch(), &[0.5; 300], 7), (0.5, 0.0));
         let mut values = vec![f32::MIN_POSITIVE; 200];
         values.extend([0.0; 200]);
         values.extend([1e30, -1e30]);
-        assert_eq!(top_moments(Arch::new(), &values, 1), (1e30f32.into(), 0.0));
+        assert_eq!(top_moments(simd::arch(), &values, 1), (1e30f32.into(), 0.0));
     }
 }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 /// `#[inline(always)]`.
 macro_rules! simd {
     ($work:expr) => {
-        pulp::Arch::new().dispatch(
+        bregman_base::simd::arch().dispatch(
             #[inline(always)]
             || $work,
         )

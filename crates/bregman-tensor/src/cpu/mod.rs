@@ -25,6 +25,8 @@ pub use weights::{Copies, WeightPolicy};
 use std::sync::Mutex;
 
 use bregman::HostArrays;
+#[cfg(target_arch = "x86_64")]
+use bregman_base::simd::Level;
 
 #[cfg(target_arch = "x86_64")]
 use kernels::bf16::Kernel;
@@ -98,11 +100,12 @@ impl Device for Cpu {
 
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> &'static str {
-    match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2"), Kernel::best()) {
-        (true, _, Kernel::Amx) => "AVX-512 + AMX",
-        (true, ..) => "AVX-512",
-        (false, true, _) => "AVX2",
-        _ => "SSE2",
+    match (Level::best(), Kernel::best()) {
+        (_, Kernel::Amx) => "AVX-512 + AMX",
+        (Level::Avx512Bf16, _) => "AVX-512 + BF16",
+        (Level::Avx512, _) => "AVX-512",
+        (Level::Avx2, _) => "AVX2",
+        (Level::Scalar, _) => "SSE2",
     }
 }
 

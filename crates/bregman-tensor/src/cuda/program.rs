@@ -1,6 +1,7 @@
 //! Our kernels as one program, compiled for a GPU at run time.
 
 use std::ffi::{CStr, CString};
+use std::fmt::Display;
 
 use cudarc::nvrtc;
 
@@ -27,9 +28,13 @@ const KERNELS: &str = concat!(
     include_str!("kernels/duals.cu"),
 );
 
+fn source() -> String {
+    [PRELUDE, &layout::declarations(), KERNELS].concat()
+}
+
 /// The machine code of all kernels for `arch`, compiled or as it was kept.
 pub(super) fn image(arch: &str) -> Result<Vec<u8>> {
-    let source = [PRELUDE, &layout::declarations(), KERNELS].concat();
+    let source = source();
     Cache::of_user().program((&source, arch, OPTIONS, compiler_version()), || compile(&source, arch))
 }
 
@@ -46,25 +51,106 @@ pub(super) fn compiler_version() -> [i32; 2] {
 
 /// The kernels of `source` as machine code for `arch`.
 fn compile(source: &str, arch: &str) -> Result<Vec<u8>> {
-    let fail = |what: String| Error::Device(format!("compiling the CUDA kernels: {what}"));
-    let source = CString::new(source).expect("kernels have no NUL");
-    let program = nvrtc::result::create_program(&source, None).map_err(|error| fail(error.to_string()))?;
-    let options: Vec<String> =
-        [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();
-    // SAFETY: `program` is alive until destroyed below, and the buffers have the sizes the compiler asks for.
-    unsafe {
-        if nvrtc::result::compile_program(program, &options).is_err() {
-            let log = nvrtc::result::get_program_log(program).unwrap_or_default();
-            let log = CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned();
-            return Err(fail(log));
+    let program = Program::new(source)?;
+    program.compile(arch)?;
+    program.machine_code()
+}
+
+/// A program of the compiler, released however its compilation ends.
+struct Program(nvrtc::sys::nvrtcProgram);
+
+impl Program {
+    fn new(source: &str) -> Result<Self> {
+        let source = CString::new(source).expect("kernels have no NUL");
+        nvrtc::result::create_program(&source, None).map(Self).map_err(refused)
+    }
+
+    fn compile(&self, arch: &str) -> Result<()> {
+        let options: Vec<String> =
+            [format!("--gpu-architecture={arch}")].into_iter().chain(OPTIONS.map(str::to_owned)).collect();
+        // SAFETY: the program is alive, and so is the log, which ends with a NUL.
+        unsafe {
+            nvrtc::result::compile_program(self.0, &options).map_err(|error| {
+                match nvrtc::result::get_program_log(self.0) {
+                    Ok(log) => refused(CStr::from_ptr(log.as_ptr()).to_string_lossy()),
+                    Err(_) => refused(error),
+                }
+            })
         }
+    }
+
+    fn machine_code(&self) -> Result<Vec<u8>> {
         let mut size = 0;
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(|error| fail(error.to_string()))?;
-        let mut image = vec![0u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast())
-            .result()
-            .map_err(|error| fail(error.to_string()))?;
-        nvrtc::result::destroy_program(program).map_err(|error| fail(error.to_string()))?;
-        Ok(image)
+        // SAFETY: the program is alive, and the buffer has the size that the compiler asks for.
+        unsafe {
+            nvrtc::sys::nvrtcGetCUBINSize(self.0, &mut size).result().map_err(refused)?;
+            let mut image = vec![0u8; size];
+            nvrtc::sys::nvrtcGetCUBIN(self.0, image.as_mut_ptr().cast()).result().map_err(refused)?;
+            Ok(image)
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once. An error on the way out has nobody to go to.
+        let _ = unsafe { nvrtc::result::destroy_program(self.0) };
+    }
+}
+
+fn refused(what: impl Display) -> Error {
+    Error::Device(format!("compiling the CUDA kernels: {what}"))
+}
+
+/// These need the compiler's library but no GPU: CUDA's, or that of `pip install nvidia-cuda-nvrtc` on the
+/// `LD_LIBRARY_PATH`.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether NVRTC is installed.
+    fn compiler() -> bool {
+        // SAFETY: loading the library runs its initialisers, which have no preconditions.
+        let found = unsafe { nvrtc::sys::is_culib_present() };
+        if !found {
+            println!("skipped: libnvrtc.so.13 could not be loaded");
+        }
+        found
+    }
+
+    #[test]
+    fn all_kernels_compile_for_every_generation_they_support() {
+        if compiler() {
+            for arch in ["sm_80", "sm_90", "sm_100", "sm_120"] {
+                assert!(!compile(&source(), arch).unwrap().is_empty(), "{arch}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_compile_is_an_error_with_the_compilers_words() {
+        if compiler() {
+            let error = compile("__global__ void broken() { undeclared = 1; }", "sm_90").unwrap_err();
+            assert!(!error.means_no_gpu() && error.to_string().contains("\"undeclared\" is undefined"), "{error}");
+        }
+    }
+
+    /// 40 programs of 4 MiB: kept, they would take 160 MiB or more.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn programs_that_do_not_compile_leave_no_memory_behind() {
+        let in_use = || {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        };
+        if compiler() {
+            let broken = format!("// {}\nundeclared;", "x".repeat(4 << 20));
+            let refuse = |times: usize| (0..times).for_each(|_| assert!(compile(&broken, "sm_90").is_err()));
+            refuse(5); // what the compiler keeps for itself
+            let before = in_use();
+            refuse(40);
+            let more = in_use().saturating_sub(before) >> 20;
+            assert!(more < 80, "{more} MiB more than before");
+        }
     }
 }

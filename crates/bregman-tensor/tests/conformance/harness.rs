@@ -15,6 +15,11 @@ impl Random {
         (0..count).map(|_| next(&mut self.0)).collect()
     }
 
+    /// −1, 0 and 1, as often as each other.
+    pub(crate) fn whole(&mut self, count: usize) -> Vec<f32> {
+        self.values(count).into_iter().map(|v| (1.5 * v).round()).collect()
+    }
+
     /// Values at least 0.1 away from zero, so that no step of a finite difference crosses the kink of a ReLU.
     pub(crate) fn away_from_zero(&mut self, count: usize) -> Vec<f32> {
         self.values(count).into_iter().map(|v| v + 0.1f32.copysign(v)).collect()

@@ -22,19 +22,26 @@ const TF32: f64 = 5e-3;
 /// Operands with 8 bits, f32 between operations.
 const BF16_PRODUCTS: f64 = 1e-2;
 /// Everything with many positions in 8 bits.
-#[cfg(feature = "cuda")]
 const BF16_MAPS: f64 = 8e-2;
 
 #[test]
 fn the_reference_has_the_gradients_of_its_finite_differences() {
-    differences::all(&Reference);
-    properties::all(&Reference);
+    differences::all(&Reference::new());
+    properties::all(&Reference::new());
+}
+
+/// So the tolerances for bf16 are those of its rounding, and what a GPU computes beyond them is wrong.
+#[test]
+fn the_reference_with_maps_in_bf16() {
+    suite::conforms(&Reference::with_bf16_maps(), BF16_MAPS);
+    suite::exact(&Reference::with_bf16_maps());
 }
 
 #[test]
 fn the_cpu_in_f32() {
     let cpu = Cpu::new();
     suite::conforms(&cpu, F32);
+    suite::exact(&cpu);
     differences::all(&cpu);
     properties::all(&cpu);
 }
@@ -44,6 +51,7 @@ fn the_cpu_in_f32_with_dense_or_with_sparse_weights() {
     for policy in [WeightPolicy::Dense, WeightPolicy::Sparse] {
         let cpu = Cpu::new().with_weights(policy);
         suite::conforms(&cpu, F32);
+        suite::exact(&cpu);
         differences::convolutions(&cpu);
         properties::all(&cpu);
     }
@@ -51,8 +59,11 @@ fn the_cpu_in_f32_with_dense_or_with_sparse_weights() {
 
 #[test]
 fn the_cpu_in_bf16() {
-    suite::conforms(&Cpu::with_precision(Precision::Bf16), BF16_PRODUCTS);
-    suite::conforms(&Cpu::with_precision(Precision::Bf16).with_weights(WeightPolicy::Sparse), BF16_PRODUCTS);
+    for policy in [WeightPolicy::Cheapest, WeightPolicy::Sparse] {
+        let cpu = Cpu::with_precision(Precision::Bf16).with_weights(policy);
+        suite::conforms(&cpu, BF16_PRODUCTS);
+        suite::exact(&cpu);
+    }
 }
 
 #[cfg(feature = "cuda")]
@@ -66,6 +77,7 @@ mod on_a_gpu {
     fn cuda_in_f32() {
         if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
             suite::conforms(&cuda, F32);
+            suite::exact(&cuda);
             differences::all(&cuda);
             differences::convolutions(&cuda);
             properties::all(&cuda);
@@ -76,6 +88,7 @@ mod on_a_gpu {
     fn cuda_in_tf32() {
         if let Some(cuda) = Cuda::open_or_skip(Precision::Tf32) {
             suite::conforms(&cuda, TF32);
+            suite::exact(&cuda);
         }
     }
 
@@ -83,6 +96,7 @@ mod on_a_gpu {
     fn cuda_in_bf16() {
         if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
             suite::conforms(&cuda, BF16_MAPS);
+            suite::exact(&cuda);
         }
     }
 }

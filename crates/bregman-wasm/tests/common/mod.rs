@@ -6,30 +6,21 @@ use std::process::Command;
 use bregman_audio::Audio;
 use bregman_train::Deployable;
 
-/// The folder of the page with the module in it; prints a line and returns `None` if the compiler lacks the target.
+/// The folder of the page with the module in it; a skip if the compiler lacks the target.
 pub(crate) fn web() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let libraries =
         Command::new(rustc).args(["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]).output();
     let installed = |output: std::process::Output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir();
     if !libraries.is_ok_and(installed) {
-        println!("skipped: the compiler has no wasm32-unknown-unknown (rustup target add wasm32-unknown-unknown)");
+        let why = "the compiler has no wasm32-unknown-unknown (rustup target add wasm32-unknown-unknown)";
+        bregman_skip::skip("wasm32", why);
         return None;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(folder.join("build")).arg("--quiet").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(folder.join("web"))
-}
-
-/// A program that runs with `--version`.
-pub(crate) fn program(variable: &str, name: &str) -> Option<PathBuf> {
-    let program = PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| name.into()));
-    let found = Command::new(&program).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        println!("skipped: no {name} (or {variable})");
-    }
-    found.then_some(program)
 }
 
 /// A model file with a threshold of 0.25.

@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
-use bregman_base::lanes;
-use pulp::{Arch, NullaryFnOnce};
+use bregman_base::{lanes, simd};
+use pulp::NullaryFnOnce;
 use rayon::prelude::*;
 
 use super::engine::{Counted, Prox};
@@ -80,7 +80,7 @@ pub(crate) fn run(jobs: Vec<PassJob<'_>>) -> Vec<Counted> {
     let tensors = jobs.len();
     let mut chunks: Vec<Chunk<'_>> =
         jobs.into_iter().enumerate().flat_map(|(tensor, job)| chunks_of(tensor, job)).collect();
-    let arch = Arch::new();
+    let arch = simd::arch();
     chunks.par_iter_mut().for_each(|chunk| arch.dispatch(Vectorised(chunk)));
 
     let mut counted = vec![Counted::default(); tensors];

@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
-use pulp::Arch;
+use bregman_base::simd;
 
 use super::bf16::pair;
 
@@ -44,7 +44,7 @@ pub(super) fn dispatch(work: impl Work) {
     if let Some(lanes) = avx512::Avx512::new() {
         return avx512::run(work, lanes);
     }
-    Arch::new().dispatch(
+    simd::arch().dispatch(
         #[inline(always)]
         || work.run(Plain),
     );
@@ -136,7 +136,8 @@ impl Lanes for Plain {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
-    use std::sync::OnceLock;
+
+    use bregman_base::simd::Level;
 
     use super::{LANES, Lanes, Work};
 
@@ -146,15 +147,7 @@ mod avx512 {
 
     impl Avx512 {
         pub(super) fn new() -> Option<Self> {
-            static AVAILABLE: OnceLock<bool> = OnceLock::new();
-            let here = || {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512bf16")
-            };
-            AVAILABLE.get_or_init(here).then_some(Self(()))
+            Level::Avx512Bf16.is_usable().then_some(Self(()))
         }
     }
 

@@ -56,7 +56,7 @@ impl Convolution for Reference {
             let (x, y) = (x.row(b, i), y.row_mut(b, o));
             pairs.iter().for_each(|&(p, at)| y[p] += weight * x[at]);
         });
-        Ok(())
+        self.store(&mut y)
     }
 
     fn conv_backward_input(
@@ -75,7 +75,7 @@ impl Convolution for Reference {
             let (dy, dx) = (dy.row(b, o), dx.row_mut(b, i));
             pairs.iter().for_each(|&(p, at)| dx[at] += weight * dy[p]);
         });
-        Ok(())
+        self.store(&mut dx)
     }
 
     fn conv_backward_weight(

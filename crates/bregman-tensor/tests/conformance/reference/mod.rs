@@ -10,10 +10,59 @@ mod norm;
 mod pointwise;
 mod pooling;
 
+use std::sync::Mutex;
+
 use bregman_tensor::{Block, Capture, DeviceMemory, Error, Result, Shape, Storage, View, ViewMut};
 
 /// The reference.
-pub(crate) struct Reference;
+pub(crate) struct Reference {
+    /// Maps are rounded to bf16 when they are stored, as on a GPU that trains in it. All else stays f64.
+    bf16_maps: bool,
+    nearest_kink: Mutex<f64>,
+}
+
+impl Reference {
+    /// f64 throughout.
+    pub(crate) fn new() -> Self {
+        Self { bf16_maps: false, nearest_kink: Mutex::new(f64::INFINITY) }
+    }
+
+    /// With maps in bf16: what correct kernels of that format compute, up to the order of their sums.
+    pub(crate) fn with_bf16_maps() -> Self {
+        Self { bf16_maps: true, ..Self::new() }
+    }
+
+    /// The smallest input of a ReLU in training so far, by the root mean square of those of its channel.
+    #[allow(dead_code, reason = "for tests of whole networks, which include this module")]
+    pub(crate) fn nearest_kink(&self) -> f64 {
+        *self.nearest_kink.lock().unwrap()
+    }
+
+    /// Notes the inputs `x(b, c, p)` of a ReLU.
+    fn note_relu(&self, shape: Shape, x: impl Fn(usize, usize, usize) -> f64) {
+        let mut nearest = self.nearest_kink.lock().unwrap();
+        for c in 0..shape.channels {
+            let of_channel = Shape { channels: 1, ..shape };
+            let squares = indices(of_channel).map(|(b, _, p)| x(b, c, p).powi(2));
+            let (sum, least) = squares.fold((0.0, f64::INFINITY), |(sum, least), x| (sum + x, least.min(x)));
+            *nearest = nearest.min((least / (sum / shape.plane() as f64)).sqrt());
+        }
+    }
+
+    /// Ends an operation that has written `to`.
+    fn store(&self, to: &mut ViewMut<Self>) -> Result<()> {
+        if self.bf16_maps && to.shape.positions() > 1 {
+            to.fill(|_, _, _, value| bf16(value));
+        }
+        Ok(())
+    }
+}
+
+/// The nearest number with 8 bits of significand, of two the even one.
+fn bf16(value: f64) -> f64 {
+    let bits = (value as f32).to_bits();
+    f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
+}
 
 /// Where channel `c` of item `b` begins in a tensor of `of` channels.
 fn start(first: usize, of: usize, shape: Shape, b: usize, c: usize) -> usize {
@@ -110,7 +159,7 @@ impl DeviceMemory for Reference {
         check_length("write", to.shape.len(), from.len())?;
         let (channels, positions) = (to.shape.channels, to.shape.positions());
         to.fill(|b, c, p, _| f64::from(from[(b * channels + c) * positions + p]));
-        Ok(())
+        self.store(&mut to)
     }
 
     fn write_frames(&self, from: &[f32], mut to: ViewMut<Self>) -> Result<()> {
@@ -120,7 +169,7 @@ impl DeviceMemory for Reference {
             let (feature, frame) = (c * height + p / width, p % width);
             f64::from(from[(b * width + frame) * channels * height + feature])
         });
-        Ok(())
+        self.store(&mut to)
     }
 
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()> {

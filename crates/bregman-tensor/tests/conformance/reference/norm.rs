@@ -17,19 +17,27 @@ fn input(x: f64, relu: Relu) -> f64 {
     if relu == Relu::Before { x.max(0.0) } else { x }
 }
 
-fn apply(
-    x: View<Reference>,
-    norm: &NormParams<Reference>,
-    mean: &[f64],
-    inverse_std: &[f64],
-    residual: Option<View<Reference>>,
-    mut y: ViewMut<Reference>,
-) {
-    y.fill(|b, c, p, _| {
+/// A batch norm with its statistics.
+struct Applied<'a> {
+    x: View<'a, Reference>,
+    norm: &'a NormParams<'a, Reference>,
+    mean: &'a [f64],
+    inverse_std: &'a [f64],
+    residual: Option<View<'a, Reference>>,
+}
+
+impl Applied<'_> {
+    /// y, before the ReLU where that comes last.
+    fn get(&self, b: usize, c: usize, p: usize) -> f64 {
+        let Self { x, norm, mean, inverse_std, residual } = self;
         let normed = (input(x.get(b, c, p), norm.relu) - mean[c]) * inverse_std[c] * norm.scale[c] + norm.shift[c];
-        let sum = normed + residual.map_or(0.0, |residual| residual.get(b, c, p));
-        if norm.relu == Relu::After { sum.max(0.0) } else { normed }
-    });
+        normed + residual.map_or(0.0, |residual| residual.get(b, c, p))
+    }
+
+    fn write(&self, mut y: ViewMut<Reference>, backend: &Reference) -> Result<()> {
+        y.fill(|b, c, p, _| if self.norm.relu == Relu::After { self.get(b, c, p).max(0.0) } else { self.get(b, c, p) });
+        backend.store(&mut y)
+    }
 }
 
 fn inverse_std(variance: f64) -> f64 {
@@ -56,8 +64,13 @@ impl BatchNorm for Reference {
             running_mean[c] += momentum * (mean[c] - running_mean[c]);
             running_variance[c] += momentum * (variance * n / (n - 1.0).max(1.0) - running_variance[c]);
         }
-        apply(x, &norm, mean, inverse, residual, y);
-        Ok(())
+        let applied = Applied { x, norm: &norm, mean, inverse_std: inverse, residual };
+        match norm.relu {
+            Relu::Absent => {}
+            Relu::Before => self.note_relu(x.shape, |b, c, p| x.get(b, c, p)),
+            Relu::After => self.note_relu(x.shape, |b, c, p| applied.get(b, c, p)),
+        }
+        applied.write(y, self)
     }
 
     fn norm_eval(
@@ -70,8 +83,7 @@ impl BatchNorm for Reference {
         y: ViewMut<Self>,
     ) -> Result<()> {
         let inverse: Vec<f64> = running_variance.iter().map(|&variance| inverse_std(variance)).collect();
-        apply(x, &norm, running_mean, &inverse, residual, y);
-        Ok(())
+        Applied { x, norm: &norm, mean: running_mean, inverse_std: &inverse, residual }.write(y, self)
     }
 
     fn norm_backward(
@@ -91,6 +103,7 @@ impl BatchNorm for Reference {
         }
         if let Some(mut dresidual) = dresidual {
             dresidual.fill(|b, c, p, _| d.get(b, c, p));
+            self.store(&mut dresidual)?;
         }
         let normed = |b, c, p| (input(x.get(b, c, p), norm.relu) - mean[c]) * inverse_std[c];
         let sums: Vec<[f64; 2]> = (0..shape.channels)
@@ -108,6 +121,6 @@ impl BatchNorm for Reference {
         if let Some(bias) = gradients.bias {
             (0..shape.channels).for_each(|c| bias[c] = mean_of(shape, |b, p| d.get(b, c, p)) * shape.plane() as f64);
         }
-        Ok(())
+        self.store(&mut d)
     }
 }

@@ -7,25 +7,28 @@ use super::{Read, Reference, Write, indices};
 impl PointwiseOps for Reference {
     fn copy(&self, from: View<Self>, mut to: ViewMut<Self>) -> Result<()> {
         to.fill(|b, c, p, _| from.get(b, c, p));
-        Ok(())
+        self.store(&mut to)
     }
 
     fn add(&self, a: View<Self>, b: View<Self>, mut sum: ViewMut<Self>) -> Result<()> {
         sum.fill(|item, c, p, _| a.get(item, c, p) + b.get(item, c, p));
-        Ok(())
+        self.store(&mut sum)
     }
 
     fn accumulate(&self, from: View<Self>, mut to: ViewMut<Self>) -> Result<()> {
         to.fill(|b, c, p, value| value + from.get(b, c, p));
-        Ok(())
+        self.store(&mut to)
     }
 
     fn activate(&self, f: Activation, mut x: ViewMut<Self>) -> Result<()> {
+        if f == Activation::Relu {
+            self.note_relu(x.shape, |b, c, p| x.get(b, c, p));
+        }
         x.fill(|_, _, _, x| match f {
             Activation::Relu => x.max(0.0),
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         });
-        Ok(())
+        self.store(&mut x)
     }
 
     fn activate_backward(&self, f: Activation, y: View<Self>, mut d: ViewMut<Self>) -> Result<()> {
@@ -33,7 +36,7 @@ impl PointwiseOps for Reference {
             (Activation::Relu, y) => d * f64::from(u8::from(y > 0.0)),
             (Activation::Sigmoid, y) => d * y * (1.0 - y),
         });
-        Ok(())
+        self.store(&mut d)
     }
 
     fn all_finite(&self, x: View<Self>) -> Result<bool> {

@@ -24,7 +24,7 @@ impl Pooling for Reference {
 
     fn gate_forward(&self, x: View<Self>, gate: View<Self>, residual: View<Self>, mut y: ViewMut<Self>) -> Result<()> {
         y.fill(|b, c, p, _| residual.get(b, c, p) + gate.get(b, c, 0) * x.get(b, c, p));
-        Ok(())
+        self.store(&mut y)
     }
 
     fn gate_backward_gate(&self, x: View<Self>, dy: View<Self>, mut dgate: ViewMut<Self>) -> Result<()> {
@@ -41,7 +41,7 @@ impl Pooling for Reference {
     ) -> Result<()> {
         let n = dy.shape.positions() as f64;
         dx.fill(|b, c, p, _| gate.get(b, c, 0) * dy.get(b, c, p) + dmean.get(b, c, 0) / n);
-        Ok(())
+        self.store(&mut dx)
     }
 
     fn moments_forward(&self, x: View<Self>, mut stats: ViewMut<Self>) -> Result<()> {
@@ -73,12 +73,12 @@ impl Pooling for Reference {
             let gradient = dstats.get(b, mean, 0) / n as f64 + dstats.get(b, deviation, 0) * along;
             if add { before + gradient } else { gradient }
         });
-        Ok(())
+        self.store(&mut dx)
     }
 
     fn context_tanh(&self, context: Option<View<Self>>, mut h: ViewMut<Self>) -> Result<()> {
         h.fill(|b, c, _, h| (h + context.map_or(0.0, |context| context.get(b, c, 0))).tanh());
-        Ok(())
+        self.store(&mut h)
     }
 
     fn context_tanh_backward(
@@ -91,7 +91,7 @@ impl Pooling for Reference {
         if let Some(mut dcontext) = dcontext {
             dcontext.fill(|b, c, _, _| sum(a.shape.positions(), |p| d.get(b, c, p)));
         }
-        Ok(())
+        self.store(&mut d)
     }
 
     fn attentive_forward(&self, x: View<Self>, mut attention: ViewMut<Self>, mut stats: ViewMut<Self>) -> Result<()> {
@@ -105,7 +105,7 @@ impl Pooling for Reference {
             stats.set(b, c, 0, mean);
             stats.set(b, channels + c, 0, variance.max(f64::from(POOL_EPSILON)).sqrt());
         }
-        Ok(())
+        self.store(&mut attention)
     }
 
     fn attentive_backward(
@@ -132,6 +132,7 @@ impl Pooling for Reference {
                 dx.set(b, c, p, weight(p) * (dmean + 2.0 * dvariance * x(p)));
             }
         }
-        Ok(())
+        self.store(&mut dlogits)?;
+        self.store(&mut dx)
     }
 }

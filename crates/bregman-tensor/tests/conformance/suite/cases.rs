@@ -11,14 +11,20 @@ use crate::harness::{Random, exact, mostly_zero, poisoned, read_exact, tensor, v
 pub(super) struct Cases<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) random: Random,
+    /// What is drawn from it.
+    pub(super) numbers: fn(&mut Random, usize) -> Vec<f32>,
     pub(super) results: Vec<(String, Vec<f32>)>,
-    /// Whether the last weight was mostly zeros.
+    /// Whether weights are mostly zeros.
     pub(super) sparse: bool,
 }
 
 impl<B: Backend> Cases<'_, B> {
+    fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (self.numbers)(&mut self.random, count)
+    }
+
     fn tensor(&mut self, shape: Shape) -> Tensor<B> {
-        tensor(self.backend, shape, &self.random.values(shape.len()))
+        tensor(self.backend, shape, &self.numbers(shape.len()))
     }
 
     fn poisoned(&self, shape: Shape) -> Tensor<B> {
@@ -26,7 +32,7 @@ impl<B: Backend> Cases<'_, B> {
     }
 
     fn exact(&mut self, count: usize) -> B::Buffer {
-        exact(self.backend, &self.random.values(count))
+        exact(self.backend, &self.numbers(count))
     }
 
     fn keep(&mut self, name: &str, tensor: &Tensor<B>) {
@@ -37,9 +43,19 @@ impl<B: Backend> Cases<'_, B> {
         self.results.push((name.to_owned(), read_exact(self.backend, buffer, count)));
     }
 
-    /// The input is a channel range of a tensor with `extra` channels more behind it.
+    /// As [`Cases::products`], every other time with mostly zeros for a weight.
     pub(super) fn conv(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
-        let name = |what: &str| format!("{what} {:?} stride {:?}, {input:?} → {outputs}", conv.kernel, conv.stride);
+        self.sparse = !self.sparse;
+        self.products(conv, input, outputs, extra);
+    }
+
+    /// The three products of a convolution. The input is a channel range of a tensor with `extra` channels more behind
+    /// it.
+    pub(super) fn products(&mut self, conv: Conv, input: Shape, outputs: usize, extra: usize) {
+        let Conv { kernel, stride, dilation, .. } = conv;
+        let name = |what: &str| {
+            format!("{what} {kernel:?} stride {stride:?} dilation {dilation:?}, {input:?} → {outputs}, + {extra}")
+        };
         let backend = self.backend;
         let output = conv.output(input, outputs);
         let before = 8;
@@ -48,8 +64,7 @@ impl<B: Backend> Cases<'_, B> {
         // a column block of a wider matrix
         let (columns, taps) = (input.channels * conv.taps(), conv.taps());
         let block = Block { rows: outputs, stride: columns + taps, first: taps, columns, taps };
-        let mut weight = self.random.values(outputs * block.stride);
-        self.sparse = !self.sparse; // every other case
+        let mut weight = self.numbers(outputs * block.stride);
         if self.sparse {
             mostly_zero(&mut weight);
         }

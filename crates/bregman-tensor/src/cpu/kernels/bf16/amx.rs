@@ -79,11 +79,11 @@ mod hardware {
 
     use super::*;
 
-    /// Whether the CPU has AMX with bf16 and the kernel lets this process use it. Asks for that permission on the first
-    /// call.
+    /// Whether the CPU has AMX with bf16, the kernel lets this process use it, and nobody asked for less. Asks for that
+    /// permission on the first call.
     pub(in super::super) fn available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
-        *AVAILABLE.get_or_init(|| cpu_has_amx() && operating_system_permits())
+        *AVAILABLE.get_or_init(|| !bregman_base::simd::is_limited() && cpu_has_amx() && operating_system_permits())
     }
 
     fn cpu_has_amx() -> bool {

@@ -7,15 +7,17 @@
 
 use std::arch::x86_64::*;
 
+use bregman_base::simd::Level;
+
 use super::kernel::{Lines, MAX_COLUMNS, Sums};
 use super::tile::SIDE;
 
 /// Rows of sums in registers.
 const ROWS: usize = 8;
 
-/// Whether the CPU has it.
+/// Whether it may be used.
 pub(super) fn available() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
+    Level::Avx512Bf16.is_usable()
 }
 
 /// Sums of one tile row and at most three tile columns.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pulp::Arch;
+use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::columns::{Columns, Plain};
@@ -108,7 +108,7 @@ impl Packed {
     fn pack_rows(&mut self, [rows, inner, depth]: [usize; 3], pack: impl Fn(&mut [Tile], usize) + Sync) {
         (self.rows, self.inner, self.depth) = (rows, inner, depth);
         self.tiles.resize(rows.div_ceil(SIDE) * depth, Tile::ZERO);
-        let arch = Arch::new();
+        let arch = simd::arch();
         self.tiles.par_chunks_mut(depth.max(1)).enumerate().for_each(|(tile_row, tiles)| {
             arch.dispatch(
                 #[inline(always)]

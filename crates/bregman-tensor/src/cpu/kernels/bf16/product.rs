@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-use pulp::{Arch, WithSimd};
+use bregman_base::simd;
+use pulp::WithSimd;
 use rayon::prelude::*;
 
 use super::super::output::{Results, SumStart};
@@ -68,7 +69,7 @@ struct Task<'a, B, Y> {
 
 impl<B: Right, Y: Results> Task<'_, B, Y> {
     fn run(&self, kernel: Kernel, strip: &mut Vec<Tile>) {
-        let arch = Arch::new();
+        let arch = simd::arch();
         let depth = self.a.depth();
         strip.resize(strip.len().max(self.columns.len() * DEPTH_TILES), Tile::ZERO);
         let (block_rows, block_columns) = kernel.shape();

@@ -8,6 +8,9 @@
 //! So a right tile of B is the transpose, as a 16 × 16 matrix of words, of a left tile of Bᵀ: two ways to read the
 //! source and one transposition give all layouts.
 
+#[cfg(target_arch = "x86_64")]
+use bregman_base::simd::Level;
+
 use super::super::lanes::{Lanes, Work, dispatch};
 
 /// Rows of a left tile and columns of a right one.
@@ -42,7 +45,7 @@ pub(in super::super) fn transpose(from: &[u32], pitch: usize, to: &mut [u32], to
         "a tile outside its slice"
     );
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
+    if Level::Avx512.is_usable() {
         // SAFETY: the CPU has AVX-512F, and both slices are long enough.
         #[allow(unsafe_code)]
         unsafe {

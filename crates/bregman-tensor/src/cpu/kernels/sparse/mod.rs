@@ -22,6 +22,7 @@
 mod product;
 mod tile;
 
+use bregman_base::simd;
 use pulp::Arch;
 use rayon::prelude::*;
 
@@ -130,7 +131,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply(&self, x: &impl Columns, start: SumStart, y: &Output) {
-        self.forward(Arch::new(), StripFormat::F32, x, start, y);
+        self.forward(simd::arch(), StripFormat::F32, x, start, y);
     }
 
     /// Y = W · X with X rounded to bf16, which is up to twice as fast; weights and sums are f32.
@@ -138,7 +139,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_rounded(&self, x: &impl Columns, start: SumStart, y: &Output) {
-        self.forward(Arch::new(), StripFormat::Bf16, x, start, y);
+        self.forward(simd::arch(), StripFormat::Bf16, x, start, y);
     }
 
     /// dX = Wᵀ · dY: the matrix `[channels, rows·taps]` times X, for every item of the batch.
@@ -146,7 +147,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_transposed(&self, x: &impl Columns, start: SumStart, y: &Output) {
-        self.backward(Arch::new(), StripFormat::F32, x, start, y);
+        self.backward(simd::arch(), StripFormat::F32, x, start, y);
     }
 
     /// dX = Wᵀ · dY with dY rounded to bf16.
@@ -154,7 +155,7 @@ impl SparseMatrix {
     /// # Panics
     /// If the shapes do not fit.
     pub fn multiply_transposed_rounded(&self, x: &impl Columns, start: SumStart, y: &Output) {
-        self.backward(Arch::new(), StripFormat::Bf16, x, start, y);
+        self.backward(simd::arch(), StripFormat::Bf16, x, start, y);
     }
 
     fn forward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: SumStart, y: &Output) {

@@ -91,7 +91,7 @@ impl Tile {
 fn append_nonzeros(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
     assert_eq!(columns.len(), values.len(), "one column per value");
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("popcnt") {
+    if bregman_base::simd::Level::Avx512.is_usable() {
         columns.reserve(row.len() + SLACK);
         values.reserve(row.len() + SLACK);
         // SAFETY: the CPU has both features, the vectors are of one length, and there is room.

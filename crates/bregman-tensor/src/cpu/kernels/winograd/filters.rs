@@ -1,5 +1,6 @@
 //! Weights in the transformed domain, `U = G · g · Gᵀ`: made once per optimizer step.
 
+use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::bf16::{DEPTH, SIDE, Tile, pairs};
@@ -68,7 +69,7 @@ impl Filters {
                 let taps = taps(row, channel);
                 (0..9).for_each(|tap| g[tap][lane] = taps[tap]);
             }
-            pulp::Arch::new().dispatch(
+            simd::arch().dispatch(
                 #[inline(always)]
                 || filters(&g),
             )

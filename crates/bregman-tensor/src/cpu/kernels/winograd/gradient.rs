@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::super::matmul::{Into, Mat, Target, product};
@@ -78,7 +79,7 @@ pub fn gradient(
         // SAFETY: dW is `[1, rows, 9 · channels]`, as checked above, and each task has its own row.
         #[allow(unsafe_code)]
         let out = unsafe { dw.row(0, row, 0, 9 * channels) };
-        pulp::Arch::new().dispatch(
+        simd::arch().dispatch(
             #[inline(always)]
             || layout.finish(sums, row, out),
         );
