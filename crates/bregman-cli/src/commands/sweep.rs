@@ -143,12 +143,14 @@ impl Drop for Countdown<'_> {
 /// Asks the running programs to stop when this one is asked to. From a terminal they have been asked already; they take
 /// the two for one.
 fn pass_on(stop: &AtomicBool, workers: &AtomicUsize, children: &Children) {
+    let mut told = Vec::new();
     while workers.load(Ordering::Relaxed) > 0 {
         if stop.load(Ordering::Relaxed) {
-            for child in children.lock().expect("no thread panics while it holds the numbers").iter() {
+            let running = children.lock().expect("no thread panics while it holds the numbers").clone();
+            for child in running.into_iter().filter(|child| !told.contains(child)).collect::<Vec<_>>() {
                 let _ = Command::new("kill").arg(child.to_string()).status(); // SIGTERM
+                told.push(child);
             }
-            return;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
