@@ -8,19 +8,26 @@ use common::{Floats, furthest, json, largest, tensors};
 
 #[test]
 fn margin_loss_and_its_gradients_match_the_reference() {
-    check(Cpu::new);
+    check(Cpu::new, 0.0);
 }
 
+/// On a GPU in bf16, embeddings and cosines are f32, and tensor cores read the first 10 bits behind the point of them:
+/// a product is within 2 · 2⁻¹⁰ of itself, so the cosine of unit vectors, Σ |xᵢ wᵢ| ≤ 1, within 2⁻⁹.
 #[cfg(feature = "cuda")]
 #[test]
 fn on_a_gpu_too() {
     use bregman_tensor::{Precision, cuda::Cuda};
-    if Cuda::open_or_skip(Precision::F32).is_some() {
-        check(|| Cuda::open(0, Precision::F32).unwrap());
+    for (precision, cosine_error) in [(Precision::F32, 0.0), (Precision::Bf16, 2f32.powi(-9))] {
+        if Cuda::open_or_skip(precision).is_some() {
+            check(|| Cuda::open(0, precision).unwrap(), cosine_error);
+        }
     }
 }
 
-fn check<B: Backend>(backend: impl Fn() -> B) {
+/// With cosines that are off by so much, a logit is off by `scale` times that, and that of the speaker, whose margin
+/// steepens it, by less than twice as much; the logarithm of the softmax then by three times. So are the loss and, by
+/// their largest value, the gradients.
+fn check<B: Backend>(backend: impl Fn() -> B, cosine_error: f32) {
     let (file, settings) = (tensors("aam_loss"), json("aam_loss"));
     let Values::I64(labels) = &file.tensors["labels"].values else { panic!("labels are integers") };
     let labels: Vec<usize> = labels.iter().map(|&label| label as usize).collect();
@@ -28,6 +35,7 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
     let classes = file.tensors["weight"].shape[0];
     let scale = settings["scale"].as_f64().unwrap() as f32;
     let cosines = file.floats("cosine");
+    let slack = 3.0 * scale * cosine_error;
 
     let mut compared = 0;
     for (name, case) in settings["cases"].as_object().unwrap() {
@@ -58,7 +66,8 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
         for (got, key) in [(&gradient[..], "grad_embeddings"), (&weight_gradient[..], "grad_weight")] {
             let expected = file.floats(&format!("{name}.{key}"));
             let error = furthest(got, expected) / largest(expected);
-            assert!(error <= 1e-4, "{name} {key}: relative error {error:e}");
+            println!("{name} {key}: relative error {error:e}");
+            assert!(error <= 1e-4 + slack, "{name} {key}: relative error {error:e}");
         }
         let correct = (0..batch).filter(|&b| {
             let row = &cosines[b * classes..][..classes];
@@ -68,7 +77,9 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
         // beyond cos(π − m) SpeechBrain's form has a jump; its loss there differs by a constant (json `differences`)
         if name.starts_with("wespeaker") {
             let expected = file.floats(&format!("{name}.loss"))[0];
-            assert!((outcome.loss - expected).abs() <= 1e-5 * expected, "{name}: loss {} not {expected}", outcome.loss);
+            println!("{name}: loss {}, expected {expected}", outcome.loss);
+            let tolerance = 1e-5 * expected + slack;
+            assert!((outcome.loss - expected).abs() <= tolerance, "{name}: loss {} not {expected}", outcome.loss);
         }
         compared += 1;
     }

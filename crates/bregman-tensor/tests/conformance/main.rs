@@ -68,8 +68,8 @@ fn the_cpu_in_bf16() {
 
 #[cfg(feature = "cuda")]
 mod on_a_gpu {
-    use bregman_tensor::Precision;
     use bregman_tensor::cuda::Cuda;
+    use bregman_tensor::{DeviceMemory, Error, Precision, Storage};
 
     use super::{BF16_MAPS, F32, TF32, differences, properties, suite};
 
@@ -97,6 +97,19 @@ mod on_a_gpu {
         if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
             suite::conforms(&cuda, BF16_MAPS);
             suite::exact(&cuda);
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_no_gpu_has_room_for_is_refused_and_the_gpu_goes_on() {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
+            let error = cuda.alloc(1 << 40, Storage::Exact).err().expect("no GPU has 4 TiB");
+            assert!(matches!(error, Error::OutOfMemory { asked: Some(bytes), free: Some(_) } if bytes == 4 << 40));
+            let sentence = error.to_string();
+            assert!(sentence.starts_with("out of GPU memory: 4194304.0 MiB asked for, "), "{sentence}");
+            assert!(sentence.ends_with(" MiB free"), "{sentence}");
+            assert!(error.hint().is_some_and(|hint| hint.contains("train.batch")));
+            properties::all(&cuda);
         }
     }
 }

@@ -18,13 +18,13 @@ use bregman_tensor::{Block, Capture, DeviceMemory, Error, Result, Shape, Storage
 pub(crate) struct Reference {
     /// Maps are rounded to bf16 when they are stored, as on a GPU that trains in it. All else stays f64.
     bf16_maps: bool,
-    nearest_kink: Mutex<f64>,
+    relu_inputs: Mutex<Vec<Vec<Vec<f64>>>>,
 }
 
 impl Reference {
     /// f64 throughout.
     pub(crate) fn new() -> Self {
-        Self { bf16_maps: false, nearest_kink: Mutex::new(f64::INFINITY) }
+        Self { bf16_maps: false, relu_inputs: Mutex::default() }
     }
 
     /// With maps in bf16: what correct kernels of that format compute, up to the order of their sums.
@@ -32,21 +32,17 @@ impl Reference {
         Self { bf16_maps: true, ..Self::new() }
     }
 
-    /// The smallest input of a ReLU in training so far, by the root mean square of those of its channel.
+    /// The inputs of all ReLUs in training since the last call: of each, by channel.
     #[allow(dead_code, reason = "for tests of whole networks, which include this module")]
-    pub(crate) fn nearest_kink(&self) -> f64 {
-        *self.nearest_kink.lock().unwrap()
+    pub(crate) fn take_relu_inputs(&self) -> Vec<Vec<Vec<f64>>> {
+        std::mem::take(&mut self.relu_inputs.lock().unwrap())
     }
 
     /// Notes the inputs `x(b, c, p)` of a ReLU.
     fn note_relu(&self, shape: Shape, x: impl Fn(usize, usize, usize) -> f64) {
-        let mut nearest = self.nearest_kink.lock().unwrap();
-        for c in 0..shape.channels {
-            let of_channel = Shape { channels: 1, ..shape };
-            let squares = indices(of_channel).map(|(b, _, p)| x(b, c, p).powi(2));
-            let (sum, least) = squares.fold((0.0, f64::INFINITY), |(sum, least), x| (sum + x, least.min(x)));
-            *nearest = nearest.min((least / (sum / shape.plane() as f64)).sqrt());
-        }
+        let items = Shape { channels: 1, ..shape };
+        let channel = |c| indices(items).map(|(b, _, p)| x(b, c, p)).collect();
+        self.relu_inputs.lock().unwrap().push((0..shape.channels).map(channel).collect());
     }
 
     /// Ends an operation that has written `to`.
