@@ -28,8 +28,9 @@ fn signal(child: &Child, name: &str) {
 
 /// Waits until a training takes steps.
 fn until_it_trains(run: &Path, child: &mut Child) {
-    let began = Instant::now();
-    while std::fs::read(run.join("metrics.jsonl")).map_or(0, |log| log.len()) < 500 {
+    let logged = || std::fs::read(run.join("metrics.jsonl")).map_or(0, |log| log.len());
+    let (before, began) = (logged(), Instant::now());
+    while logged() < before + 500 {
         assert!(child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(5));
     }

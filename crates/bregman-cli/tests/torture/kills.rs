@@ -85,7 +85,7 @@ fn two_hundred_kills() {
     let place = Place::new(6);
     let mut random = Random::new();
     let log = place.dir.path().join("trace");
-    let counts = is_here().then(|| calls(&log, &place.train(&place.dir.path().join("counted"))));
+    let numbers = is_here().then(|| calls(&log, &place.train(&place.dir.path().join("counted"))));
     let began = Instant::now();
     success(&bregman(&["train", text(&place.recipe), "--out", text(&place.dir.path().join("timed"))]));
     let takes = began.elapsed();
@@ -96,9 +96,12 @@ fn two_hundred_kills() {
         // several times in one run, each from where the one before left it
         for _ in 0..8 {
             let call = CALLS[(random.next() * CALLS.len() as f64) as usize];
-            let count = counts.as_ref().and_then(|counts| counts.get(call));
-            let moment = match count {
-                Some(&count) if random.next() < 0.6 => Moment::Call(call, 1 + (random.next() * count as f64) as usize),
+            let numbers = numbers.as_ref().and_then(|numbers| numbers.get(call));
+            let moment = match numbers {
+                Some(numbers) if random.next() < 0.6 => {
+                    let at = (random.next() * numbers.len() as f64) as usize;
+                    Moment::Call(call, *numbers.iter().nth(at).unwrap())
+                }
                 _ => Moment::After(takes.mul_f64(random.next())),
             };
             if kill(&place, &run, &moment) {

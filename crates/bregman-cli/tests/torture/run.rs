@@ -18,7 +18,7 @@ impl Place {
     pub(crate) fn new(epochs: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let [voices, recipe, whole] = ["voices", "recipe.toml", "whole"].map(|name| dir.path().join(name));
-        synth(&voices, [5, 8, 1], ["0.7", "0.8"]);
+        synth(&voices, [6, 8, 2], ["0.7", "0.8"]);
         let settings = format!(
             "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
              [data]\nroot = {voices:?}\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\

@@ -1,6 +1,6 @@
 //! The program under `strace`, which can kill it or fail its calls at any of its system calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -27,23 +27,22 @@ pub(crate) fn traced(options: &[&str], log: &Path, args: &[&str]) -> Output {
     command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", "2").output().unwrap()
 }
 
-/// How often the busiest thread makes each call in an undisturbed run of the program.
-pub(crate) fn calls(log: &Path, args: &[&str]) -> BTreeMap<&'static str, usize> {
+/// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread; only those files that are
+/// opened for writing.
+pub(crate) fn calls(log: &Path, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
     let output = traced(&["-e", &format!("trace={}", CALLS.join(","))], log, args);
-    assert!(output.status.code().is_some_and(|code| [0, 3].contains(&code)), "{args:?}: {}", errors(&output));
-    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let text = std::fs::read_to_string(log).unwrap();
-    for line in text.lines() {
+    assert!(output.status.success(), "{args:?}: {}", errors(&output));
+    let (mut made, mut found) = (BTreeMap::new(), BTreeMap::new());
+    for line in std::fs::read_to_string(log).unwrap().lines() {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
-        let made = CALLS.into_iter().find(|call| rest.trim_start().starts_with(&format!("{call}(")));
-        if let Some(call) = made {
-            *counts.entry((call, thread)).or_default() += 1;
+        let Some(call) = CALLS.into_iter().find(|call| rest.trim_start().starts_with(&format!("{call}("))) else {
+            continue;
+        };
+        let number: &mut usize = made.entry((call, thread.to_owned())).or_default();
+        *number += 1;
+        if call != "openat" || ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| rest.contains(flag)) {
+            found.entry(call).or_insert_with(BTreeSet::new).insert(*number);
         }
     }
-    let mut most = BTreeMap::new();
-    for ((call, _), count) in counts {
-        let entry: &mut usize = most.entry(call).or_default();
-        *entry = count.max(*entry);
-    }
-    most
+    found
 }
