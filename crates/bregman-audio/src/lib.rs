@@ -9,7 +9,7 @@
 //! | WAV, FLAC, MP3, M4A, Ogg to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`] |
 //! | the header alone | [`probe`] |
 //! | 16 kHz | [`resample`], [`load_16k`] |
-//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; only the speech: [`Vad`] |
+//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`] |
 //! | features | [`Fbank`] for whole utterances, [`FbankStream`] for streaming audio |
 //! | augmentation, off by default | [`Augment`] |
 //!
@@ -40,7 +40,6 @@ mod error;
 mod fbank;
 mod level;
 mod resample;
-mod vad;
 mod wav;
 
 pub use augment::{
@@ -51,7 +50,6 @@ pub use error::{Error, Result};
 pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Window};
 pub use level::{cut, level};
 pub use resample::resample;
-pub use vad::Vad;
 pub use wav::{wav_bytes, write_wav};
 
 /// The sampling rate of everything after loading.

@@ -12,7 +12,7 @@
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
 //! | `files` | files and folders that are either whole or absent, files that grow, locks, memory maps (feature `files`) |
 //!
-//! The unsafe code of the workspace that is not a kernel is here; `tools/miri` runs these tests under Miri.
+//! The unsafe code of the workspace that is not a kernel is here; `tools/check/miri` runs these tests under Miri.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod buffer;

@@ -4,9 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use bregman_speaker::score::{EvaluationReport, Rates};
+use bregman_speaker::{Enrollments, ListedAudio, Trials};
 use bregman_train::{EvaluationRecord, TestDomain, ThresholdRecord};
 use serde::Serialize;
 
+use crate::failure::Failure;
 use crate::network::{NetworkSource, SpeakerModel};
 use crate::output::note;
 
@@ -19,25 +21,51 @@ pub(crate) struct TestSet {
 }
 
 impl TestSet {
-    /// The trial list `list` of files under `root`. Without a name it is called after both; without a domain, it is
-    /// that of the training corpus if `root` is.
+    /// The trial list `list` of files under `roots`. Without a name it is called after the first root and the list;
+    /// without a domain, it is that of the training corpus if a root is that corpus or lies in it.
     pub(crate) fn new(
         network: &SpeakerModel,
         list: &Path,
-        root: &Path,
+        roots: &[PathBuf],
         name: Option<String>,
         domain: Option<TestDomain>,
     ) -> Self {
         let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let word = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-        let named = || format!("{} {}", word(whole(root).file_name()), word(list.file_stem())).trim().to_owned();
+        let named = || {
+            let root = roots.first().map(|root| whole(root)).unwrap_or_default();
+            format!("{} {}", word(root.file_stem()), word(list.file_stem())).trim().to_owned()
+        };
+        let within = |corpus: &Path| roots.iter().any(|root| whole(root).starts_with(whole(corpus)));
         let seen = match &network.source {
-            NetworkSource::Checkpoint(trained) if whole(root) == whole(&trained.corpus) => Some(TestDomain::In),
+            NetworkSource::Checkpoint(trained) if within(&trained.corpus) => Some(TestDomain::In),
             NetworkSource::Checkpoint(_) => Some(TestDomain::Out),
             NetworkSource::File(_) => None,
         };
         Self { name: name.unwrap_or_else(named), domain: domain.or(seen) }
     }
+}
+
+/// The audio that the lists name under `roots`; says where its files have another extension than the names.
+pub(crate) fn find_audio(
+    roots: &[PathBuf],
+    trials: &Trials,
+    enrollments: Option<&Enrollments>,
+) -> Result<ListedAudio, Failure> {
+    if let Some(root) = roots.iter().find(|root| !root.exists()) {
+        return Err(Failure::mistake(
+            format!("{}: no such folder or manifest", root.display()),
+            "--root is a folder that the names of the lists count from, or a manifest of their utterances",
+        ));
+    }
+    let audio = ListedAudio::find(roots, trials, enrollments)?;
+    for ([listed, stored], names) in audio.renamed() {
+        note(
+            "another extension",
+            &format!("{names} names end in .{listed}, their files in .{stored}; the files are read"),
+        );
+    }
+    Ok(audio)
 }
 
 /// What a network scored on a test set.

@@ -14,6 +14,7 @@ mod plot;
 mod report;
 mod runs;
 mod signals;
+mod sparkline;
 mod watch;
 
 use std::process::ExitCode;

@@ -317,6 +317,30 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
 }
 
 #[test]
+fn a_sweep_evaluates_with_enrollment_cohort_and_every_root() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (out, empty) = (dir.path().join("sweep"), dir.path().join("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    let [trials, map, cohort] = ["trials_multi.txt", "enroll.map", "train.csv"].map(|name| world.voice(name));
+    let roots = ["--root", text(&empty), "--root", text(&world.voices)];
+    let others = ["--other-root", text(&empty), "--other-root", text(&world.voices)];
+    let lists = ["--trials", &trials, "--enroll", &map, "--other-trials", &trials, "--other-enroll", &map];
+    let cohort = ["--cohort", &cohort, "--cohort-utterances", "2", "--as-norm", "3"];
+    let sweep = ["sweep", text(&world.recipe), "--out", text(&out), "--set", "train.epochs=1", "--json"];
+    let rows = json(&bregman(&[&sweep[..], &lists, &roots, &others, &cohort].concat()));
+    assert!(rows[0]["eer"].is_number() && rows[0]["eer_out_of_domain"].is_number(), "{rows}");
+    let run = out.join("run");
+    let again = ["evaluate", text(&run), "--trials", &trials, "--enroll", &map, "--json"];
+    let direct = json(&bregman(&[&again[..], &roots, &cohort].concat()));
+    assert_eq!((&direct["scoring"], &direct["top_n"], &direct["eer"]), (&"as-norm".into(), &3.into(), &rows[0]["eer"]));
+    assert_eq!(direct["computed"], 0, "the sweep has embedded them all");
+
+    let alone = mistake(&bregman(&[&sweep[..], &["--as-norm", "3"]].concat()));
+    assert!(alone.contains("--as-norm needs a cohort"), "{alone}");
+}
+
+#[test]
 fn an_unavailable_device_is_an_error_before_any_work() {
     let world = &*WORLD;
     let (first, _) = world.recordings(true);
@@ -337,7 +361,7 @@ fn an_unavailable_device_is_an_error_before_any_work() {
 fn embeddings_and_error_rates_on_a_gpu_equal_those_on_the_cpu() {
     match bregman_train::DeviceChoice::Cuda(0).find() {
         Ok(_) => {}
-        Err(error) if error.means_no_gpu() => return println!("skipped: {error}"),
+        Err(error) if error.means_no_gpu() => return bregman_skip::no_gpu(&error),
         Err(error) => panic!("the GPU of this machine cannot be used: {error}"),
     }
     let world = &*WORLD;

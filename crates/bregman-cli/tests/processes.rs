@@ -114,6 +114,6 @@ fn help_lists_the_exit_codes() {
     for line in ["3    verify: another speaker", "4    train", "130  stopped by a second"] {
         assert!(help.contains(line), "{help}");
     }
-    assert!(success(&bregman(&["verify", "--help"])).contains("3 for another"));
-    assert!(success(&bregman(&["train", "--help"])).contains("the exit code is then 4"));
+    assert!(success(&bregman(&["verify", "--help"])).contains("3 for another one"));
+    assert!(success(&bregman(&["train", "--help"])).contains("4 when Ctrl-C, SIGTERM or SIGHUP"));
 }

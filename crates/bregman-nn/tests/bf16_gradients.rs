@@ -258,7 +258,7 @@ fn the_cpu_in_bf16_is_within_the_tolerance() {
 #[test]
 fn a_gpu_in_bf16_is_within_the_tolerance() {
     use bregman_tensor::cuda::Cuda;
-    if Cuda::open_or_skip(Precision::Bf16).is_some() {
+    if Cuda::open_or_skip(Precision::Bf16, bregman_skip::no_gpu).is_some() {
         check(|| Cuda::open(0, Precision::Bf16).unwrap());
     }
 }

@@ -151,7 +151,7 @@ fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
     }
 }
 
-/// A Python with ONNX Runtime and with the checker of ONNX, as `tools/check/onnx` makes it.
+/// A Python with ONNX Runtime and with the checker of ONNX, as `tools/onnx/python` makes it.
 fn python() -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("BREGMAN_PYTHON").unwrap_or_else(|| "python3".into()));
     let works = Command::new(&python)
@@ -159,7 +159,7 @@ fn python() -> Option<PathBuf> {
         .output()
         .is_ok_and(|output| output.status.success());
     if !works {
-        bregman_skip::skip("onnxruntime", "no Python with onnx and onnxruntime (`tools/check/onnx` makes one)");
+        bregman_skip::skip("onnxruntime", "no Python with onnx and onnxruntime (`tools/onnx/python` makes one)");
     }
     works.then_some(python)
 }

@@ -103,8 +103,8 @@ impl Error {
                 Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts")
             }
             Self::UnknownNames { .. } => Some(
-                "a name is a file under the root, or an utterance or path of the manifest; the audio extension may \
-                 differ",
+                "a name is a file under a root, or an utterance or path of a manifest; the audio extension may differ; \
+                 pass --root more than once if the lists count from different folders",
             ),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some("check the path"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {

@@ -25,7 +25,7 @@ fn gpu(precision: Option<Precision>) -> bregman_tensor::Result<Cuda> {
 }
 
 fn present() -> bool {
-    Cuda::open_or_skip(Precision::F32).is_some()
+    Cuda::open_or_skip(Precision::F32, bregman_skip::no_gpu).is_some()
 }
 
 fn values(run: &Path, key: &str) -> Vec<f64> {

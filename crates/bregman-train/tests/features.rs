@@ -31,7 +31,7 @@ fn utterances() -> Vec<Vec<f32>> {
 fn features_are_those_of_the_loader<B: Backend>(backend: &B, rounding: f32) {
     let utterances = utterances();
     for (front_end, bins) in [(FrontEndKind::SpeechBrain, 80), (FrontEndKind::Kaldi, 80), (FrontEndKind::Kaldi, 24)] {
-        let config = FeatureConfig { front_end, bins };
+        let config = FeatureConfig { front_end, bins, ..FeatureConfig::default() };
         let mut extractor = Extractor::new(&config.fbank()).unwrap();
         let (batch, frames) = (utterances.len(), extractor.frames(utterances[0].len()));
         let mut samples = utterances.clone(); // extracting levels them
@@ -72,7 +72,7 @@ fn features_by_products_are_those_of_the_loader() {
 fn features_by_a_gpu_are_those_of_the_loader() {
     use bregman_tensor::{Precision, cuda::Cuda};
     for (precision, rounding) in [(Precision::F32, 0.0), (Precision::Tf32, 0.0), (Precision::Bf16, 1.0 / 256.0)] {
-        if let Some(cuda) = Cuda::open_or_skip(precision) {
+        if let Some(cuda) = Cuda::open_or_skip(precision, bregman_skip::no_gpu) {
             features_are_those_of_the_loader(&cuda, rounding);
         }
     }
@@ -106,7 +106,7 @@ fn a_run_on_features_by_the_device_is_that_on_features_by_the_loader() {
 #[test]
 fn a_run_on_features_by_a_gpu_is_that_on_features_by_the_loader() {
     use bregman_tensor::{Precision, cuda::Cuda};
-    if Cuda::open_or_skip(Precision::F32).is_some() {
+    if Cuda::open_or_skip(Precision::F32, bregman_skip::no_gpu).is_some() {
         runs_agree(|precision: Option<Precision>| Cuda::open(0, precision.unwrap_or(Precision::F32)));
     }
 }

@@ -21,9 +21,62 @@ const INTRODUCTION: &str = "\
 Every setting of every recipe CORPUS/NETWORK-METHOD, defaults included; `bregman recipes NAME` prints one of them. Where
 a value depends on the corpus or the network, the cell says on which; – is a setting that does not exist there.
 
+The source of a value: the *paper*; the published *code* of its authors or of WeSpeaker, from which its networks are; or
+*ours*, where both are silent or the corpus is not theirs. The recipes of audiomnist and the demo are ours throughout.
+
 A test compares this page with the program. After an intended change of a recipe or a default, write it again:
 `BLESS=1 cargo test -p bregman-train --test recipes`.
 ";
+
+/// Where the values of a setting come from; a name that ends in a dot stands for all that begin with it.
+const SOURCES: [(&str, &str); 40] = [
+    ("data.augment.", "paper"),
+    ("data.cache", "ours"),
+    ("data.features.", "paper"),
+    ("data.features_by", "ours"),
+    ("data.join_seconds", "paper"),
+    ("data.order", "code"),
+    ("data.root", "ours"),
+    ("data.seconds", "paper"),
+    ("data.strict", "ours"),
+    ("data.train", "ours"),
+    ("data.validation", "paper"),
+    ("loss.", "paper"),
+    ("model.", "paper"),
+    ("seed", "ours"),
+    ("select.average", "ours"),
+    ("select.metric", "code"),
+    ("select.tolerance", "paper"),
+    ("train.batch", "paper"),
+    ("train.clip", "code"),
+    ("train.epochs", "paper"),
+    ("train.log_every", "ours"),
+    ("train.save_every", "ours"),
+    ("train.schedule.", "ours"),
+    ("method.at", "paper"),
+    ("method.epochs", "paper"),
+    ("method.groups", "paper"),
+    ("method.initial_inputs", "ours"),
+    ("method.initial_sparsity", "paper"),
+    ("method.kind", "paper; static: ours"),
+    ("method.lambda", "paper"),
+    ("method.law.", "paper; `gamma_alpha`, `gamma_f`: our reading"),
+    ("method.layers.", "ours"),
+    ("method.optimizer.", "paper; `beta1`, `beta2`, `eps`: code"),
+    ("method.penalty", "paper"),
+    ("method.period", "paper: 50; shorter in short runs: ours"),
+    ("method.shape", "paper"),
+    ("method.structure", "paper; channels: ours"),
+    ("method.survivors", "code"),
+    ("method.target", "paper"),
+    ("method.warmup", "ours"),
+];
+
+fn source(key: &str) -> String {
+    let fits = |name: &str| key == name || name.ends_with('.') && key.starts_with(name);
+    let found = SOURCES.iter().find(|(name, _)| fits(name));
+    found.unwrap_or_else(|| panic!("where does {key} come from? Say it in SOURCES of this test")).1.to_owned()
+}
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -88,24 +141,43 @@ fn document() -> String {
     let of_demo = |key: &str| demo.get(key).map_or("–", String::as_str).to_owned();
 
     let mut text = format!("{INTRODUCTION}\n## Corpora and networks\n\n");
-    text += &header(&["setting", "value", "demo"].map(str::to_owned));
+    text += &header(&["setting", "value", "demo", "source"].map(str::to_owned));
     for key in keys.iter().filter(|key| !key.starts_with("method.")) {
-        text += &row(&[format!("`{key}`"), cell(key, &recipes.iter().collect::<Vec<_>>()), of_demo(key)]);
+        text += &row(&[format!("`{key}`"), cell(key, &recipes.iter().collect::<Vec<_>>()), of_demo(key), source(key)]);
     }
 
     let methods: BTreeSet<&String> = recipes.iter().map(|recipe| &recipe.method).collect();
     let names = methods.iter().map(|method| (*method).clone());
     text += "\n## Methods\n\n";
-    text += &header(&["`method.`".to_owned()].into_iter().chain(names).chain(["demo".to_owned()]).collect::<Vec<_>>());
+    text += &header(
+        &["`method.`".to_owned()]
+            .into_iter()
+            .chain(names)
+            .chain(["demo", "source"].map(str::to_owned))
+            .collect::<Vec<_>>(),
+    );
     for key in keys.iter().filter(|key| key.starts_with("method.")) {
         let of_method = |method: &&String| {
             cell(key, &recipes.iter().filter(|recipe| recipe.method == **method).collect::<Vec<_>>())
         };
         let name = format!("`{}`", &key["method.".len()..]);
-        text +=
-            &row(&[name].into_iter().chain(methods.iter().map(of_method)).chain([of_demo(key)]).collect::<Vec<_>>());
+        text += &row(&[name]
+            .into_iter()
+            .chain(methods.iter().map(of_method))
+            .chain([of_demo(key), source(key)])
+            .collect::<Vec<_>>());
     }
     text
+}
+
+#[test]
+fn every_source_is_of_a_setting_that_exists() {
+    let keys: BTreeSet<String> = all().into_iter().flat_map(|recipe| recipe.settings.into_keys()).collect();
+    for (name, _) in SOURCES {
+        // A clip that is off has no line in a recipe.
+        let exists = keys.iter().any(|key| key == name || name.ends_with('.') && key.starts_with(name));
+        assert!(exists || name == "train.clip", "no recipe has {name}");
+    }
 }
 
 #[test]

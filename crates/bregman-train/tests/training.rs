@@ -66,18 +66,69 @@ fn a_static_mask_gives_every_layer_its_share_to_the_weight_and_stays() {
 }
 
 #[test]
-fn gradual_pruning_follows_the_papers_schedule() {
+fn gradual_pruning_follows_the_papers_schedule_or_the_one_asked_for() {
     let place = Place::new();
-    let run = place.train("run", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", &[]);
-    let epochs: Vec<f64> = metrics(&run)
-        .iter()
-        .filter(|line| line["kind"] == "epoch")
-        .map(|line| line["sparsity"].as_f64().unwrap())
-        .collect();
-    for (i, sparsity) in (1..).zip(epochs) {
-        let expected = 1.0 - 0.1f64.powf((f64::from(i) / 3.0).min(1.0));
-        assert!((sparsity - expected).abs() < 1e-3, "epoch {i}: {sparsity}, not {expected}");
+    for shape in ["", "shape = \"cubic\"", "shape = \"linear\""] {
+        let expected = |x: f64| match shape {
+            "" => 1.0 - 0.1f64.powf(x),
+            "shape = \"cubic\"" => 0.9 - 0.9 * (1.0 - x).powi(3),
+            _ => 0.9 * x,
+        };
+        let run = place.train(
+            &format!("run {shape}"),
+            &format!("kind = \"gradual\"\ntarget = 0.9\nepochs = 3\n{shape}"),
+            &[],
+        );
+        for (i, sparsity) in (1..).zip(of_lines(&run, "epoch", "sparsity")) {
+            let expected = expected((f64::from(i) / 3.0).min(1.0));
+            assert!((sparsity - expected).abs() < 1e-3, "{shape}, epoch {i}: {sparsity}, not {expected}");
+        }
     }
+}
+
+#[test]
+fn a_target_that_moves_is_followed() {
+    let place = Place::new();
+    for shape in ["linear", "cubic", "exponential"] {
+        let run = place.train(
+            shape,
+            &format!(
+                "kind = \"adaptive\"\ntarget = 0.9\nlaw = {{ kind = \"quantile\" }}\nperiod = 1\n\
+                 initial_sparsity = 0.5\nramp = {{ shape = \"{shape}\", from = 0.5, begin = 0, end = 24 }}"
+            ),
+            &[],
+        );
+        let [targets, sparsity] = ["target", "sparsity"].map(|key| of_lines(&run, "step", key));
+        assert!(targets.is_sorted() && targets[0] < 0.65 && targets[12] < 0.89, "{shape}: {targets:?}");
+        assert_eq!(targets[24], 0.9, "{shape}");
+        for (sparsity, target) in sparsity.iter().zip(targets).skip(1) {
+            assert!((sparsity - target).abs() < 0.05, "{shape}: {sparsity} at a target of {target}");
+        }
+    }
+}
+
+#[test]
+fn the_papers_law_ends_within_one_percent_of_the_target() {
+    let place = Place::new();
+    for (optimizer, target) in [("linbreg", 0.75), ("linbreg", 0.9), ("adabreg", 0.75), ("adabreg", 0.9)] {
+        let run = place.train(
+            &format!("{optimizer} {target}"),
+            &format!(
+                "kind = \"adaptive\"\ntarget = {target}\nlaw = {{ kind = \"multiplicative\" }}\n\
+                 optimizer = {{ kind = \"{optimizer}\" }}\ninitial_sparsity = 0.5"
+            ),
+            &["train.epochs=30", "train.clip=1.0", "train.schedule.kind=constant"],
+        );
+        let sparsity = of_lines(&run, "epoch", "sparsity");
+        let end = sparsity[29];
+        assert!((end - target).abs() < 0.01, "{optimizer}: {end}, asked for {target}: {sparsity:.3?}");
+    }
+}
+
+/// A number of every step or epoch of a run.
+fn of_lines(run: &std::path::Path, kind: &str, key: &str) -> Vec<f64> {
+    let lines = metrics(run);
+    lines.iter().filter(|line| line["kind"] == kind).map(|line| line[key].as_f64().unwrap()).collect()
 }
 
 #[test]

@@ -93,16 +93,27 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
-fn measure(model: &Model, args: &Args) -> Result<ThreadsRow, Failure> {
-    let samples: Vec<f32> = (0..(args.seconds * f64::from(model.rate())) as u32)
+/// Milliseconds from samples to embedding of one utterance: the median of so many measurements.
+pub(super) fn latency(model: &Model, seconds: f64, repeats: usize) -> Result<f64, Failure> {
+    let (samples, mut embedding) = (noise(model, seconds), vec![0.0; model.embedding_size()]);
+    median(repeats, || model.embed_into(&samples, &mut embedding))
+}
+
+/// An utterance that takes as long as any other.
+fn noise(model: &Model, seconds: f64) -> Vec<f32> {
+    (0..(seconds * f64::from(model.rate())) as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
-        .collect();
+        .collect()
+}
+
+fn measure(model: &Model, args: &Args) -> Result<ThreadsRow, Failure> {
     let frames = (100.0 * args.seconds).ceil().max(1.0) as usize; // a hop of 10 ms
     let features: Vec<f32> =
         (0..frames * model.architecture().features).map(|i| ((i * 7919) % 201) as f32 / 50.0 - 2.0).collect();
     let mut embedding = vec![0.0; model.embedding_size()];
-    let total_ms = median(args.repeats, || model.embed_into(&samples, &mut embedding))?;
+    let total_ms = latency(model, args.seconds, args.repeats)?;
     let network_ms = median(args.repeats, || model.embed_features_into(&features, &mut embedding))?;
+    let samples = noise(model, args.seconds);
     let utterances = vec![samples.as_slice(); 4 * model.threads()];
     let batch_ms = median(args.repeats.div_ceil(4), || {
         model.embed_batch(&utterances).into_iter().try_for_each(|one| one.map(drop))

@@ -40,12 +40,14 @@ pub(crate) struct EnrollArgs {
 /// Tell which known speaker a recording is of.
 ///
 /// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or
-/// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown and the exit code is 3.
+/// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman identify who.wav --model runs/first --speakers known.json
-  bregman identify who.wav --model runs/first --speakers known.json --threshold 0.5 --top 3 --json")]
+  bregman identify who.wav --model runs/first --speakers known.json --threshold 0.5 --top 3 --json
+
+Exit code: 0 for a known speaker, 3 for an unknown one.")]
 pub(crate) struct IdentifyArgs {
     /// The recording
     file: PathBuf,

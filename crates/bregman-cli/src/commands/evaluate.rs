@@ -1,23 +1,19 @@
 //! `bregman evaluate`: the error rates of a trained network on a trial list.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use bregman_speaker::score::{Bootstrap, CohortSource, Evaluation, Rates, write_scores};
-use bregman_speaker::{AudioSource, Enrollments, FileCorpus, Manifest, ShardCorpus, Trials, open_corpus};
-
+use bregman_speaker::score::{Bootstrap, Evaluation, Rates, write_scores};
+use bregman_speaker::{AudioSource as _, Enrollments, Trials};
 use bregman_train::TestDomain;
 use clap::ValueEnum;
 
+use super::cohort::CohortArgs;
 use super::options::WorkArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
-use crate::evaluation::{Evaluated, TestSet};
-use crate::failure::Failure;
+use crate::evaluation::{Evaluated, TestSet, find_audio};
 use crate::network::SpeakerModel;
 use crate::output::{Bar, print, print_json, refuse_existing, table, unreadable};
-
-const TOP_N: usize = 600;
 
 /// Measure a trained network on a trial list.
 ///
@@ -31,11 +27,17 @@ const TOP_N: usize = 600;
 #[command(after_help = "\
 Trial lists:  '1 enroll test' (VoxCeleb), 'enroll test 1' or 'enroll test target' (CN-Celeb, Kaldi)
 Enroll maps:  'model path1 path2 …', models are means weighted by duration
+Roots:        a folder that names count from, a folder of shards, or a manifest; names are looked for in one root
+              after the other, by another audio extension if need be
 
 Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
   bregman evaluate model.breg --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
+  bregman evaluate runs/vox --trials veri_test2.txt --root voxceleb1/test/wav
+  bregman evaluate runs/vox --trials list_test_hard2.txt --root voxceleb1/test/wav --root voxceleb1/dev/wav
+  bregman evaluate runs/cn --trials CN-Celeb_flac/eval/lists/trials.lst --enroll CN-Celeb_flac/eval/lists/enroll.map \
+--root CN-Celeb_flac/eval --root CN-Celeb_flac/data
   bregman evaluate runs/first --trials voices/trials.txt --root voices --cohort voices/train.csv --as-norm 600 \
 --scores scores.txt --json")]
 pub(crate) struct Args {
@@ -44,24 +46,14 @@ pub(crate) struct Args {
     /// Trial list
     #[arg(long, value_name = "FILE")]
     trials: PathBuf,
-    /// Folder that the names of the lists count from, or folder of shards with these utterances
-    #[arg(long, value_name = "DIR")]
-    root: PathBuf,
+    /// Where the names of the lists are: folder, shards or manifest (repeatable)
+    #[arg(long = "root", value_name = "DIR", required = true)]
+    roots: Vec<PathBuf>,
     /// Enrollment map, for models of several utterances
     #[arg(long, value_name = "FILE")]
     enroll: Option<PathBuf>,
-    /// Manifest or shards of other speakers, such as the training set
-    #[arg(long, value_name = "MANIFEST")]
-    cohort: Option<PathBuf>,
-    /// Use at most so many utterances of each cohort speaker [default: all]
-    #[arg(long, value_name = "N", requires = "cohort")]
-    cohort_utterances: Option<usize>,
-    /// Normalise with the best N cohort scores [default with --cohort: 600]
-    #[arg(long, value_name = "N")]
-    as_norm: Option<usize>,
-    /// Subtract the mean of the cohort from all embeddings
-    #[arg(long)]
-    center: bool,
+    #[command(flatten)]
+    cohort: CohortArgs,
     /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
@@ -80,7 +72,7 @@ pub(crate) struct Args {
     /// Name of the test set in reports [default: of the folder and of the list]
     #[arg(long)]
     name: Option<String>,
-    /// Whether the network was trained on this corpus [default: in if --root is the run's data.root]
+    /// Whether the network was trained on this corpus [default: in if a root lies in the run's data.root]
     #[arg(long, value_enum)]
     domain: Option<Domain>,
     #[command(flatten)]
@@ -112,22 +104,17 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(path) = &args.scores {
         refuse_existing(path, args.force)?;
     }
-    let cohort = open_cohort(&args)?;
+    let cohort = args.cohort.open()?;
     let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
-    let source = open_root(&args.root, &trials, enrollments.as_ref())?;
+    let source = find_audio(&args.roots, &trials, enrollments.as_ref())?;
     let resolved = trials.resolve(source.manifest(), enrollments.as_ref())?;
 
     let evaluation = Evaluation {
-        source: &*source,
+        source: &source,
         trials: &resolved,
-        cohort: cohort.as_deref().map(|source| CohortSource {
-            source,
-            per_speaker: args.cohort_utterances.unwrap_or(usize::MAX),
-            center: args.center,
-            as_norm: args.as_norm.or((!args.center).then_some(TOP_N)),
-        }),
+        cohort: cohort.as_deref().map(|source| args.cohort.of(source)),
         max_seconds: args.max_seconds,
         bootstrap: Bootstrap { replicates: args.bootstrap, seed: 1 },
         strict: args.strict,
@@ -140,42 +127,10 @@ pub(crate) fn run(args: Args) -> Outcome {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
-    let test = TestSet::new(&network, &args.trials, &args.root, args.name, args.domain.map(Into::into));
+    let test = TestSet::new(&network, &args.trials, &args.roots, args.name, args.domain.map(Into::into));
     let evaluated = Evaluated::new(&network, test, scored.report);
-    evaluated.keep(&network, (!args.center).then_some(&*args.trials));
+    evaluated.keep(&network, (!args.cohort.center).then_some(&*args.trials));
     if args.work.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
-}
-
-fn open_cohort(args: &Args) -> Result<Option<Arc<dyn AudioSource>>, Failure> {
-    let needs = if args.as_norm.is_some() { Some("--as-norm") } else { args.center.then_some("--center") };
-    match (&args.cohort, needs) {
-        (None, Some(option)) => {
-            let hint = "pass --cohort with the manifest of other speakers, for example the training set";
-            Err(Failure::mistake(format!("{option} needs a cohort"), hint))
-        }
-        (None, None) => Ok(None),
-        (Some(_), _) if args.cohort_utterances == Some(0) => {
-            Err(Failure::mistake("--cohort-utterances 0", "pass 1 or more"))
-        }
-        (Some(path), _) => Ok(Some(open_corpus(path, None)?)),
-    }
-}
-
-/// The utterances that the lists name: files under `root`, or shards in it.
-fn open_root(root: &Path, trials: &Trials, enrollments: Option<&Enrollments>) -> Result<Arc<dyn AudioSource>, Failure> {
-    if !root.is_dir() {
-        return Err(Failure::mistake(
-            format!("{}: no such folder", root.display()),
-            "--root is the folder that the names of the lists count from",
-        ));
-    }
-    if ShardCorpus::is_at(root) {
-        return Ok(open_corpus(root, None)?);
-    }
-    let enrolled: Vec<String> = trials.names.iter().map(|name| format!("enroll/{name}")).collect(); // CN-Celeb's models
-    let mapped = enrollments.into_iter().flat_map(|map| map.models.iter().flat_map(|(_, names)| names));
-    let names = trials.names.iter().chain(mapped).chain(&enrolled).map(String::as_str);
-    Ok(Arc::new(FileCorpus(Manifest::of_files(root, names))))
 }
 
 fn text(evaluated: &Evaluated) -> String {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use bregman_base::files::write_file;
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
 use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates};
-use bregman_speaker::{AudioSource, FileCorpus, Manifest, Trials};
+use bregman_speaker::{AudioSource as _, Trials};
 use bregman_train::Deployable;
 use serde::Serialize;
 
 use super::options::WriteArgs;
 use crate::Outcome;
 use crate::device::DeviceArg;
+use crate::evaluation::find_audio;
 use crate::failure::Failure;
 use crate::network::{RuntimeEmbedder, SpeakerModel};
 use crate::output::{Bar, print, print_json, refuse_existing};
@@ -53,11 +54,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Format::F16)]
     values: Format,
     /// Trial list on which to find the threshold
-    #[arg(long, value_name = "FILE", requires_all = ["root", "out"])]
+    #[arg(long, value_name = "FILE", requires_all = ["roots", "out"])]
     trials: Option<PathBuf>,
-    /// Folder that the names of the list count from
-    #[arg(long, value_name = "DIR", requires = "trials")]
-    root: Option<PathBuf>,
+    /// Where the names of the list are: folder, shards or manifest (repeatable)
+    #[arg(long = "root", value_name = "DIR", requires = "trials")]
+    roots: Vec<PathBuf>,
     /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
@@ -142,8 +143,8 @@ pub(crate) fn run(args: Args) -> Outcome {
 /// Writes the model file.
 fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failure> {
     let mut file = network.to_model()?;
-    file.threshold = match (&args.trials, &args.root) {
-        (Some(trials), Some(root)) => Some(calibrate(args, &file, trials, root)?),
+    file.threshold = match &args.trials {
+        Some(trials) => Some(calibrate(args, &file, trials)?),
         _ if args.source.is_dir() => {
             SpeakerModel::open(&args.source, args.max_seconds, DeviceArg::CPU)?.calibrated()?
         }
@@ -172,10 +173,10 @@ impl Written {
 }
 
 /// The threshold at which the exported model, weights rounded as they will be, misses as often as it accepts others.
-fn calibrate(args: &Args, file: &ModelFile, trials: &Path, root: &Path) -> Result<Threshold, Failure> {
+fn calibrate(args: &Args, file: &ModelFile, trials: &Path) -> Result<Threshold, Failure> {
     let model = Arc::new(Model::from_bytes(&file.to_bytes(args.values.into())?)?);
     let trials = Trials::read(trials)?;
-    let source = FileCorpus(Manifest::of_files(root, trials.names.iter().map(String::as_str)));
+    let source = find_audio(&args.roots, &trials, None)?;
     let resolved = trials.resolve(source.manifest(), None)?;
     let evaluation = Evaluation {
         source: &source,

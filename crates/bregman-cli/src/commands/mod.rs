@@ -1,6 +1,7 @@
 //! One file per command: its arguments, and what it does with the libraries.
 
 pub(crate) mod bench;
+mod cohort;
 pub(crate) mod demo;
 pub(crate) mod embed;
 pub(crate) mod enroll;

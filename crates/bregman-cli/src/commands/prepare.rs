@@ -11,8 +11,9 @@ use crate::output::{Bar, print, print_json, summary, unreadable};
 
 /// Find and measure the audio of a corpus and write a manifest.
 ///
-/// Files that cannot be read are listed and left out. A run that was killed continues where it was when the same
-/// command is given again.
+/// Of VoxCeleb and CN-Celeb, the speakers of the published test lists are left out, and it says so: the manifest is for
+/// training. Files that cannot be read are listed and left out. A run that was killed continues where it was when the
+/// same command is given again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Layouts:
@@ -24,9 +25,10 @@ Layouts:
 
 Examples:
   bregman prepare folder recordings --out recordings.csv --validation 0.1
-  bregman prepare voxceleb /data/voxceleb2 --part train --out vox2.csv
-  bregman prepare voxceleb /data/voxceleb1 --exclude-trials veri_test2.txt --out vox1-dev.csv
-  bregman prepare cnceleb /data/cnceleb --part train --out cn-train.csv --json")]
+  bregman prepare voxceleb /data/voxceleb2 --out /data/voxceleb2/train.csv
+  bregman prepare voxceleb /data/voxceleb1 --part all --out vox1.csv     for --root of `bregman evaluate`
+  bregman prepare cnceleb /data/cnceleb --out /data/cnceleb/train.csv --json
+  bregman prepare folder recordings --exclude-trials trials.txt --out train.csv")]
 pub(crate) struct Args {
     /// How the files are laid out
     corpus: Layout,
@@ -35,9 +37,9 @@ pub(crate) struct Args {
     /// Manifest to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Which part of a corpus with a fixed test set
-    #[arg(long, value_enum, default_value = "all")]
-    part: Half,
+    /// Which part [default: train for VoxCeleb and CN-Celeb; other layouts have no parts]
+    #[arg(long, value_enum)]
+    part: Option<Half>,
     /// Leave out every speaker of this trial list (repeatable)
     #[arg(long, value_name = "FILE")]
     exclude_trials: Vec<PathBuf>,
@@ -75,20 +77,22 @@ enum Half {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.write.work.use_threads()?;
+    let corpus = match args.corpus {
+        Layout::Folder => Corpus::Folder,
+        Layout::Csv => Corpus::Csv,
+        Layout::Voxceleb => Corpus::VoxCeleb,
+        Layout::Cnceleb => Corpus::CnCeleb,
+        Layout::Kaldi => Corpus::Kaldi,
+    };
     let config = PrepareConfig {
-        corpus: match args.corpus {
-            Layout::Folder => Corpus::Folder,
-            Layout::Csv => Corpus::Csv,
-            Layout::Voxceleb => Corpus::VoxCeleb,
-            Layout::Cnceleb => Corpus::CnCeleb,
-            Layout::Kaldi => Corpus::Kaldi,
-        },
+        corpus,
         root: args.root,
         out: args.out,
         part: match args.part {
-            Half::All => CorpusPart::All,
-            Half::Train => CorpusPart::Train,
-            Half::Test => CorpusPart::Test,
+            None if corpus.has_test_set() => CorpusPart::Train,
+            None | Some(Half::All) => CorpusPart::All,
+            Some(Half::Train) => CorpusPart::Train,
+            Some(Half::Test) => CorpusPart::Test,
         },
         exclude: args.exclude_trials,
         validation: args.validation,
@@ -103,7 +107,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.write.work.json {
         return print_json(&prepared);
     }
-    let mut text = summary(&prepared.summary) + &unreadable(&prepared.unreadable);
+    let mut text = summary(&prepared.summary);
+    if !prepared.notes.is_empty() {
+        text += "\nnote\n";
+        prepared.notes.iter().for_each(|note| text += &format!("  {note}\n"));
+    }
+    text += &unreadable(&prepared.unreadable);
     if prepared.resumed > 0 {
         text += &format!("\n{} lengths taken over from a run that was stopped\n", prepared.resumed);
     }

@@ -12,6 +12,7 @@ use bregman_train::{Experiment, RunFolder, RunState};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cohort::CohortArgs;
 use crate::device::DeviceArg;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -28,7 +29,10 @@ use crate::signals::stop_on_signals;
 Examples:
   bregman sweep audiomnist/ecapa-adabreg --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 \\
       --set seed=1,2,3 --trials audiomnist/trials.txt --root audiomnist \\
-      --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg")]
+      --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg
+  bregman sweep cnceleb/ecapa-adabreg --set method.target=0.9,0.95 --out sweeps/cn \\
+      --trials CN-Celeb_flac/eval/lists/trials.lst --enroll CN-Celeb_flac/eval/lists/enroll.map \\
+      --root CN-Celeb_flac/eval --root CN-Celeb_flac/data --cohort train.csv --cohort-utterances 20")]
 pub(crate) struct Args {
     /// Recipe of the experiments, by name or as files
     #[arg(required = true)]
@@ -45,20 +49,36 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: DeviceArg,
     /// Trial list to evaluate each run on
-    #[arg(long, value_name = "FILE", requires = "root")]
+    #[arg(long, value_name = "FILE", requires = "roots")]
     trials: Option<PathBuf>,
-    /// Folder that its names count from
-    #[arg(long, value_name = "DIR", requires = "trials")]
-    root: Option<PathBuf>,
+    /// Where its names are: folder, shards or manifest (repeatable)
+    #[arg(long = "root", value_name = "DIR", requires = "trials")]
+    roots: Vec<PathBuf>,
+    /// Enrollment map of that list
+    #[arg(long, value_name = "FILE", requires = "trials")]
+    enroll: Option<PathBuf>,
     /// Trial list of another corpus, out of domain
-    #[arg(long, value_name = "FILE", requires = "other_root")]
+    #[arg(long, value_name = "FILE", requires = "other_roots")]
     other_trials: Option<PathBuf>,
-    /// Folder that its names count from
-    #[arg(long, value_name = "DIR", requires = "other_trials")]
-    other_root: Option<PathBuf>,
+    /// Where its names are (repeatable)
+    #[arg(long = "other-root", value_name = "DIR", requires = "other_trials")]
+    other_roots: Vec<PathBuf>,
+    /// Enrollment map of that list
+    #[arg(long, value_name = "FILE", requires = "other_trials")]
+    other_enroll: Option<PathBuf>,
+    #[command(flatten)]
+    cohort: CohortArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What runs are evaluated on.
+#[derive(Clone, Copy)]
+struct TestLists<'a> {
+    trials: &'a Option<PathBuf>,
+    roots: &'a [PathBuf],
+    enroll: &'a Option<PathBuf>,
 }
 
 /// One run of the sweep.
@@ -81,6 +101,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     if args.jobs == 0 {
         return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
     }
+    args.cohort.check()?;
     let combinations = combinations(&args.settings)?;
     for settings in &combinations {
         Experiment::read(&args.recipe, settings)?; // a mistake shows before the first run, not after the last
@@ -241,17 +262,24 @@ fn one(args: &Args, settings: &[String], children: &Children) -> SweepRow {
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
         row.lambda = chosen.as_ref().and_then(RunState::mean_lambda);
         row.seconds = last().map(|state| state.seconds);
-        let evaluate =
-            |trials: &Option<PathBuf>, root: &Option<PathBuf>, domain: &str| -> Result<Option<f64>, String> {
-                let (Some(trials), Some(root)) = (trials, root) else { return Ok(None) };
-                let mut evaluate = program(args)?;
-                evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
-                evaluate.arg("--trials").arg(trials).arg("--root").arg(root);
-                Ok(finish(evaluate, &log_of(&run), children)?["eer"].as_f64())
-            };
-        row.eer_out_of_domain = evaluate(&args.other_trials, &args.other_root, "out")?;
+        let evaluate = |test: TestLists<'_>, domain: &str| -> Result<Option<f64>, String> {
+            let Some(trials) = test.trials else { return Ok(None) };
+            let mut evaluate = program(args)?;
+            evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
+            evaluate.arg("--trials").arg(trials);
+            for root in test.roots {
+                evaluate.arg("--root").arg(root);
+            }
+            if let Some(map) = test.enroll {
+                evaluate.arg("--enroll").arg(map);
+            }
+            args.cohort.pass_to(&mut evaluate);
+            Ok(finish(evaluate, &log_of(&run), children)?["eer"].as_f64())
+        };
+        let other = TestLists { trials: &args.other_trials, roots: &args.other_roots, enroll: &args.other_enroll };
+        row.eer_out_of_domain = evaluate(other, "out")?;
         // Last, so that the run keeps the threshold of its own domain.
-        row.eer = evaluate(&args.trials, &args.root, "in")?;
+        row.eer = evaluate(TestLists { trials: &args.trials, roots: &args.roots, enroll: &args.enroll }, "in")?;
         Ok(())
     };
     if let Err(problem) = work() {

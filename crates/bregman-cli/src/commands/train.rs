@@ -22,7 +22,7 @@ pub(crate) const STOPPING: &str = "stopping after this step with a checkpoint";
 ///
 /// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part;
 /// --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl and a TensorBoard event
-/// file. Ctrl-C, SIGTERM and SIGHUP stop after the present step with a checkpoint; the exit code is then 4.
+/// file. Ctrl-C, SIGTERM and SIGHUP stop after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +32,8 @@ Examples:
   bregman train my-corpus.toml networks/resnet34 methods/adabreg
   bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
 
-Threads: every core, or as many as RAYON_NUM_THREADS says.")]
+Threads: every core, or as many as RAYON_NUM_THREADS says.
+Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it with a checkpoint.")]
 pub(crate) struct Args {
     /// Recipe of the experiment, by name or as files
     #[arg(required = true)]

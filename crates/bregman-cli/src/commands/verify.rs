@@ -15,14 +15,14 @@ use crate::output::{Bar, print, print_json};
 ///
 /// The score is the cosine of their embeddings. The threshold is that of the model file, or of the last `bregman
 /// evaluate` of the run, where misses and false alarms are equally frequent; another use may want another.
-///
-/// The exit code is 0 for the same speaker and 3 for another one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman verify enroll.wav test.wav --model model.breg
   bregman verify a.wav b.wav --model runs/first
-  bregman verify a.wav b.wav --model runs/first --threshold 0.5 --json")]
+  bregman verify a.wav b.wav --model runs/first --threshold 0.5 --json
+
+Exit code: 0 for the same speaker, 3 for another one.")]
 pub(crate) struct Args {
     /// One recording
     first: PathBuf,

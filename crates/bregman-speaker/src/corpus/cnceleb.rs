@@ -8,25 +8,30 @@
 //! CN-Celeb2_flac/  data/id10000/…                       spk.lst
 //! ```
 //!
-//! Training: the speakers of `dev.lst` and all of CN-Celeb2. Test: the files of `eval`, and those of `data` that
-//! `enroll.map` names for multi-session enrollment. Ids are what the lists say: `id00800/singing-01-001`,
-//! `test/id00800-singing-02-005`, `enroll/id00800-enroll`.
+//! Training: the speakers of `dev.lst` and all of CN-Celeb2, but never those whom CN-Celeb-E tests. Test: the files of
+//! `eval`, and those of `data` that `enroll.map` names for multi-session enrollment. Ids are what the lists say:
+//! `id00800/singing-01-001`, `test/id00800-singing-02-005`, `enroll/id00800-enroll`.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::voxceleb::speaker_number;
 use super::walk::{audio_files, parts};
 use super::{CorpusPart, UtteranceBuilder};
-use crate::manifest::Utterance;
 use crate::manifest::names::stem;
 use crate::manifest::trials::Enrollments;
 use crate::{Error, Result};
 
-pub(super) fn find(root: &Path, part: CorpusPart) -> Result<Vec<Utterance>> {
+/// The 200 speakers of CN-Celeb-E; those of CN-Celeb2 have numbers from 10000 on.
+const TEST_SPEAKERS: RangeInclusive<u32> = 800..=999;
+
+pub(super) fn find(root: &Path, part: CorpusPart) -> Result<UtteranceBuilder> {
     let mut found = UtteranceBuilder::default();
     for corpus in corpora(root)? {
-        let lists = SpeakerLists::read(&corpus)?;
-        for path in audio_files(&corpus)? {
+        let files = audio_files(&corpus)?;
+        let lists = SpeakerLists::read(&corpus, &files)?;
+        for path in files {
             let parts = parts(&corpus, &path)?;
             match parts[..] {
                 ["data", speaker, clip] => {
@@ -36,22 +41,29 @@ pub(super) fn find(root: &Path, part: CorpusPart) -> Result<Vec<Utterance>> {
                         CorpusPart::Train => lists.trains(speaker),
                         CorpusPart::Test => lists.enrolled.contains(&id),
                     };
+                    let for_test = !lists.trains(speaker);
+                    if for_test {
+                        found.note_test_speaker(speaker);
+                    }
                     if wanted {
                         let (genre, session) = genre_and_session(stem(clip));
                         found.add(id, speaker, &path, session.as_deref(), genre);
+                    } else {
+                        found.left_out += usize::from(for_test);
                     }
                 }
                 ["eval", kind @ ("enroll" | "test"), clip] if part != CorpusPart::Train => {
                     let name = stem(clip);
                     let Some((speaker, rest)) = name.split_once('-') else { continue };
                     let (genre, session) = if kind == "test" { genre_and_session(rest) } else { (None, None) };
+                    found.note_test_speaker(speaker);
                     found.add(format!("{kind}/{name}"), speaker, &path, session.as_deref(), genre);
                 }
                 _ => {}
             }
         }
     }
-    Ok(found.utterances)
+    Ok(found)
 }
 
 /// `("singing", "singing-01")` for `singing-01-001`: sessions are numbered within a genre.
@@ -78,30 +90,40 @@ fn corpora(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(inside)
 }
 
-/// What the lists of one corpus say about its speakers and clips.
+/// Who is for training and who for test.
 struct SpeakerLists {
     train: Option<HashSet<String>>,
+    test: HashSet<String>,
+    /// Clips of multi-session enrollment.
     enrolled: HashSet<String>,
 }
 
 impl SpeakerLists {
-    fn read(corpus: &Path) -> Result<Self> {
+    /// Training speakers by `dev.lst` or `spk.lst`; test speakers by `enroll.map` and the names of the files in `eval`.
+    fn read(corpus: &Path, files: &[PathBuf]) -> Result<Self> {
         let lines = |path: &Path| -> Result<HashSet<String>> {
             let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
             Ok(text.split_whitespace().map(str::to_owned).collect())
         };
         let train = [corpus.join("dev/dev.lst"), corpus.join("spk.lst")].into_iter().find(|path| path.exists());
         let map = corpus.join("eval/lists/enroll.map");
-        let enrolled = if map.exists() { Enrollments::read(&map)?.models } else { Vec::new() };
-        let enrolled = enrolled.into_iter().flat_map(|(_, names)| names).map(|name| stem(&name).to_owned()).collect();
-        Ok(Self { train: train.map(|path| lines(&path)).transpose()?, enrolled })
+        let models = if map.exists() { Enrollments::read(&map)?.models } else { Vec::new() };
+        let enrolled: HashSet<String> =
+            models.into_iter().flat_map(|(_, names)| names).map(|name| stem(&name).to_owned()).collect();
+        let mapped = enrolled.iter().filter_map(|id| id.split('/').next());
+        let mut test: HashSet<String> = mapped.map(str::to_owned).collect();
+        for path in files {
+            if let ["eval", "enroll" | "test", clip] = parts(corpus, path)?[..] {
+                test.extend(clip.split_once('-').map(|(speaker, _)| speaker.to_owned()));
+            }
+        }
+        Ok(Self { train: train.map(|path| lines(&path)).transpose()?, test, enrolled })
     }
 
-    /// Without a list, all speakers of a corpus are for training except those it enrolls.
+    /// A test speaker is never for training, whatever the list of training speakers says.
     fn trains(&self, speaker: &str) -> bool {
-        match &self.train {
-            Some(list) => list.contains(speaker),
-            None => !self.enrolled.iter().any(|id| id.split('/').next() == Some(speaker)),
-        }
+        let listed = self.train.as_ref().is_none_or(|list| list.contains(speaker));
+        let published = speaker_number(speaker).is_some_and(|number| TEST_SPEAKERS.contains(&number));
+        listed && !published && !self.test.contains(speaker)
     }
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 use super::UtteranceBuilder;
 use super::walk::{audio_files, parts};
 use crate::Result;
-use crate::manifest::Utterance;
 
-pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
+pub(super) fn find(root: &Path) -> Result<UtteranceBuilder> {
     let mut found = UtteranceBuilder::default();
     for path in audio_files(root)? {
         let parts = parts(root, &path)?;
@@ -15,5 +14,5 @@ pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
         let session = (!between.is_empty()).then(|| between.join("/"));
         found.add(parts.join("/"), speaker, &path, session.as_deref(), None);
     }
-    Ok(found.utterances)
+    Ok(found)
 }

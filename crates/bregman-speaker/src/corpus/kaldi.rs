@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::UtteranceBuilder;
-use crate::manifest::Utterance;
 use crate::{Error, Result};
 
-pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
+pub(super) fn find(root: &Path) -> Result<UtteranceBuilder> {
     let (scp, utt2spk) = (root.join("wav.scp"), root.join("utt2spk"));
     if root.join("segments").exists() {
         return Err(Error::format(
@@ -36,7 +35,7 @@ pub(super) fn find(root: &Path) -> Result<Vec<Utterance>> {
         let path = if inside.exists() { inside } else { path.into() };
         found.add(id, speaker, path, None, None);
     }
-    Ok(found.utterances)
+    Ok(found)
 }
 
 /// `(line, first word, rest)` of every line that is not blank.

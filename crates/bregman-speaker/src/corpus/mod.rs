@@ -10,7 +10,11 @@ mod kaldi;
 mod voxceleb;
 mod walk;
 
+pub(crate) use voxceleb::is_of_voxceleb1;
+
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -46,11 +50,30 @@ pub enum CorpusPart {
     Test,
 }
 
+/// What is under the root of a corpus.
+pub(crate) struct Found {
+    /// The utterances of the part that was asked for.
+    pub(crate) manifest: Manifest,
+    /// Speakers of its test set, in this part or left out of it.
+    pub(crate) test_speakers: BTreeSet<Arc<str>>,
+    /// Their utterances that the part leaves out.
+    pub(crate) left_out: usize,
+}
+
 impl Corpus {
+    /// Whether its publishers fixed a test set, so that it has parts.
+    pub fn has_test_set(self) -> bool {
+        matches!(self, Self::VoxCeleb | Self::CnCeleb)
+    }
+
     /// The utterances under `root` (for [`Corpus::Csv`]: in the file `root`), sorted by id. Durations are
     /// not measured.
     pub fn find(self, root: &Path, part: CorpusPart) -> Result<Manifest> {
-        if part != CorpusPart::All && !matches!(self, Self::VoxCeleb | Self::CnCeleb) {
+        self.search(root, part).map(|found| found.manifest)
+    }
+
+    pub(crate) fn search(self, root: &Path, part: CorpusPart) -> Result<Found> {
+        if part != CorpusPart::All && !self.has_test_set() {
             let value = format!("{part:?}").to_lowercase();
             return Err(Error::Setting {
                 field: "part",
@@ -59,11 +82,11 @@ impl Corpus {
             });
         }
         std::fs::metadata(root).map_err(Error::io(root))?;
-        let mut utterances = match self {
+        let UtteranceBuilder { mut utterances, test_speakers, left_out, .. } = match self {
             Self::VoxCeleb => voxceleb::find(root, part)?,
             Self::CnCeleb => cnceleb::find(root, part)?,
             Self::Folder => folder::find(root)?,
-            Self::Csv => csv::find(root)?,
+            Self::Csv => UtteranceBuilder { utterances: csv::find(root)?, ..UtteranceBuilder::default() },
             Self::Kaldi => kaldi::find(root)?,
         };
         if utterances.is_empty() {
@@ -77,7 +100,7 @@ impl Corpus {
                 format!("two files have the same utterance id '{}': {first} and {second}", pair[0].id),
             ));
         }
-        Ok(Manifest { utterances })
+        Ok(Found { manifest: Manifest { utterances }, test_speakers, left_out })
     }
 
     fn expected(self, part: CorpusPart) -> String {
@@ -101,6 +124,8 @@ impl Corpus {
 struct UtteranceBuilder {
     interner: Interner,
     utterances: Vec<Utterance>,
+    test_speakers: BTreeSet<Arc<str>>,
+    left_out: usize,
 }
 
 impl UtteranceBuilder {
@@ -117,5 +142,11 @@ impl UtteranceBuilder {
         let genre = genre.map(|text| self.interner.get(text));
         let utterance = Utterance::unmeasured(id, speaker, path.into());
         self.utterances.push(Utterance { session, genre, ..utterance });
+    }
+
+    /// Keeps that a speaker belongs to the test set.
+    fn note_test_speaker(&mut self, speaker: &str) {
+        let speaker = self.interner.get(speaker);
+        self.test_speakers.insert(speaker);
     }
 }

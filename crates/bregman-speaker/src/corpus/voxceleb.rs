@@ -5,26 +5,41 @@
 //! VoxCeleb1's id10270–id10309 (the 40 of VoxCeleb1-O) and whatever lies below a folder with the word `test` in its
 //! name.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::walk::{audio_files, parts};
 use super::{CorpusPart, UtteranceBuilder};
 use crate::Result;
-use crate::manifest::Utterance;
 use crate::manifest::names::stem;
 
-pub(super) fn find(root: &Path, part: CorpusPart) -> Result<Vec<Utterance>> {
+/// The 40 speakers of VoxCeleb1-O.
+const TEST_SPEAKERS: RangeInclusive<u32> = 10_270..=10_309;
+/// VoxCeleb1's 1251 speakers, whom VoxCeleb1-E and -H test; VoxCeleb2's have smaller numbers.
+const VOXCELEB1_SPEAKERS: RangeInclusive<u32> = 10_001..=11_251;
+
+pub(super) fn find(root: &Path, part: CorpusPart) -> Result<UtteranceBuilder> {
     let mut found = UtteranceBuilder::default();
     for path in audio_files(root)? {
         let parts = parts(root, &path)?;
         let [above @ .., speaker, video, clip] = &parts[..] else { continue };
         let Some(number) = speaker_number(speaker) else { continue };
-        let is_test = (10_270..=10_309).contains(&number) || above.iter().any(|folder| names_test(folder));
+        let is_test = TEST_SPEAKERS.contains(&number) || above.iter().any(|folder| names_test(folder));
+        if is_test {
+            found.note_test_speaker(speaker);
+        }
         if part == CorpusPart::All || is_test == (part == CorpusPart::Test) {
             found.add(format!("{speaker}/{video}/{}", stem(clip)), speaker, &path, Some(video), None);
+        } else {
+            found.left_out += usize::from(is_test);
         }
     }
-    Ok(found.utterances)
+    Ok(found)
+}
+
+/// Whether a speaker is one of VoxCeleb1.
+pub(crate) fn is_of_voxceleb1(speaker: &str) -> bool {
+    speaker_number(speaker).is_some_and(|number| VOXCELEB1_SPEAKERS.contains(&number))
 }
 
 /// True for `test` and `vox1_test_wav`, not for `latest`.
@@ -33,6 +48,6 @@ fn names_test(folder: &str) -> bool {
 }
 
 /// 10270 for `id10270`.
-fn speaker_number(name: &str) -> Option<u32> {
+pub(super) fn speaker_number(name: &str) -> Option<u32> {
     name.strip_prefix("id").filter(|digits| digits.len() == 5)?.parse().ok()
 }

@@ -20,15 +20,20 @@ pub struct NameIndex {
 /// `name` without a known audio extension and without a leading `./`.
 pub(crate) fn stem(name: &str) -> &str {
     let name = name.strip_prefix("./").unwrap_or(name);
-    match name.rsplit_once('.') {
-        Some((stem, extension)) if AUDIO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)) => stem,
-        _ => name,
-    }
+    audio_extension(name).map_or(name, |extension| &name[..name.len() - extension.len() - 1])
+}
+
+/// The extension of a name that has a known audio extension.
+pub(crate) fn audio_extension(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(_, extension)| extension).filter(|extension| is_audio_extension(extension))
+}
+
+fn is_audio_extension(extension: &str) -> bool {
+    AUDIO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
 }
 
 pub(crate) fn is_audio(path: &Path) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| AUDIO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)))
+    path.extension().and_then(|extension| extension.to_str()).is_some_and(is_audio_extension)
 }
 
 impl NameIndex {

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::manifest::Manifest;
-use crate::manifest::names::NameIndex;
+use crate::manifest::names::{NameIndex, stem};
 use crate::{Error, Result};
 
 /// One comparison.
@@ -64,6 +64,14 @@ fn label(field: &str) -> Option<bool> {
         "0" | "nontarget" => Some(false),
         _ => None,
     }
+}
+
+/// What a trial list and an enrollment map have in common where they name the same model: CN-Celeb-E is in use with
+/// `id00800-enroll`, with `enroll/id00800-enroll.wav` and with `id00800`.
+fn model_key(name: &str) -> &str {
+    let name = stem(name);
+    let name = name.strip_prefix("enroll/").unwrap_or(name);
+    name.strip_suffix("-enroll").unwrap_or(name)
 }
 
 /// Calls `each(line number, fields)` for every line that is not blank.
@@ -135,7 +143,7 @@ impl Trials {
             let mut unknown = Unknown::default();
             for (at, (model, names)) in map.models.iter().enumerate() {
                 let numbers = names.iter().filter_map(|name| unknown.note(index.get(name), name, at + 1)).collect();
-                by_model.insert(model, numbers);
+                by_model.insert(model_key(model), numbers);
             }
             unknown.check(&map.source)?;
         }
@@ -146,8 +154,10 @@ impl Trials {
             let (enroll, test) = (trial.enroll as usize, trial.test as usize);
             if model_of[enroll].is_none() {
                 let name = &self.names[enroll];
-                let utterances =
-                    by_model.get(name.as_str()).cloned().or_else(|| index.enrollment(name).map(|number| vec![number]));
+                let utterances = by_model
+                    .get(model_key(name))
+                    .cloned()
+                    .or_else(|| index.enrollment(name).map(|number| vec![number]));
                 model_of[enroll] = unknown.note(utterances, name, at + 1).map(|utterances| {
                     models.push(utterances);
                     models.len() as u32 - 1
@@ -205,7 +215,7 @@ impl Enrollments {
                     format!("model '{model}' has no utterances; expected 'model path1 path2 …'"),
                 ));
             }
-            if let Some(before) = lines.insert(model.to_owned(), line) {
+            if let Some(before) = lines.insert(model_key(model).to_owned(), line) {
                 return Err(Error::line(name, line, format!("model '{model}' is already on line {before}")));
             }
             map.models.push((model.to_owned(), utterances.iter().map(ToString::to_string).collect()));
@@ -262,6 +272,20 @@ mod tests {
         let map = Enrollments::parse(&b"model a/1 a/2.flac\n"[..], Path::new("e.map")).unwrap();
         let resolved = trials("model b/1.flac 0\n").unwrap().resolve(&manifest, Some(&map)).unwrap();
         assert_eq!(resolved.models, [[0, 1]]);
+    }
+
+    #[test]
+    fn a_model_is_the_same_in_every_way_that_cn_celeb_is_written() {
+        let manifest = manifest(&["a/1.flac", "a/2.flac", "test/b.flac", "enroll/a-enroll.flac"]);
+        for model in ["a-enroll", "enroll/a-enroll.wav", "a"] {
+            let map = Enrollments::parse(format!("{model} a/1.wav a/2\n").as_bytes(), Path::new("e.map")).unwrap();
+            for enroll in ["a-enroll", "enroll/a-enroll.wav", "a-enroll.wav"] {
+                let list = trials(&format!("{enroll} test/b.wav 0\n")).unwrap();
+                let resolved = list.resolve(&manifest, Some(&map)).unwrap();
+                assert_eq!(resolved.models, [[0, 1]], "{enroll} in the trials, {model} in the map");
+                assert_eq!(list.resolve(&manifest, None).unwrap().models, [[3]], "{enroll} without a map");
+            }
+        }
     }
 
     #[test]

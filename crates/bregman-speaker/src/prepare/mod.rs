@@ -5,6 +5,7 @@
 //! manifest is complete.
 
 pub(crate) mod journal;
+mod notes;
 pub(crate) mod summary;
 
 use std::collections::HashSet;
@@ -56,6 +57,8 @@ pub struct PrepareConfig {
 pub struct Prepared {
     /// Files written.
     pub written: Vec<PathBuf>,
+    /// What to know before a network is trained on it.
+    pub notes: Vec<String>,
     /// Utterances whose duration was found in the journal of a killed run.
     pub resumed: usize,
     /// Statistics of the manifest.
@@ -87,8 +90,10 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
     written.iter().try_for_each(|path| check_free(path, config.force))?;
     create_parent(&config.out)?;
 
-    let mut manifest = config.corpus.find(&config.root, config.part)?;
-    exclude_speakers(&mut manifest, &config.exclude)?;
+    let mut found = config.corpus.search(&config.root, config.part)?;
+    exclude_speakers(&mut found.manifest, &config.exclude)?;
+    let notes = notes::of(config.corpus, config.part, &found);
+    let mut manifest = found.manifest;
     if manifest.utterances.is_empty() {
         return Err(Error::Empty {
             path: config.root.clone(),
@@ -137,7 +142,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             false
         }
     });
-    let prepared = Prepared { written, resumed, summary: CorpusSummary::of(&manifest), unreadable: broken };
+    let prepared = Prepared { written, notes, resumed, summary: CorpusSummary::of(&manifest), unreadable: broken };
     if manifest.utterances.is_empty() {
         let first = &prepared.unreadable[0];
         let problem = format!(

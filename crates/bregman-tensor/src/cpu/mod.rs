@@ -113,3 +113,16 @@ fn instructions() -> &'static str {
 fn instructions() -> &'static str {
     std::env::consts::ARCH
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use bregman_base::simd;
+
+    use super::*;
+
+    #[test]
+    fn limited_instructions_leave_bf16_products_and_amx_unused() {
+        assert_eq!(Kernel::best() == Kernel::Portable, Level::best() < Level::Avx512Bf16);
+        assert!(!simd::is_limited() || Kernel::best() != Kernel::Amx);
+    }
+}

@@ -62,7 +62,7 @@ use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Device, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Device, Error, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +150,7 @@ impl Cuda {
     ///
     /// # Errors
     /// No driver, no such GPU, a library that is missing, a GPU or driver that is too old: each an
-    /// [`Error`](crate::Error) of its own.
+    /// [`Error`] of its own.
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
@@ -174,15 +174,15 @@ impl Cuda {
         Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch) })
     }
 
-    /// For tests: GPU 0, or `None` and a line on standard output where this machine has no GPU.
+    /// For tests: GPU 0, or `None` where this machine has no GPU; `skip` is then told why.
     ///
     /// # Panics
     /// A GPU that is there and cannot be opened.
-    pub fn open_or_skip(precision: Precision) -> Option<Self> {
+    pub fn open_or_skip(precision: Precision, skip: impl FnOnce(&Error)) -> Option<Self> {
         match Self::open(0, precision) {
             Ok(cuda) => Some(cuda),
             Err(error) if error.means_no_gpu() => {
-                println!("skipped: {error}");
+                skip(&error);
                 None
             }
             Err(error) => panic!("the GPU of this machine cannot be opened: {error}"),

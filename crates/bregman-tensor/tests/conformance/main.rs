@@ -75,7 +75,7 @@ mod on_a_gpu {
 
     #[test]
     fn cuda_in_f32() {
-        if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::F32, bregman_skip::no_gpu) {
             suite::conforms(&cuda, F32);
             suite::exact(&cuda);
             differences::all(&cuda);
@@ -86,7 +86,7 @@ mod on_a_gpu {
 
     #[test]
     fn cuda_in_tf32() {
-        if let Some(cuda) = Cuda::open_or_skip(Precision::Tf32) {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::Tf32, bregman_skip::no_gpu) {
             suite::conforms(&cuda, TF32);
             suite::exact(&cuda);
         }
@@ -94,7 +94,7 @@ mod on_a_gpu {
 
     #[test]
     fn cuda_in_bf16() {
-        if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16) {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::Bf16, bregman_skip::no_gpu) {
             suite::conforms(&cuda, BF16_MAPS);
             suite::exact(&cuda);
         }
@@ -102,7 +102,7 @@ mod on_a_gpu {
 
     #[test]
     fn a_buffer_that_no_gpu_has_room_for_is_refused_and_the_gpu_goes_on() {
-        if let Some(cuda) = Cuda::open_or_skip(Precision::F32) {
+        if let Some(cuda) = Cuda::open_or_skip(Precision::F32, bregman_skip::no_gpu) {
             let error = cuda.alloc(1 << 40, Storage::Exact).err().expect("no GPU has 4 TiB");
             assert!(matches!(error, Error::OutOfMemory { asked: Some(bytes), free: Some(_) } if bytes == 4 << 40));
             let sentence = error.to_string();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{AugmentConfig, FbankConfig, Window};
+use bregman_audio::{AugmentConfig, FbankConfig, FilterbankKind, Window};
 use bregman_speaker::{CutConfig, Order};
 use bregman_tensor::FilterbankTables;
 use serde::{Deserialize, Serialize};
@@ -92,18 +92,24 @@ impl Default for Validation {
 /// | --- | --- | --- |
 /// | `front_end` | speechbrain | the paper's, or `kaldi` (WeSpeaker's) |
 /// | `bins` | 80 | mel bins |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
+/// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeatureConfig {
     /// Whose definition.
     pub front_end: FrontEndKind,
     /// Mel bins.
     pub bins: usize,
+    /// Shape of the window of Kaldi's filterbank.
+    pub window: Window,
+    /// Noise on each frame in training.
+    pub dither: f32,
 }
 
 impl Default for FeatureConfig {
     fn default() -> Self {
-        Self { front_end: FrontEndKind::default(), bins: 80 }
+        Self { front_end: FrontEndKind::default(), bins: 80, window: Window::Hamming, dither: 0.0 }
     }
 }
 
@@ -114,7 +120,7 @@ pub enum FrontEndKind {
     /// SpeechBrain's, the paper's.
     #[default]
     SpeechBrain,
-    /// Kaldi's with a Hamming window, WeSpeaker's.
+    /// Kaldi's, with a Hamming window WeSpeaker's.
     Kaldi,
 }
 
@@ -130,13 +136,32 @@ pub enum FeaturesBy {
 }
 
 impl FeatureConfig {
-    /// The settings of the filterbank.
+    /// The settings of the filterbank that validation and embeddings use: without dither, so that a recording always
+    /// has the same embedding.
     pub fn fbank(&self) -> FbankConfig {
         let base = match self.front_end {
             FrontEndKind::SpeechBrain => FbankConfig::speechbrain(),
-            FrontEndKind::Kaldi => FbankConfig::kaldi(Window::Hamming),
+            FrontEndKind::Kaldi => FbankConfig::kaldi(self.window),
         };
         FbankConfig { bins: self.bins, ..base }
+    }
+
+    /// The settings of the filterbank that training uses.
+    fn training_fbank(&self) -> FbankConfig {
+        let mut config = self.fbank();
+        if let FilterbankKind::Kaldi { dither, .. } = &mut config.front_end {
+            *dither = self.dither;
+        }
+        config
+    }
+
+    fn check(&self) -> Result<()> {
+        let kaldi = "its default with front_end = \"speechbrain\"; only the kaldi front end has it";
+        let is_kaldi = self.front_end == FrontEndKind::Kaldi;
+        require(is_kaldi || self.window == Window::Hamming, "data.features.window", "povey", kaldi)?;
+        require(is_kaldi || self.dither == 0.0, "data.features.dither", self.dither, kaldi)?;
+        let finite = self.dither >= 0.0 && self.dither.is_finite();
+        require(finite, "data.features.dither", self.dither, "a number ≥ 0")
     }
 
     /// Its numbers for a device that computes features itself.
@@ -156,10 +181,10 @@ impl FeatureConfig {
 impl DataConfig {
     /// How training audio is cut.
     pub fn cuts(&self) -> CutConfig {
-        CutConfig { augment: self.augment.clone(), ..self.validation_cuts() }
+        CutConfig { features: self.features.training_fbank(), augment: self.augment.clone(), ..self.validation_cuts() }
     }
 
-    /// How validation audio is cut: as training audio, without augmentation.
+    /// How validation audio is cut: as training audio, without augmentation and dither.
     pub fn validation_cuts(&self) -> CutConfig {
         CutConfig {
             seconds: self.seconds,
@@ -178,7 +203,17 @@ impl DataConfig {
         if let Validation::Share(share) = self.validation {
             require((0.0..1.0).contains(&share), "data.validation", share, "a share in [0, 1), or a manifest")?;
         }
+        self.features.check()?;
+        let fixed = "0 with data.cache: noise that changes with every use cannot be kept";
+        require(
+            self.cache.is_none() || self.features.dither == 0.0,
+            "data.features.dither",
+            self.features.dither,
+            fixed,
+        )?;
         if self.features_by == FeaturesBy::Device {
+            let dither = "0 where data.features_by = \"device\"";
+            require(self.features.dither == 0.0, "data.features.dither", self.features.dither, dither)?;
             let loaders =
                 "nothing where data.features_by = \"device\": the loader has no features then; leave one of them out";
             require(
@@ -190,5 +225,34 @@ impl DataConfig {
             require(self.augment.mask.is_none(), "data.augment.mask", "set", loaders)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(settings: &str) -> Result<DataConfig> {
+        let data: DataConfig = toml::from_str(&format!("root = \"voices\"\n{settings}")).unwrap();
+        data.check().map(|()| data)
+    }
+
+    #[test]
+    fn a_recipe_chooses_the_window_and_the_dither_of_training_alone() {
+        let data = parsed("features = { front_end = \"kaldi\", window = \"povey\", dither = 1.0 }").unwrap();
+        let kaldi = |dither| FilterbankKind::Kaldi { window: Window::Povey, preemphasis: 0.97, dither };
+        assert_eq!(data.cuts().features.front_end, kaldi(1.0));
+        assert_eq!(data.validation_cuts().features.front_end, kaldi(0.0), "an embedding must not depend on a seed");
+        assert_eq!(data.features.fbank().front_end, kaldi(0.0));
+        for (settings, expected) in [
+            ("features = { front_end = \"speechbrain\", window = \"povey\" }", "window = povey"),
+            ("features = { front_end = \"speechbrain\", dither = 1.0 }", "dither = 1"),
+            ("features = { front_end = \"kaldi\", dither = -1.0 }", "dither = -1"),
+            ("cache = \"c\"\nfeatures = { front_end = \"kaldi\", dither = 1.0 }", "0 with data.cache"),
+            ("features_by = \"device\"\nfeatures = { front_end = \"kaldi\", dither = 1.0 }", "features_by"),
+        ] {
+            let message = parsed(settings).unwrap_err().to_string();
+            assert!(message.contains(expected), "{settings}: {message}");
+        }
     }
 }

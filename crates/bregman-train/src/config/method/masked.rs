@@ -11,7 +11,8 @@ use crate::Result;
 /// | --- | --- | --- |
 /// | `target` | – | final sparsity |
 /// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
-/// | `epochs` | 10 | epochs until the target: s_i = 1 − (1 − s*)^(i / epochs) |
+/// | `epochs` | 10 | epochs until the target |
+/// | `shape` | exponential: s_i = 1 − (1 − s*)^(i / epochs), the paper's | or `linear`, `cubic` (Zhu and Gupta, 2017) |
 /// | `structure` | weights | or `channels`: whole output channels |
 /// | `layers` | none | `None` compares all layers together; a budget gives each its own share |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct GradualConfig {
     /// Epochs until the target.
     #[serde(default = "ten")]
     pub epochs: u64,
+    /// The way there.
+    #[serde(default = "exponential")]
+    pub shape: RampShape,
     /// What is masked together.
     #[serde(default)]
     pub structure: Structure,
@@ -37,9 +41,13 @@ fn ten() -> u64 {
     10
 }
 
+fn exponential() -> RampShape {
+    RampShape::Exponential
+}
+
 impl GradualConfig {
     pub(super) fn topology(&self, seed: u64) -> Result<Topology> {
-        let ramp = Ramp { shape: RampShape::Exponential, from: 0.0, begin: 0, end: self.epochs };
+        let ramp = Ramp { shape: self.shape, from: 0.0, begin: 0, end: self.epochs };
         let pruning = Pruning { structure: self.structure, layers: self.layers.clone() };
         Ok(Topology::new(GradualPruning { target: self.target, ramp }, pruning, seed)?)
     }

@@ -134,6 +134,19 @@ impl Kernel {
         }
     }
 
+    /// For tests: all that run here. What the CPU lacks is a recorded skip.
+    #[cfg(test)]
+    pub(in super::super) fn all_here() -> Vec<Self> {
+        #[cfg(target_arch = "x86_64")]
+        for (kernel, need) in [(Self::Amx, "amx"), (Self::Avx512, "avx512bf16")] {
+            if !kernel.runs_here() && !bregman_base::simd::is_limited() {
+                bregman_skip::skip(need, format!("this CPU or its operating system lacks the kernel {kernel:?}"));
+            }
+        }
+        let all = [Self::Amx, Self::Avx512, Self::Portable, Self::Emulated];
+        all.into_iter().filter(|kernel| kernel.runs_here()).collect()
+    }
+
     /// Tile rows and columns of its block.
     pub(in super::super) fn shape(self) -> (usize, usize) {
         match self {

@@ -7,13 +7,6 @@ use super::*;
 /// Products of bf16 operands are exact in f32; what remains is the rounding of sums.
 const TOLERANCE: f64 = 1e-6;
 
-fn kernels() -> Vec<Kernel> {
-    let all = [Kernel::Amx, Kernel::Avx512, Kernel::Portable, Kernel::Emulated];
-    let here: Vec<_> = all.into_iter().filter(|kernel| kernel.runs_here()).collect();
-    println!("kernels tested: {here:?}");
-    here
-}
-
 /// Values that are bf16 already, so that only the sums round.
 fn rounded(mut values: Vec<f32>) -> Vec<f32> {
     let mut narrow = vec![0; values.len()];
@@ -34,7 +27,7 @@ fn side_by_side(x: &impl Columns) -> Vec<f32> {
 #[test]
 fn every_kernel_gives_the_three_products_on_odd_sizes() {
     let mut random = Random::new(1);
-    for kernel in kernels() {
+    for kernel in Kernel::all_here() {
         for (items, rows, columns, len) in
             [(1, 1, 1, 1), (2, 7, 13, 7), (1, 33, 20, 301), (3, 50, 65, 97), (1, 17, 1100, 100)]
         {
@@ -144,7 +137,7 @@ fn strided_results_start_from_bias_or_what_is_there_and_touch_nothing_else() {
     let x = Plain::strided(&x, [items, columns, len], items * (len + 3), len + 3);
     let mut a = Packed::default();
     a.pack(&weights, rows, columns, columns);
-    for kernel in kernels() {
+    for kernel in Kernel::all_here() {
         for start in [SumStart::Bias(&bias), SumStart::Accumulate] {
             let mut y = vec![7.0; 4000];
             let at = |item: usize, row: usize| 5 + item * 1500 + row * (len + 4);

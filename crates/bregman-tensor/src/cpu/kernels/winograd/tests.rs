@@ -9,9 +9,7 @@ use super::*;
 
 /// f32, and bf16 with every kernel of this CPU, with the typical error that the rounding of one product may cause.
 fn ways() -> Vec<(Dense, f64)> {
-    let kernels = [Kernel::Amx, Kernel::Avx512, Kernel::Portable, Kernel::Emulated];
-    let bf16 =
-        kernels.into_iter().filter(|kernel| kernel.runs_here()).map(|kernel| (Dense::Bf16(kernel), 2f64.powi(-9)));
+    let bf16 = Kernel::all_here().into_iter().map(|kernel| (Dense::Bf16(kernel), 2f64.powi(-9)));
     std::iter::once((Dense::F32, 5e-7)).chain(bf16).collect()
 }
 

@@ -1,0 +1,31 @@
+//! `bregman demo` from an empty folder to its table, with fewer voices and steps.
+
+mod common;
+
+use common::{bregman, json, success, text};
+
+#[test]
+fn the_demo_trains_exports_measures_and_shows_a_dense_and_two_sparse_networks() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("demo");
+    let demo = json(&bregman(&["demo", "--quick", "--out", text(&out), "--json"]));
+    let rows = demo["runs"].as_array().unwrap();
+    let number = |at: usize, key: &str| rows[at][key].as_f64().unwrap_or_else(|| panic!("{key} of {}", rows[at]));
+    for (at, asked) in [(0, 0.0), (1, 0.9), (2, 0.95)] {
+        assert!((number(at, "sparsity") - asked).abs() < 0.01, "asked for {asked}: {demo}");
+        assert!((0.0..0.5).contains(&number(at, "eer")), "{demo}");
+        let file = std::fs::metadata(rows[at]["file"].as_str().unwrap()).unwrap();
+        assert_eq!(number(at, "bytes"), file.len() as f64);
+        assert!(number(at, "milliseconds") > 0.0 && number(at, "training_seconds") > 0.0, "{demo}");
+    }
+    assert!(number(1, "bytes") < 0.5 * number(0, "bytes") && number(2, "bytes") < number(1, "bytes"), "{demo}");
+    assert!(std::fs::read_to_string(demo["report"].as_str().unwrap()).unwrap().starts_with("<!doctype html>"));
+
+    // The same command again has nothing left to train, and shows the table.
+    let table = success(&bregman(&["demo", "--quick", "--out", text(&out)]));
+    for expected in ["one utterance", " kB", " ms", "asked for", "90.00 %", "95.00 %", "█", "report.html"] {
+        assert!(table.contains(expected), "no '{expected}' in\n{table}");
+    }
+    let curves: Vec<&str> = table.lines().filter(|line| line.contains('▇') || line.contains('█')).collect();
+    assert!(curves.len() >= 2, "{table}");
+}
