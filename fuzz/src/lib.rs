@@ -2,8 +2,12 @@
 //! of runs.
 #![allow(dead_code, unused_imports, reason = "of the program's modules only a part is used here")]
 
+#[path = "../../crates/bregman-cli/src/exit.rs"]
+mod exit;
 #[path = "../../crates/bregman-cli/src/failure.rs"]
 mod failure;
+#[path = "../../crates/bregman-cli/src/output.rs"]
+mod output;
 #[path = "../../crates/bregman-cli/src/plot/mod.rs"]
 mod plot;
 #[path = "../../crates/bregman-cli/src/runs/mod.rs"]
