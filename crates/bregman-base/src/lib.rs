@@ -10,9 +10,10 @@
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
-//! | `files` | files and folders that are either whole or absent, memory maps (feature `files`) |
+//! | `files` | files and folders that are either whole or absent, files that grow, locks, memory maps (feature `files`) |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/check/miri` runs these tests under Miri.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod buffer;
 pub mod disjoint;

@@ -5,6 +5,7 @@
 //!
 //! Every pointer is checked for null and alignment, no panic crosses the interface, and after a failure
 //! [`bregman_error_message`] returns the reason on the same thread.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod failure;
 

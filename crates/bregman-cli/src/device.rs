@@ -3,6 +3,7 @@
 use bregman_train::{DeviceChoice, Error, FoundDevice};
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The option of every command that computes with a network.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -23,7 +24,7 @@ impl DeviceArg {
             Failure::mistake(format!("--device {}: {error}", self.device), error.hint().unwrap_or_default())
         })?;
         if let Some(fallback) = found.fallback() {
-            eprintln!("note: {fallback}");
+            say(&format!("note: {fallback}"));
         }
         Ok(found)
     }

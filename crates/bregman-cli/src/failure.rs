@@ -1,27 +1,30 @@
-//! Errors of commands: one line, a hint if there is one, exit code 2 for a user's mistake and 1 for a failure.
+//! Errors of commands: one line, a hint if there is one, and whether it was a user's mistake or a failure.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use bregman_base::files::FileError;
 
+use crate::exit::Exit;
+use crate::output::say;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
-    code: u8,
+    exit: Exit,
 }
 
 impl Failure {
     /// A mistake that the user can correct.
     pub(crate) fn mistake(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: Some(hint.into()), code: 2 }
+        Self { message: message.into(), hint: Some(hint.into()), exit: Exit::Mistake }
     }
 
     /// A failure that is not the user's mistake.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, code: 1 }
+        Self { message: message.into(), hint: None, exit: Exit::Failed }
     }
 
     /// Prepends the file's name if the message does not contain it.
@@ -36,40 +39,45 @@ impl Failure {
     /// Prints it to standard error.
     pub(crate) fn report(&self) -> ExitCode {
         // A newline inside a file name must not turn one line into two.
-        eprintln!("error: {}", self.message.replace(['\n', '\r'], " "));
+        say(&format!("error: {}", self.message.replace(['\n', '\r'], " ")));
         if let Some(hint) = &self.hint {
-            eprintln!("hint:  {hint}");
+            say(&format!("hint:  {hint}"));
         }
-        ExitCode::from(self.code)
+        self.exit.into()
     }
+}
+
+fn exit(mistake: bool) -> Exit {
+    if mistake { Exit::Mistake } else { Exit::Failed }
 }
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         // a name that cannot be written to is the user's mistake, a full disk is not
-        let mistake = matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput);
-        Self { message: error.to_string(), hint: None, code: if mistake { 2 } else { 1 } }
+        let mistake =
+            matches!(error.source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::ResourceBusy);
+        Self { message: error.to_string(), hint: None, exit: exit(mistake) }
     }
 }
 
 impl From<bregman_speaker::Error> for Failure {
     fn from(error: bregman_speaker::Error) -> Self {
-        let code = if error.is_user_mistake() { 2 } else { 1 };
-        Self { message: error.to_string(), hint: error.hint().map(str::to_owned), code }
+        let exit = exit(error.is_user_mistake());
+        Self { message: error.to_string(), hint: error.hint().map(str::to_owned), exit }
     }
 }
 
 impl From<bregman_train::Error> for Failure {
     fn from(error: bregman_train::Error) -> Self {
-        let code = if error.is_user_mistake() { 2 } else { 1 };
-        Self { message: error.to_string(), hint: error.hint(), code }
+        let exit = exit(error.is_user_mistake());
+        Self { message: error.to_string(), hint: error.hint(), exit }
     }
 }
 
 impl From<bregman_runtime::Error> for Failure {
     fn from(error: bregman_runtime::Error) -> Self {
         use bregman_runtime::Error::{File, Format, TooShort, Version};
-        let code = if matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. }) { 2 } else { 1 };
-        Self { message: error.to_string(), hint: None, code }
+        let exit = exit(matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. }));
+        Self { message: error.to_string(), hint: None, exit }
     }
 }

@@ -1,9 +1,11 @@
 //! `bregman`: from a folder of audio to a sparse speaker-verification network.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod commands;
 mod device;
 mod evaluation;
+mod exit;
 mod failure;
 mod network;
 mod output;
@@ -11,6 +13,7 @@ mod pattern;
 mod plot;
 mod report;
 mod runs;
+mod signals;
 mod sparkline;
 mod watch;
 
@@ -18,11 +21,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use exit::Exit;
 use failure::Failure;
 
 /// Train speaker-verification networks to an exact sparsity.
 #[derive(Debug, Parser)]
-#[command(name = "bregman", version, after_help = "Each command has examples: bregman COMMAND --help")]
+#[command(name = "bregman", version, after_help = help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -67,27 +71,35 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Prepare(args) => commands::prepare::run(args),
-        Command::Synth(args) => commands::synth::run(args),
-        Command::Shard(args) => commands::shard::run(args),
-        Command::Demo(args) => commands::demo::run(args),
-        Command::Recipes(args) => commands::recipes::run(args),
-        Command::Train(args) => commands::train::run(args),
-        Command::Sweep(args) => commands::sweep::run(args),
-        Command::Evaluate(args) => commands::evaluate::run(args),
-        Command::Embed(args) => commands::embed::run(args),
-        Command::Verify(args) => commands::verify::run(args),
-        Command::Enroll(args) => commands::enroll::enroll(args),
-        Command::Identify(args) => commands::enroll::identify(args),
-        Command::Export(args) => commands::export::run(args),
-        Command::Bench(args) => commands::bench::run(args),
-        Command::Inspect(args) => commands::inspect::run(args),
-        Command::Report(args) => commands::report::run(args),
-        Command::Plot(args) => commands::plot::run(args),
-    };
-    result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+    match Cli::parse().command {
+        Command::Prepare(args) => end(commands::prepare::run(args)),
+        Command::Synth(args) => end(commands::synth::run(args)),
+        Command::Shard(args) => end(commands::shard::run(args)),
+        Command::Demo(args) => end(commands::demo::run(args)),
+        Command::Recipes(args) => end(commands::recipes::run(args)),
+        Command::Train(args) => end(commands::train::run(args)),
+        Command::Sweep(args) => end(commands::sweep::run(args)),
+        Command::Evaluate(args) => end(commands::evaluate::run(args)),
+        Command::Embed(args) => end(commands::embed::run(args)),
+        Command::Verify(args) => end(commands::verify::run(args)),
+        Command::Enroll(args) => end(commands::enroll::enroll(args)),
+        Command::Identify(args) => end(commands::enroll::identify(args)),
+        Command::Export(args) => end(commands::export::run(args)),
+        Command::Bench(args) => end(commands::bench::run(args)),
+        Command::Inspect(args) => end(commands::inspect::run(args)),
+        Command::Report(args) => end(commands::report::run(args)),
+        Command::Plot(args) => end(commands::plot::run(args)),
+    }
 }
 
-/// What every command returns.
+/// What stands below the list of commands.
+fn help() -> String {
+    format!("Each command has examples: bregman COMMAND --help\n\n{}", exit::HELP)
+}
+
+fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
+    outcome.map_or_else(|failure| failure.report(), |exit| exit.into().into())
+}
+
+/// What a command returns that is done or fails. Those with other endings return an [`Exit`].
 type Outcome = Result<(), Failure>;

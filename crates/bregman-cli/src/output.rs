@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
+use std::path::Path;
 
 use bregman_speaker::{CorpusSummary, Progress, Unreadable};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,9 +56,22 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Tells the user something on standard error; one that is gone, with its terminal or reader, is not an error.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Fails early, before long work, if there is something at `path` that may not be replaced.
+pub(crate) fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
+    if force || path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    Err(bregman_speaker::Error::Exists(path.to_owned()).into())
+}
+
 /// Warns the user of a problem that did not stop the command.
 pub(crate) fn note(what: &str, why: &dyn std::fmt::Display) {
-    eprintln!("note: {what}: {why}");
+    say(&format!("note: {what}: {why}"));
 }
 
 /// Prints a value as JSON.

@@ -4,7 +4,7 @@ use bregman_speaker::Progress;
 use bregman_train::{EpochRecord, Observer, Precision, StepRecord};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::Bar;
+use crate::output::{Bar, say};
 
 /// Draws a run on standard error. Where that is not a terminal there is no bar, but the lines are printed all the same.
 pub(crate) struct Watch {
@@ -23,7 +23,7 @@ impl Watch {
     }
 
     fn line(&self, text: &str) {
-        if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
+        if self.bar.is_hidden() { say(text) } else { self.bar.println(text) }
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{bregman, success, text, tiny_run};
+use common::{bregman, success, text, tiny_run, verdict};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -31,13 +31,14 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     let list = std::fs::read_to_string(&trials).unwrap();
     let names: Vec<&str> = list.lines().next().unwrap().split_whitespace().collect();
     let (first, second) = (text(&voices.join(names[1])).to_owned(), text(&voices.join(names[2])).to_owned());
-    let by_model = json(&["verify", &first, &second, "--model", &model, "--json"]);
-    let by_run = json(&["verify", &first, &second, "--run", text(&run), "--threshold", "0.5", "--json"]);
+    let verify = |network: &[&str]| verdict(&bregman(&[&["verify", &first, &second, "--json"], network].concat()));
+    let by_model = verify(&["--model", &model]);
+    let by_run = verify(&["--run", text(&run), "--threshold", "0.5"]);
     let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"));
     assert!((number(&by_model, "score") - number(&by_run, "score")).abs() < 1e-4, "{by_model} and {by_run}");
     assert_eq!(number(&by_model, "threshold"), number(&exported["threshold"], "cosine"));
     assert!(number(&by_model, "open_ms") > 0.0 && number(&by_model, "embed_ms") > 0.0);
-    let printed = success(&bregman(&["verify", &first, &second, "--model", &model]));
+    let printed = success(&bregman(&["verify", &first, &first, "--model", &model]));
     assert!(printed.contains("speaker: score") && printed.contains("ms to embed"), "{printed}");
 
     // the sizes in the file add up, and the pattern is drawn for a file and for a run
@@ -54,6 +55,8 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     );
     assert!(success(&bregman(&["inspect", &model])).contains("layer2.se_res2block.1.convs.0"));
     success(&bregman(&["inspect", text(&run), "--plot", &png]));
+    assert!(mistake(&["inspect", text(&run), "--plot", &png]).contains("--force"));
+    success(&bregman(&["inspect", text(&run), "--plot", &png, "--force"]));
     assert!(
         std::fs::read_to_string(&svg).unwrap().starts_with("<svg")
             && std::fs::read(&png).unwrap().starts_with(b"\x89PNG")

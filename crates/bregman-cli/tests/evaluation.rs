@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::LazyLock;
 
-use common::{bregman, json, mistake, success, synth, text};
+use common::{bregman, json, mistake, success, synth, text, verdict};
 use serde_json::Value;
 
 /// A corpus of synthetic voices and a network that has seen a little of it.
@@ -200,20 +200,29 @@ fn verify_enroll_and_identify_work_one_after_the_other() {
     let known = text(&known);
     let (a, b) = world.recordings(false);
 
-    let same = json(&bregman(&["verify", &a, &a, "--run", run, "--threshold", "0.999", "--json"]));
+    let same = verdict(&bregman(&["verify", &a, &a, "--run", run, "--threshold", "0.999", "--json"]));
     assert!(same["same"] == true && same["score"].as_f64() > Some(0.999_999), "{same}");
-    let never = json(&bregman(&["verify", &a, &b, "--run", run, "--threshold", "1.0", "--json"]));
+    let never = verdict(&bregman(&["verify", &a, &b, "--run", run, "--threshold", "1.0", "--json"]));
     assert_eq!(never["same"], false);
     success(&world.evaluate(&[]));
-    assert!(success(&bregman(&["verify", &a, &b, "--run", run])).contains("threshold"), "evaluate has found one");
+    assert!(success(&bregman(&["verify", &a, &a, "--run", run])).contains("threshold"), "evaluate has found one");
 
     success(&bregman(&["enroll", "ann", &a, "--run", run, "--speakers", known]));
     assert!(success(&bregman(&["enroll", "bob", &b, "--run", run, "--speakers", known])).contains("knows 2 speakers"));
     assert!(mistake(&bregman(&["enroll", "bob", &b, "--run", run, "--speakers", known])).contains("--force"));
-    let found = json(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9", "--json"]));
+    let found = verdict(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9", "--json"]));
     assert_eq!((found["speaker"].as_str(), found["matches"].as_array().unwrap().len()), (Some("bob"), 2));
-    let nobody = success(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "1.1"]));
-    assert!(nobody.starts_with("unknown"), "{nobody}");
+    let nobody = bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "1.1"]);
+    assert!(nobody.stdout.starts_with(b"unknown") && nobody.status.code() == Some(3), "{nobody:?}");
+
+    // A file from before it had a format number, and one of a later program.
+    let stored = std::fs::read_to_string(known).unwrap();
+    assert!(stored.starts_with("{\"format\":1,"), "{stored}");
+    std::fs::write(known, stored.replacen("\"format\":1,", "", 1)).unwrap();
+    success(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9"]));
+    std::fs::write(known, stored.replacen("\"format\":1,", "\"format\":2,", 1)).unwrap();
+    assert!(mistake(&bregman(&["identify", &b, "--run", run, "--speakers", known])).contains("format 2"));
+    std::fs::write(known, stored).unwrap();
 
     // Embeddings with other settings cannot be compared with these.
     let other = bregman(&["identify", &b, "--run", run, "--speakers", known, "--max-seconds", "0.5"]);
@@ -221,6 +230,22 @@ fn verify_enroll_and_identify_work_one_after_the_other() {
     assert!(
         mistake(&bregman(&["verify", &a, "missing.wav", "--run", run, "--threshold", "0"])).contains("missing.wav")
     );
+}
+
+#[test]
+fn speakers_enrolled_at_the_same_time_are_all_there() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let known = dir.path().join("known.json");
+    let (a, _) = world.recordings(false);
+    let enroll = |name: usize| {
+        common::start(&["enroll", &name.to_string(), &a, "--run", text(&world.run), "--speakers", text(&known)])
+    };
+    let children: Vec<_> = (0..8).map(enroll).collect();
+    children.into_iter().for_each(|mut child| assert!(child.wait().unwrap().success()));
+    let stored: Value = serde_json::from_slice(&std::fs::read(&known).unwrap()).unwrap();
+    assert_eq!(stored["speakers"].as_object().unwrap().len(), 8);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no lock is left");
 }
 
 #[test]

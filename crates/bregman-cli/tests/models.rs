@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use bregman_speaker::score::{cosine, read_scores};
-use common::{bregman, data, mistake, success, text, tiny_run};
+use common::{bregman, data, mistake, success, text, tiny_run, verdict};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -56,8 +56,9 @@ fn a_run_and_its_model_file_decide_alike_in_every_command() {
         // the threshold of the run's evaluation, and the one inside the file
         for (first, second) in [(&a, &b), (&a, &c)] {
             let verdicts = networks.each_ref().map(|network| {
-                let verdict = json(&["verify", first, second, "--model", network, "--json"]);
-                assert_eq!(json(&["verify", first, second, "--run", network, "--json"])["same"], verdict["same"]);
+                let by = |option: &str| verdict(&bregman(&["verify", first, second, option, network, "--json"]));
+                let verdict = by("--model");
+                assert_eq!(by("--run")["same"], verdict["same"]);
                 verdict
             });
             close("score", verdicts.each_ref().map(|verdict| number(verdict, "score")));
@@ -73,11 +74,10 @@ fn a_run_and_its_model_file_decide_alike_in_every_command() {
             for (name, recording) in [("ann", &a), ("bob", &b)] {
                 json(&["enroll", name, recording, "--model", network, "--speakers", &known, "--json"]);
             }
-            let found =
-                json(&["identify", &b, "--model", network, "--speakers", &known, "--threshold", "0.5", "--json"]);
-            assert!(
-                number(&json(&["identify", &b, "--run", network, "--speakers", &known, "--json"]), "threshold") < 1.0
-            );
+            let identify =
+                |more: &[&str]| verdict(&bregman(&[&["identify", &b, "--speakers", &known, "--json"], more].concat()));
+            let found = identify(&["--model", network, "--threshold", "0.5"]);
+            assert!(number(&identify(&["--run", network]), "threshold") < 1.0);
             (known, found)
         });
         let [(known, of_run), (_, of_file)] = &identified;

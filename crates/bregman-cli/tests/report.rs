@@ -137,14 +137,15 @@ fn mistakes_end_with_code_2_and_leave_other_files_alone() {
     let run = write_run(&dir.path().join("run"), 1, 0.9, "linbreg");
     let precious = dir.path().join("precious.html");
     std::fs::write(&precious, "my thesis").unwrap();
-    assert!(mistake(&bregman(&["report", text(&run), "-o", text(&precious)])).contains("not a report"));
+    assert!(mistake(&bregman(&["report", text(&run), "-o", text(&precious)])).contains("--force"));
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "my thesis");
     let report = dir.path().join("report.html");
     assert!(
         mistake(&bregman(&["report", "/nowhere/run", "-o", text(&report)])).contains("/nowhere/run: no such folder")
     );
     success(&bregman(&["report", text(&run), "-o", text(&report)]));
-    success(&bregman(&["report", text(&run), "-o", text(&report)]));
+    assert!(mistake(&bregman(&["report", text(&run), "-o", text(&report)])).contains("--force"), "also a page");
+    success(&bregman(&["report", text(&run), "-o", text(&report), "--force"]));
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "temporary files left behind: {left:?}");
 

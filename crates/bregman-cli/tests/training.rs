@@ -4,7 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use common::{bregman, errors, json, start, success, synth, timeless_metrics};
 use serde_json::Value;
@@ -26,44 +26,6 @@ fn place(epochs: u32) -> (tempfile::TempDir, PathBuf) {
     );
     std::fs::write(&recipe, content).unwrap();
     (dir, recipe)
-}
-
-#[test]
-fn a_run_killed_at_random_moments_and_resumed_equals_an_uninterrupted_one() {
-    let (dir, recipe) = place(30);
-    let recipe = recipe.to_str().unwrap();
-    let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
-    let began = SystemTime::now();
-    let unbroken = bregman(&["train", recipe, "--out", whole.to_str().unwrap()]);
-    success(&unbroken);
-    let takes = began.elapsed().unwrap();
-
-    let mut random = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
-    let mut kills = 0;
-    for _ in 0..5 {
-        let mut child = start(&["train", recipe, "--out", broken.to_str().unwrap(), "--resume"]);
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        std::thread::sleep(
-            takes.mul_f64(0.05 + 0.3 * f64::from(random >> 8) / f64::from(1u32 << 24)) + Duration::from_millis(20),
-        );
-        let running = child.try_wait().unwrap().is_none();
-        child.kill().unwrap(); // SIGKILL
-        child.wait().unwrap();
-        kills += u32::from(running);
-    }
-    assert!(kills > 0, "every run finished before it could be killed");
-    let last = bregman(&["train", recipe, "--out", broken.to_str().unwrap(), "--resume", "--json"]);
-    success(&last);
-    assert_eq!(timeless_metrics(&broken), timeless_metrics(&whole), "after {kills} kills");
-    for file in ["last/model.safetensors", "last/optimizer.safetensors"] {
-        assert_eq!(
-            std::fs::read(broken.join(file)).unwrap(),
-            std::fs::read(whole.join(file)).unwrap(),
-            "{file} after {kills} kills"
-        );
-    }
-    let summary: Value = serde_json::from_slice(&last.stdout).unwrap();
-    assert_eq!(summary["ending"], "finished");
 }
 
 #[test]
@@ -156,7 +118,8 @@ fn assert_nothing_was_lost(failed: &Output, before: &[u8], run: &Path, recipe: &
     let message = errors(failed);
     assert_eq!(failed.status.code(), Some(1), "{message}");
     assert!(
-        message.contains("last.new") && message.contains("free some space, then continue with --resume"),
+        (message.contains("last.new") || message.contains("best.new"))
+            && message.contains("free some space, then continue with --resume"),
         "{message}"
     );
     assert_eq!(std::fs::read(run.join("last/model.safetensors")).unwrap(), before, "the last checkpoint is whole");

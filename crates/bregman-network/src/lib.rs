@@ -7,6 +7,7 @@
 //! A network is one file: its settings, their check, its layers, its graph, and how to read the settings off a
 //! checkpoint. Add it to [`NetworkConfig`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod architecture;
 mod ecapa;

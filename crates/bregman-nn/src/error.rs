@@ -93,5 +93,11 @@ impl From<bregman_network::SizeError> for Error {
     }
 }
 
+impl From<bregman_base::files::FileError> for Error {
+    fn from(error: bregman_base::files::FileError) -> Self {
+        Self::File { path: error.path, source: error.source }
+    }
+}
+
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -7,6 +7,7 @@
 //! A network of one's own is a type that implements [`Network`], of these layers or of others that call the backend;
 //! [`TrainableModel::with_network`] trains it. `examples/own-network` does both.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod error;
 mod files;

@@ -10,6 +10,7 @@
 //! AVX-512 or AVX2 are chosen at run time. The feature `audio` (on by default) brings the filterbank; without it a
 //! model embeds features computed elsewhere.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod error;
 mod file;

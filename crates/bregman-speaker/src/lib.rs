@@ -36,6 +36,7 @@
 //! # Ok::<(), bregman_speaker::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod corpus;
 mod error;

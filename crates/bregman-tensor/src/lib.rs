@@ -3,6 +3,7 @@
 //! [`Backend`] is the whole contract, in small traits. [`Cpu`] implements it with `gemm`, `rayon` and SIMD chosen at
 //! run time; `cuda::Cuda` (feature `cuda`) with cuBLASLt, cuDNN and kernels of our own. Layers (`bregman-nn`) are
 //! generic over it. [`on_device`] runs a job on the device that a [`DeviceChoice`] finds.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod backend;
 mod cpu;

@@ -54,6 +54,34 @@ pub enum Error {
     /// There is a run in the folder already.
     #[error("{} holds a run already", .0.display())]
     Exists(PathBuf),
+    /// Another process trains in the folder.
+    #[error("{}: {problem}, which is training here", run.display())]
+    Busy {
+        /// The folder of the run.
+        run: PathBuf,
+        /// Which process, as far as it is known.
+        problem: String,
+    },
+    /// The log of a run ends before its checkpoint was written.
+    #[error("{}: {source}", path.display())]
+    ShortLog {
+        /// The file.
+        path: PathBuf,
+        /// How much is missing.
+        source: std::io::Error,
+    },
+    /// The corpus is not the one that the checkpoint was trained on.
+    #[error("{}: {corpus} has changed since its last checkpoint: it had {had}, now it has {has}", run.display())]
+    CorpusChanged {
+        /// The folder of the run.
+        run: PathBuf,
+        /// Which corpus of the recipe.
+        corpus: &'static str,
+        /// What was there.
+        had: String,
+        /// What is there.
+        has: String,
+    },
     /// The loss or a gradient became NaN or infinite.
     #[error("step {step} (epoch {epoch}): {what}")]
     NotFinite {
@@ -92,6 +120,11 @@ impl Error {
         match self {
             Self::NewerFormat { .. } => Some("it is of a newer bregman: use that one, or update this one".to_owned()),
             Self::Exists(_) => Some("continue it with --resume, or choose another --out".to_owned()),
+            Self::Busy { .. } => Some("wait until it has ended, or choose another --out".to_owned()),
+            Self::ShortLog { .. } => Some("put back a copy of it, or train anew with another --out".to_owned()),
+            Self::CorpusChanged { .. } => {
+                Some("put the corpus back as it was, or train anew with another --out".to_owned())
+            }
             Self::NotFinite { last, .. } => {
                 let advice = "lower the learning rate (--set train.lr=…) or clip gradients (--set train.clip=1)";
                 Some(match last {

@@ -8,6 +8,7 @@
 //! RUN, or a checkpoint of WeSpeaker ─▶ Deployable ─▶ ONNX, safetensors, a model file
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod config;
 mod error;
@@ -21,8 +22,9 @@ pub use config::Experiment;
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};
 pub use run::{
-    CheckpointFolder, CommandRecord, EpochRecord, EpochSums, EvaluationRecord, LayerRecord, MetricsRecord, RUN_FORMAT,
-    RunFolder, RunState, StepRecord, TensorBoard, TestDomain, ThresholdRecord, read_metrics,
+    CheckpointFolder, CommandRecord, CorpusRecord, EpochRecord, EpochSums, EvaluationRecord, LayerRecord,
+    MetricsRecord, RUN_FORMAT, RunFolder, RunState, StepRecord, TensorBoard, TestDomain, ThresholdRecord,
+    UtteranceList, read_metrics,
 };
 pub use trained::Trained;
 pub use trained::deploy::Deployable;

@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use bregman_train::{Ending, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
+use serde_json::Value;
 
 /// The network is so small that 99 % initial zeros would cut it in two.
 const METHODS: [(&str, &str); 10] = [
@@ -68,6 +71,97 @@ fn a_stopped_and_continued_run_equals_an_unbroken_one_for_every_method() {
         assert_same_metrics(&broken, &whole, name);
         assert_eq!(weights(&broken, "last"), weights(&whole, "last"), "{name}");
         assert_eq!(broken.join("best").exists(), whole.join("best").exists(), "{name}");
+    }
+}
+
+/// Files of a checkpoint without what depends on the clock.
+fn checkpoint(run: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(run.join(name)).unwrap().map(|entry| entry.unwrap().path());
+    let content = |path: PathBuf| {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if path.ends_with("state.json") {
+            let mut state: Value = serde_json::from_slice(&bytes).unwrap();
+            state.as_object_mut().unwrap().retain(|field, _| field != "seconds" && field != "logged");
+            bytes = state.to_string().into_bytes();
+        }
+        (path.file_name().unwrap().to_string_lossy().into_owned(), bytes)
+    };
+    files.map(content).collect()
+}
+
+fn names(run: &Path) -> BTreeSet<String> {
+    std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_folder(&path, &target),
+            false => std::fs::write(target, std::fs::read(&path).unwrap()).unwrap(),
+        }
+    }
+}
+
+/// What a process leaves that is killed at the end of an epoch, after each of the writes there. Every epoch of this run
+/// is its best until then.
+#[test]
+fn killed_between_the_checkpoints_of_an_epoch_a_run_continues_to_the_same_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let settings = ["select.average=3", "train.epochs=2", "select.metric=\"loss\""];
+    let experiment = recipe(&dir.path().join("voices"), "kind = \"dense\"", &settings);
+    let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
+    let first = StopAfter::new(train(experiment.clone(), &dir.path().join("steps")).unwrap().state.step / 2);
+    Trainer::new(experiment, &broken, &first).unwrap().run(&first.stop).unwrap();
+    copy_folder(&broken, &whole);
+    let outcome = Trainer::resume(&whole, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert_eq!(outcome.state.selection.best.unwrap().epoch, 2, "the last epoch is the best: {:?}", outcome.state);
+    let end = ["last", "best", "average"].map(|name| checkpoint(&whole, name));
+
+    type Damage = fn(&Path, &Path);
+    let kills: [(&str, Damage); 7] = [
+        ("before all", |_, _| {}),
+        ("best written", |run, whole| copy_folder(&whole.join("best"), &run.join("best"))),
+        ("best and average written", |run, whole| {
+            copy_folder(&whole.join("best"), &run.join("best"));
+            copy_folder(&whole.join("average"), &run.join("average"));
+        }),
+        ("best stepped aside, new one not in place", |run, whole| {
+            std::fs::rename(run.join("best"), run.join("best.old")).unwrap();
+            copy_folder(&whole.join("best"), &run.join("best.new"));
+        }),
+        ("last stepped aside", |run, whole| {
+            copy_folder(&whole.join("best"), &run.join("best"));
+            std::fs::rename(run.join("last"), run.join("last.old")).unwrap();
+            copy_folder(&whole.join("last"), &run.join("last.new"));
+        }),
+        ("the order of earlier programs: last written, best not", |run, whole| {
+            copy_folder(&whole.join("last"), &run.join("last"));
+        }),
+        ("weights of an epoch that is repeated", |run, whole| {
+            std::fs::write(run.join("top/epoch-7.safetensors"), "half").unwrap();
+            std::fs::write(run.join("config.toml.123-0.tmp"), "half").unwrap();
+            copy_folder(&whole.join("best"), &run.join("best"));
+        }),
+    ];
+    for (what, damage) in kills {
+        let run = dir.path().join(what);
+        copy_folder(&broken, &run);
+        // weights and log lines of the epoch come first
+        for file in ["metrics.jsonl", "events.out.tfevents.0.bregman", "top/epoch-2.safetensors"] {
+            std::fs::copy(whole.join(file), run.join(file)).unwrap();
+        }
+        damage(&run, &whole);
+        Trainer::resume(&run, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+        for (name, expected) in ["last", "best", "average"].iter().zip(&end) {
+            assert_eq!(&checkpoint(&run, name), expected, "{name}, killed with {what}");
+        }
+        assert_same_metrics(&run, &whole, what);
+        assert_eq!(names(&run), names(&whole), "{what}");
+        assert_eq!(names(&run.join("top")), names(&whole.join("top")), "{what}");
     }
 }
 

@@ -5,7 +5,9 @@ mod common;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use bregman_train::{CheckpointFolder, Ending, MetricsRecord, RUN_FORMAT, RunFolder, Trained, Trainer, read_metrics};
+use bregman_train::{
+    CheckpointFolder, Ending, Error, MetricsRecord, RUN_FORMAT, RunFolder, Trained, Trainer, read_metrics,
+};
 use common::{StopAfter, corpus, metrics, recipe, train, weights};
 use serde_json::Value;
 
@@ -117,6 +119,81 @@ fn a_file_of_a_newer_format_is_refused_by_name() {
 
     edit(&last.config(), |text| text.replacen("format = 1", "format = 2", 1));
     refused(&last.config());
+}
+
+#[test]
+fn a_folder_in_which_another_trains_is_refused_by_name_and_process() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let (experiment, run) = (recipe(&dir.path().join("voices"), METHOD, &["train.epochs=1"]), dir.path().join("run"));
+    let first = Trainer::new(experiment.clone(), &run, &()).unwrap();
+    let refused = Trainer::resume(&run, &()).map(|_| ()).unwrap_err();
+    let expected = format!("in use by process {}", std::process::id());
+    assert!(refused.to_string().contains(&expected) && refused.to_string().contains("run"), "{refused}");
+    assert!(refused.is_user_mistake() && refused.hint().unwrap().contains("--out"));
+    assert_eq!(first.run(&AtomicBool::new(false)).unwrap().ending, Ending::Finished);
+    assert!(matches!(Trainer::new(experiment, &run, &()), Err(Error::Exists(_))));
+    Trainer::resume(&run, &()).unwrap();
+}
+
+#[test]
+fn a_log_whose_end_is_missing_is_an_error_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    let text = std::fs::read_to_string(run.metrics()).unwrap();
+    let cut = &text[..text.len() / 2];
+    std::fs::write(run.metrics(), cut).unwrap();
+    let refused = Trainer::resume(run.path(), &()).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::ShortLog { .. }) && refused.to_string().contains("metrics.jsonl"), "{refused}");
+    assert!(refused.hint().unwrap().contains("put back a copy"));
+    assert_eq!(std::fs::read_to_string(run.metrics()).unwrap(), cut);
+    std::fs::write(run.metrics(), text + "half a li").unwrap();
+    Trainer::resume(run.path(), &()).unwrap();
+    assert!(!std::fs::read_to_string(run.metrics()).unwrap().contains("half"));
+}
+
+#[test]
+fn a_corpus_that_changed_since_the_checkpoint_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    let manifest = dir.path().join("voices/train.csv");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let resume = || Trainer::resume(run.path(), &()).map(|_| ()).map_err(|error| error.to_string());
+    let without_last_line = text.trim_end().rsplit_once('\n').unwrap().0.to_owned() + "\n";
+    std::fs::write(&manifest, without_last_line).unwrap();
+    let refused = resume().unwrap_err();
+    assert!(refused.contains("data.train has changed") && refused.contains("utterances of 5 speakers"), "{refused}");
+    std::fs::write(&manifest, text).unwrap();
+    resume().unwrap();
+
+    // a checkpoint from before the corpus was kept
+    edit_json(&run.last().state_file(), |state| {
+        state.as_object_mut().unwrap().remove("corpus").unwrap();
+    });
+    resume().unwrap();
+}
+
+#[test]
+fn a_run_whose_recipe_cannot_be_read_starts_anew_or_continues_from_its_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let experiment = recipe(&dir.path().join("voices"), METHOD, &["train.epochs=1"]);
+    let run = RunFolder::new(dir.path().join("run"));
+    std::fs::create_dir(run.path()).unwrap();
+    for damaged in ["", "[train\nepo"] {
+        std::fs::write(run.config(), damaged).unwrap();
+        assert!(!run.is_started());
+        drop(Trainer::new(experiment.clone(), run.path(), &()).unwrap());
+        assert!(run.is_started());
+    }
+    Trainer::resume(run.path(), &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+    let written = std::fs::read(run.config()).unwrap();
+    for missing in [false, true] {
+        if missing { std::fs::remove_file(run.config()) } else { std::fs::write(run.config(), "") }.unwrap();
+        assert!(matches!(Trainer::new(experiment.clone(), run.path(), &()), Err(Error::Exists(_))));
+        Trainer::resume(run.path(), &()).unwrap();
+        assert_eq!(std::fs::read(run.config()).unwrap(), written);
+    }
 }
 
 #[test]

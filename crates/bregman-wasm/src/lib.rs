@@ -11,6 +11,7 @@
 //!
 //! No wasm-bindgen: a dozen functions of plain numbers do not need it, and its command-line tool would have to be
 //! installed in the matching version.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 use std::alloc::{Layout, alloc, dealloc};
 

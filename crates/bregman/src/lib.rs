@@ -60,6 +60,7 @@
 //! among the controlled tensors, s* target, ε = s* − s, a non-zero weights, f update period, α and κ gains.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod adaptive;
 pub mod book;

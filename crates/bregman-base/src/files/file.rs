@@ -76,8 +76,33 @@ fn temporary(path: &Path) -> PathBuf {
     beside(path, &format!(".{}-{}.tmp", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
 }
 
+/// Removes what killed writers left in `folder`: only for those who hold its lock, as a living writer's file looks the
+/// same.
+///
+/// # Errors
+/// If the system refuses.
+pub fn remove_temporaries(folder: &Path) -> Result<(), FileError> {
+    for entry in fs::read_dir(folder).map_err(FileError::at(folder))? {
+        let path = entry.map_err(FileError::at(folder))?.path();
+        if is_temporary(&path) {
+            fs::remove_file(&path).map_err(FileError::at(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether [`temporary`] made this name.
+fn is_temporary(path: &Path) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
+    let numbers = |name: &str| -> Option<bool> {
+        let (process, call) = name.strip_suffix(".tmp")?.rsplit_once('.')?.1.split_once('-')?;
+        Some(digits(process) && digits(call))
+    };
+    path.file_name().and_then(|name| name.to_str()).and_then(numbers).unwrap_or(false)
+}
+
 /// A rename replaces what is there: only a file may be replaced.
-fn check(path: &Path) -> io::Result<()> {
+pub(super) fn check(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() => Ok(()),
         Ok(there) => {
@@ -165,6 +190,21 @@ mod tests {
         let path = dir.path().join("missing/file");
         let error = write_file(&path, "").unwrap_err();
         assert_eq!((error.path, error.source.kind()), (path, ErrorKind::NotFound));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes files")]
+    fn what_a_killed_writer_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index.csv");
+        for kept in ["index.csv", "a.tmp", "b.1-x.tmp", "c.12.tmp"] {
+            fs::write(dir.path().join(kept), "kept").unwrap();
+        }
+        fs::write(temporary(&path), "half").unwrap();
+        fs::write(temporary(&dir.path().join("no-extension")), "half").unwrap();
+        assert_eq!(entries(dir.path()), 6);
+        remove_temporaries(dir.path()).unwrap();
+        assert_eq!(entries(dir.path()), 4);
     }
 
     #[test]

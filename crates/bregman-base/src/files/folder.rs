@@ -16,16 +16,27 @@ use super::{FileError, beside, sync_parent};
 /// If the system refuses, and those of `fill`.
 pub fn replace_folder<E: From<FileError>>(path: &Path, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
     let (new, old) = (beside(path, ".new"), beside(path, ".old"));
-    if !path.exists() && old.exists() {
-        fs::rename(&old, path).map_err(FileError::at(&old))?; // killed between the two renames below
-    }
-    remove(&new)?;
+    settle_folder(path)?;
     fs::create_dir_all(&new).map_err(FileError::at(&new))?;
     let written = fill(&new).and_then(|()| Ok(exchange(path, &new, &old)?));
     if written.is_err() {
         let _ = remove(&new); // the first error is the one to report
     }
     written
+}
+
+/// Puts in order what a process left that was killed while it replaced the folder `path`: `NAME` is there if any of it
+/// was, `NAME.new` and `NAME.old` are not.
+///
+/// # Errors
+/// If the system refuses.
+pub fn settle_folder(path: &Path) -> Result<(), FileError> {
+    let old = beside(path, ".old");
+    if !path.exists() && old.exists() {
+        fs::rename(&old, path).and_then(|()| sync_parent(path)).map_err(FileError::at(&old))?;
+    }
+    remove(&old)?;
+    remove(&beside(path, ".new"))
 }
 
 /// The folder that is whole, if there is one.
@@ -96,6 +107,11 @@ mod tests {
         fs::create_dir(beside(&path, ".new")).unwrap();
         let found = present_folder(&path).unwrap();
         assert_eq!(fs::read_to_string(found.join("a")).unwrap(), "one");
+        settle_folder(&path).unwrap();
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        fs::create_dir(beside(&path, ".old")).unwrap(); // killed after the second rename
         write(&path, "two").unwrap();
         assert_eq!(present_folder(&path).unwrap(), path);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

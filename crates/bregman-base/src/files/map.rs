@@ -13,7 +13,7 @@ use super::FileError;
 /// If it cannot be opened or mapped.
 pub fn map(path: &Path) -> Result<Mmap, FileError> {
     let file = File::open(path).map_err(FileError::at(path))?;
-    // SAFETY: model files, shards and caches are never changed in place: they are written under a temporary name and
+    // SAFETY: model files are never changed in place: they are written under a temporary name and
     // renamed (see `write_file`), so a mapped file keeps its bytes even when it is replaced. A program that truncates
     // one in place would end us with SIGBUS, as with any mapping.
     unsafe { Mmap::map(&file) }.map_err(FileError::at(path))

@@ -1,16 +1,26 @@
-//! Files and folders that are either whole or absent: written under a temporary name, synced, renamed.
+//! Every file that bregman writes is written here: files and folders that are either whole or absent (written under a
+//! temporary name, synced, renamed), files that only grow, and locks. Clippy refuses other ways (`clippy.toml`).
+#![expect(clippy::disallowed_methods, reason = "what all others call instead")]
 
+mod append;
 mod error;
 mod file;
 mod folder;
+mod lock;
 #[cfg(not(target_family = "wasm"))]
 mod map;
+#[cfg(not(target_family = "wasm"))]
+mod parts;
 
+pub use append::{append_after, append_to};
 pub use error::FileError;
-pub use file::{write_file, write_file_at, write_file_with, write_unsynced};
-pub use folder::{present_folder, replace_folder};
+pub use file::{remove_temporaries, write_file, write_file_at, write_file_with, write_unsynced};
+pub use folder::{present_folder, replace_folder, settle_folder};
+pub use lock::Lock;
 #[cfg(not(target_family = "wasm"))]
 pub use map::{Mmap, map};
+#[cfg(not(target_family = "wasm"))]
+pub use parts::PartsFile;
 
 use std::path::{Path, PathBuf};
 

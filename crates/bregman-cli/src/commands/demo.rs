@@ -17,15 +17,17 @@ use bregman_train::{
 use serde::Serialize;
 
 use super::bench::latency;
-use super::train::{keep_command, stop_on_ctrl_c};
+use super::train::{STOPPING, keep_command};
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet};
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::network::SpeakerModel;
-use crate::output::{Bar, print, print_json, table};
+use crate::output::{Bar, print, print_json, say, table};
 use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::find;
+use crate::signals::stop_on_signals;
 use crate::sparkline::sparkline;
 use crate::watch::Watch;
 
@@ -99,7 +101,7 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let voices = args.out.join("voices");
     let root = format!("data.root={}", voices.display());
     let experiment = |settings: &[String]| {
@@ -111,12 +113,13 @@ pub(crate) fn run(args: Args) -> Outcome {
         experiment(settings)?; // before any work
     }
     synthesise(&voices, args.quick)?;
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop_on_signals(STOPPING)?;
     let (mut rows, mut folders) = (Vec::new(), Vec::new());
     for (name, settings) in &runs {
         let run = args.out.join(name);
         if !train(experiment(settings)?, &run, &stop)? {
-            return Err(Failure::mistake("the demo was stopped", "give the same command again to continue it"));
+            say("the demo was stopped: give the same command again to continue it");
+            return Ok(Exit::Interrupted);
         }
         rows.push(measure(&run, &args.out.join(format!("{name}.breg")), &voices)?);
         folders.push(run);
@@ -126,7 +129,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     reader.read(&find(&folders, false)?);
     write_file(&report, page(&reader.runs(), Live(None)))?;
     let demo = Demo { runs: rows, report };
-    if args.json { print_json(&demo) } else { print(&text(&demo, &args.out)) }
+    if args.json { print_json(&demo) } else { print(&text(&demo, &args.out)) }?;
+    Ok(Exit::Done)
 }
 
 fn synthesise(voices: &Path, quick: bool) -> Outcome {

@@ -12,7 +12,7 @@ use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::SpeakerModel;
-use crate::output::{Bar, print, unreadable};
+use crate::output::{Bar, print, refuse_existing, say, unreadable};
 
 /// Compute the embeddings of audio files or of a corpus.
 ///
@@ -57,8 +57,8 @@ struct EmbeddingRow<'a> {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.work.use_threads()?;
-    if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !args.force) {
-        return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
+    if let Some(path) = &args.out {
+        refuse_existing(path, args.force)?;
     }
     let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let source = match &args.manifest {
@@ -74,7 +74,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         Some(path) => bregman_base::files::write_file(path, text)?,
         None => print(&text)?,
     }
-    eprint!("{}", unreadable(&embedded.unreadable));
+    if !embedded.unreadable.is_empty() {
+        say(unreadable(&embedded.unreadable).trim_end());
+    }
     match embedded.unreadable.len() {
         unread if unread == all.len() => {
             Err(Failure::mistake("none of the files could be read", "pass audio files with speech in them"))

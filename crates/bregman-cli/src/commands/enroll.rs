@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bregman_base::files::write_file;
+use bregman_base::files::{Lock, beside, write_file};
 use bregman_speaker::score::cosine;
 use serde::{Deserialize, Serialize};
 
 use super::options::{RecordingArgs, ThresholdArg};
 use crate::Outcome;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
 use crate::output::{Bar, print, print_json, table};
@@ -44,7 +45,9 @@ pub(crate) struct EnrollArgs {
 #[command(after_help = "\
 Examples:
   bregman identify who.wav --model runs/first --speakers known.json
-  bregman identify who.wav --model runs/first --speakers known.json --threshold 0.5 --top 3 --json")]
+  bregman identify who.wav --model runs/first --speakers known.json --threshold 0.5 --top 3 --json
+
+Exit code: 0 for a known speaker, 3 for an unknown one.")]
 pub(crate) struct IdentifyArgs {
     /// The recording
     file: PathBuf,
@@ -68,9 +71,15 @@ struct KnownArgs {
     recordings: RecordingArgs,
 }
 
+/// The format in which the file of known speakers is written, and the newest that is read. Files without a number are
+/// older and mean the same.
+const FORMAT: u32 = 1;
+
 /// The file of known speakers.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Known {
+    #[serde(default)]
+    format: u32,
     /// Embeddings of one network only can be compared.
     network: String,
     speakers: BTreeMap<String, Speaker>,
@@ -83,17 +92,47 @@ struct Speaker {
     embedding: Vec<f32>,
 }
 
+/// What of a file tells which program can read it.
+#[derive(Debug, Deserialize)]
+struct Numbered {
+    #[serde(default)]
+    format: u32,
+}
+
 impl Known {
+    /// The speakers in the file `path`; none if there is no such file yet.
+    fn read_or_new(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
+        if path.exists() {
+            return Self::read(path, network);
+        }
+        Ok(Self { format: FORMAT, network: network.name(), speakers: BTreeMap::new() })
+    }
+
+    /// Refuses a name that is taken.
+    fn check_free(&self, name: &str, path: &Path, force: bool) -> Outcome {
+        if force || !self.speakers.contains_key(name) {
+            return Ok(());
+        }
+        let message = format!("{}: '{name}' is enrolled already", path.display());
+        Err(Failure::mistake(message, "choose another name, or pass --force to replace the speaker"))
+    }
+
     fn read(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::mistake(format!("{}: {error}", path.display()), "make it with `bregman enroll`")
         })?;
-        let known: Self = serde_json::from_str(&text).map_err(|error| {
+        let wrong = |error: serde_json::Error| {
             Failure::mistake(
                 format!("{}: {error}", path.display()),
                 "expected a file of speakers made by `bregman enroll`",
             )
-        })?;
+        };
+        let Numbered { format } = serde_json::from_str(&text).map_err(wrong)?;
+        if format > FORMAT {
+            let message = format!("{}: written in format {format}, this program reads {FORMAT}", path.display());
+            return Err(Failure::mistake(message, "it is of a newer bregman: use that one, or update this one"));
+        }
+        let known = Self { format: FORMAT, ..serde_json::from_str(&text).map_err(wrong)? };
         if known.network != network.name() {
             let message =
                 format!("{}: its speakers were enrolled with another network or other settings", path.display());
@@ -115,18 +154,14 @@ impl Known {
 pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     let KnownArgs { network, speakers: path, recordings } = args.known;
     let network = recordings.open(&network)?;
-    let mut known = if path.exists() {
-        Known::read(&path, &network)?
-    } else {
-        Known { network: network.name(), ..Known::default() }
-    };
-    if known.speakers.contains_key(&args.name) && !args.force {
-        let message = format!("{}: '{}' is enrolled already", path.display(), args.name);
-        return Err(Failure::mistake(message, "choose another name, or pass --force to replace the speaker"));
-    }
+    Known::read_or_new(&path, &network)?.check_free(&args.name, &path, args.force)?; // before the long work
     let utterances = network.embed_files(&args.files, &Bar::new("embedding"))?;
     let seconds = utterances.iter().map(|utterance| utterance.seconds).sum();
     let speaker = Speaker { recordings: utterances.len(), seconds, embedding: network.average(&utterances)? };
+    // others may have added speakers meanwhile, and must not between reading and writing
+    let _lock = Lock::wait(&beside(&path, ".lock"))?;
+    let mut known = Known::read_or_new(&path, &network)?;
+    known.check_free(&args.name, &path, args.force)?;
     known.speakers.insert(args.name.clone(), speaker);
     known.write(&path)?;
     let count = known.speakers.len();
@@ -149,7 +184,7 @@ struct Match<'a> {
     score: f64,
 }
 
-pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
+pub(crate) fn identify(args: IdentifyArgs) -> Result<Exit, Failure> {
     let KnownArgs { network, speakers: path, recordings } = args.known;
     let network = recordings.open(&network)?;
     let known = Known::read(&path, &network)?;
@@ -162,12 +197,15 @@ pub(crate) fn identify(args: IdentifyArgs) -> Outcome {
         .collect();
     matches.sort_by(|a, b| b.score.total_cmp(&a.score));
     let speaker = matches.first().filter(|best| best.score > threshold).map(|best| best.name);
+    let exit = if speaker.is_some() { Exit::Done } else { Exit::No };
     matches.truncate(args.top);
     if recordings.json {
-        return print_json(&serde_json::json!({ "speaker": speaker, "threshold": threshold, "matches": matches }));
+        print_json(&serde_json::json!({ "speaker": speaker, "threshold": threshold, "matches": matches }))?;
+        return Ok(exit);
     }
     let rows: Vec<Vec<String>> =
         matches.iter().map(|found| vec![found.name.to_owned(), format!("{:.4}", found.score)]).collect();
     let answer = speaker.unwrap_or("unknown: nobody is above the threshold");
-    print(&format!("{answer}\n\n{}\nthreshold {threshold:.4}\n", table(&["speaker", "score"], &rows)))
+    print(&format!("{answer}\n\n{}\nthreshold {threshold:.4}\n", table(&["speaker", "score"], &rows)))?;
+    Ok(exit)
 }

@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet, find_audio};
 use crate::network::SpeakerModel;
-use crate::output::{Bar, print, print_json, table, unreadable};
+use crate::output::{Bar, print, print_json, refuse_existing, table, unreadable};
 
 /// Measure a trained network on a trial list.
 ///
@@ -101,8 +101,8 @@ impl From<Domain> for TestDomain {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.work.use_threads()?;
-    if let Some(path) = args.scores.as_deref().filter(|path| path.exists() && !args.force) {
-        return Err(bregman_speaker::Error::Exists(path.to_owned()).into());
+    if let Some(path) = &args.scores {
+        refuse_existing(path, args.force)?;
     }
     let cohort = args.cohort.open()?;
     let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;

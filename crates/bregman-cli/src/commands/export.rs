@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_base::files::{write_file, write_file_at};
+use bregman_base::files::write_file;
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
 use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates};
 use bregman_speaker::{AudioSource as _, Trials};
@@ -16,7 +16,7 @@ use crate::device::DeviceArg;
 use crate::evaluation::find_audio;
 use crate::failure::Failure;
 use crate::network::{RuntimeEmbedder, SpeakerModel};
-use crate::output::{Bar, print, print_json};
+use crate::output::{Bar, print, print_json, refuse_existing};
 
 /// Write a trained network, without its classifier, for use elsewhere.
 ///
@@ -121,9 +121,8 @@ struct Written {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.write.work.use_threads()?;
-    let targets = [&args.out, &args.onnx, &args.safetensors];
-    if let Some(path) = targets.into_iter().flatten().find(|path| path.exists() && !args.write.force) {
-        return Err(bregman_speaker::Error::Exists(path.clone()).into());
+    for path in [&args.out, &args.onnx, &args.safetensors].into_iter().flatten() {
+        refuse_existing(path, args.write.force)?;
     }
     let network = Deployable::open(&args.source)?;
     let model = args.out.as_deref().map(|path| pack(&args, &network, path)).transpose()?;
@@ -133,7 +132,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     };
     let onnx = args.onnx.as_deref().map(onnx).transpose()?;
     let safetensors = |path: &Path| {
-        write_file_at(path, |path| -> Outcome { Ok(network.write_safetensors(path)?) })?;
+        network.write_safetensors(path)?;
         Written::of(path)
     };
     let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;

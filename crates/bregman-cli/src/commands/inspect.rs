@@ -7,7 +7,7 @@ use bregman_train::{Inspection, Trained};
 
 use crate::Outcome;
 use crate::network::is_model_file;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, refuse_existing};
 use crate::pattern::{self, SparsityPattern};
 
 /// Show the sparsity of a run or a model file, layer by layer.
@@ -27,12 +27,18 @@ pub(crate) struct Args {
     /// Draw where the non-zero weights are, as an .svg or .png file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Replace an existing drawing
+    #[arg(long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    if let Some(path) = &args.plot {
+        refuse_existing(path, args.force)?;
+    }
     if is_model_file(&args.model) {
         return super::inspect_model::run(&args.model, args.plot.as_deref(), args.json);
     }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, refuse_existing};
 use crate::plot::{FigureFormat, What, figure, write};
 use crate::report::RunReader;
 use crate::runs::find;
@@ -59,9 +58,7 @@ struct PlotSummary {
 
 pub(crate) fn run(args: Args) -> Outcome {
     let format = FigureFormat::of(&args.out)?;
-    if args.out.exists() && !args.force {
-        return Err(Failure::mistake(format!("{}: exists", args.out.display()), "pass --force to replace it"));
-    }
+    refuse_existing(&args.out, args.force)?;
     let mut reader = RunReader::new(BUCKETS);
     reader.read(&find(&args.runs, false)?);
     let runs = reader.runs();

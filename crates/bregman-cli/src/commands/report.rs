@@ -1,18 +1,17 @@
 //! `bregman report`: runs as a page to look at.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bregman_base::files::write_file;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, refuse_existing, say};
 use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::{Status, find};
+use crate::signals::stop_on_signals;
 
 /// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
 ///
@@ -28,14 +27,17 @@ Examples:
   bregman report runs/lin95 -o report.html
   bregman report runs/lin95 runs/ada95 runs/dense -o compare.html
   bregman report sweeps/adabreg -o sweep.html             every run of a folder
-  bregman report runs/lin95 -o report.html --watch        while it trains")]
+  bregman report runs/lin95 -o report.html --force --watch    while it trains")]
 pub(crate) struct Args {
     /// Folders of runs, or folders with runs in them
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// The file to write; an older report is replaced
+    /// The file to write
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
     /// Keep the file up to date until all runs have finished
     #[arg(long)]
     watch: bool,
@@ -72,8 +74,8 @@ struct Line {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    refuse_other_files(&args.out)?;
-    let stop = if args.watch { Some(stop_on_ctrl_c()?) } else { None };
+    refuse_existing(&args.out, args.force)?;
+    let stop = if args.watch { Some(stop_on_signals("ending the watch")?) } else { None };
     let (found, mut bytes) = (find(&args.runs, args.watch)?, 0);
     let mut reader = RunReader::new(buckets(found.len()));
     loop {
@@ -91,7 +93,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
         if news {
             let steps: u64 = runs.iter().map(|run| run.steps_done).sum();
-            eprintln!("{}: {} runs, {steps} steps; Ctrl-C ends the watch", args.out.display(), runs.len());
+            say(&format!("{}: {} runs, {steps} steps; Ctrl-C ends the watch", args.out.display(), runs.len()));
         }
         let wake = Instant::now() + Duration::from_secs(args.every);
         while Instant::now() < wake && !stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
@@ -109,24 +111,6 @@ pub(crate) fn run(args: Args) -> Outcome {
     };
     let summary = ReportSummary { runs: reader.runs().iter().map(line).collect(), report: args.out, bytes };
     if args.json { print_json(&summary) } else { print(&text(&summary)) }
-}
-
-/// A report may be replaced; a file that is none was named by mistake.
-fn refuse_other_files(out: &std::path::Path) -> Outcome {
-    let is_page = || std::fs::read(out).is_ok_and(|text| text.starts_with(b"<!doctype html>"));
-    if out.exists() && !is_page() {
-        let hint = "pass another --out: only reports are replaced";
-        return Err(Failure::mistake(format!("{}: exists and is not a report", out.display()), hint));
-    }
-    Ok(())
-}
-
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
-    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
-        .map_err(|error| Failure::failed(format!("cannot listen for Ctrl-C: {error}")))?;
-    Ok(stop)
 }
 
 fn text(summary: &ReportSummary) -> String {

@@ -3,18 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use bregman_base::files::append_to;
 use bregman_speaker::Progress;
 use bregman_train::{Experiment, RunFolder, RunState};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::cohort::CohortArgs;
-use crate::Outcome;
 use crate::device::DeviceArg;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Bar, print, print_json, table};
+use crate::signals::stop_on_signals;
 
 /// Train and evaluate a recipe with every combination of some settings.
 ///
@@ -94,7 +97,7 @@ struct SweepRow {
     seconds: Option<f64>,
 }
 
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     if args.jobs == 0 {
         return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
     }
@@ -107,14 +110,20 @@ pub(crate) fn run(args: Args) -> Outcome {
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
+    let stop = stop_on_signals("stopping the runs with a checkpoint")?;
+    let children = Children::default();
     let (next, rows) = (AtomicUsize::new(0), Mutex::new(vec![None; combinations.len()]));
+    let workers = AtomicUsize::new(args.jobs.min(combinations.len()));
     std::thread::scope(|scope| {
+        scope.spawn(|| pass_on(&stop, &workers, &children));
         for _ in 0..args.jobs.min(combinations.len()) {
             scope.spawn(|| {
+                let _ended = Countdown(&workers);
                 while let Some((at, settings)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
+                    && !stop.load(Ordering::Relaxed)
                 {
-                    let row = one(&args, settings);
+                    let row = one(&args, settings, &children);
                     rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
                     bar.step();
                 }
@@ -129,11 +138,42 @@ pub(crate) fn run(args: Args) -> Outcome {
         let next = format!("\nlook at them: bregman report {} -o report.html\n", args.out.display());
         print(&(text(&rows, &args.settings) + &next))?
     }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Exit::Interrupted);
+    }
     match rows.iter().filter(|row| row.status == "failed").count() {
-        0 => Ok(()),
+        0 => Ok(Exit::Done),
         failed => {
             Err(Failure::failed(format!("{failed} of {} runs failed; the same command tries them again", rows.len())))
         }
+    }
+}
+
+/// The programs that are running now, by their numbers.
+type Children = Mutex<Vec<u32>>;
+
+/// One worker less when it ends, however it ends.
+struct Countdown<'a>(&'a AtomicUsize);
+
+impl Drop for Countdown<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Asks the running programs to stop when this one is asked to. From a terminal they have been asked already; they take
+/// the two for one.
+fn pass_on(stop: &AtomicBool, workers: &AtomicUsize, children: &Children) {
+    let mut told = Vec::new();
+    while workers.load(Ordering::Relaxed) > 0 {
+        if stop.load(Ordering::Relaxed) {
+            let running = children.lock().expect("no thread panics while it holds the numbers").clone();
+            for child in running.into_iter().filter(|child| !told.contains(child)).collect::<Vec<_>>() {
+                let _ = Command::new("kill").arg(child.to_string()).status(); // SIGTERM
+                told.push(child);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -187,7 +227,7 @@ fn log_of(run: &Path) -> PathBuf {
     name.into()
 }
 
-fn one(args: &Args, settings: &[String]) -> SweepRow {
+fn one(args: &Args, settings: &[String], children: &Children) -> SweepRow {
     // What stays the same in all runs need not stand in their names.
     let varied: Vec<String> = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned().collect();
     let run = args.out.join(folder_name(&varied));
@@ -216,10 +256,7 @@ fn one(args: &Args, settings: &[String]) -> SweepRow {
             let mut train = program(args)?;
             train.arg("train").args(&args.recipe).args(["--resume", "--json", "--device", &device, "--out"]).arg(&run);
             train.args(settings.iter().flat_map(|setting| ["--set", setting]));
-            let summary = finish(train, &log_of(&run))?;
-            if summary["ending"] == "interrupted" {
-                return Err("interrupted".to_owned());
-            }
+            finish(train, &log_of(&run), children)?;
         }
         let chosen = folder.chosen().and_then(|checkpoint| checkpoint.state().ok());
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
@@ -237,7 +274,7 @@ fn one(args: &Args, settings: &[String]) -> SweepRow {
                 evaluate.arg("--enroll").arg(map);
             }
             args.cohort.pass_to(&mut evaluate);
-            Ok(finish(evaluate, &log_of(&run))?["eer"].as_f64())
+            Ok(finish(evaluate, &log_of(&run), children)?["eer"].as_f64())
         };
         let other = TestLists { trials: &args.other_trials, roots: &args.other_roots, enroll: &args.other_enroll };
         row.eer_out_of_domain = evaluate(other, "out")?;
@@ -262,13 +299,18 @@ fn program(args: &Args) -> Result<Command, String> {
 }
 
 /// Runs a command to its end; its messages go to `log`, its JSON comes back.
-fn finish(mut command: Command, log: &Path) -> Result<Value, String> {
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .map_err(|error| format!("{}: {error}", log.display()))?;
-    let output = command.stdin(Stdio::null()).stderr(file).output().map_err(|error| error.to_string())?;
+fn finish(mut command: Command, log: &Path, children: &Children) -> Result<Value, String> {
+    let file = append_to(log).map_err(|error| error.to_string())?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+    let child = command.spawn().map_err(|error| error.to_string())?;
+    let number = child.id();
+    children.lock().expect("no thread panics while it holds the numbers").push(number);
+    let output = child.wait_with_output().map_err(|error| error.to_string());
+    children.lock().expect("no thread panics while it holds the numbers").retain(|&child| child != number);
+    let output = output?;
+    if output.status.code() == Some(i32::from(Exit::Interrupted as u8)) {
+        return Err("interrupted".to_owned());
+    }
     if !output.status.success() {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let error = text.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned);

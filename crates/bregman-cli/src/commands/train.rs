@@ -1,8 +1,6 @@
 //! `bregman train`: a recipe becomes a run.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bregman_train::{
     BestEpoch, CommandRecord, Device, Ending, Experiment, OnDevice, Open, Precision, RunFolder, Trainer,
@@ -11,15 +9,20 @@ use bregman_train::{
 use serde::Serialize;
 
 use crate::device::DeviceArg;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{note, print, print_json};
+use crate::signals::stop_on_signals;
 use crate::watch::Watch;
+
+/// What a signal is answered.
+pub(crate) const STOPPING: &str = "stopping after this step with a checkpoint";
 
 /// Train a network to an exact sparsity.
 ///
 /// RECIPE is CORPUS/NETWORK-METHOD (`bregman recipes` lists them), a TOML file, or one name or file for each part;
 /// --set overrides its keys. The run folder receives checkpoints (last/, best/), metrics.jsonl and a TensorBoard event
-/// file. Ctrl-C stops after the present step with a checkpoint.
+/// file. Ctrl-C, SIGTERM and SIGHUP stop after the present step with a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +32,8 @@ Examples:
   bregman train my-corpus.toml networks/resnet34 methods/adabreg
   bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
 
-Threads: every core, or as many as RAYON_NUM_THREADS says.")]
+Threads: every core, or as many as RAYON_NUM_THREADS says.
+Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it with a checkpoint.")]
 pub(crate) struct Args {
     /// Recipe of the experiment, by name or as files
     #[arg(required = true)]
@@ -54,19 +58,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> crate::Outcome {
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     on_device(&args.place.find()?, args)
 }
 
 impl OnDevice for Args {
-    type Output = crate::Outcome;
+    type Output = Result<Exit, Failure>;
 
-    fn run<B: Device>(self, open: impl Open<B>) -> crate::Outcome {
+    fn run<B: Device>(self, open: impl Open<B>) -> Self::Output {
         let out = self.out.unwrap_or_else(|| default_out(&self.recipe));
         let precision = self.precision.map(|precision| format!("train.precision={precision}"));
         let settings: Vec<String> = self.settings.into_iter().chain(precision).collect();
         let mut experiment = Experiment::read(&self.recipe, &settings)?;
-        let stop = stop_on_ctrl_c()?;
+        let stop = stop_on_signals(STOPPING)?;
         let watch = Watch::new(&experiment.method.title());
         let trainer = if self.resume && RunFolder::new(&out).is_started() {
             let trainer = Trainer::resume_on(open, &out, &watch)?;
@@ -82,7 +86,11 @@ impl OnDevice for Args {
         drop(watch);
         let outcome = outcome?;
         let summary = TrainSummary::new(&experiment, &out, &outcome);
-        if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) }
+        let printed = if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) };
+        if outcome.ending == Ending::Interrupted {
+            return Ok(Exit::Interrupted); // also where the terminal is gone
+        }
+        printed.map(Into::into)
     }
 }
 
@@ -102,20 +110,6 @@ pub(crate) fn keep_command(run: &RunFolder) {
     if let Err(error) = CommandRecord::of_this_process().save(run) {
         note("the command is not kept", &error);
     }
-}
-
-/// The first Ctrl-C asks for a checkpoint, the second one leaves at once.
-pub(crate) fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
-    let handler = move || {
-        if asked.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        eprintln!("\nstopping after this step with a checkpoint; press Ctrl-C again to leave at once");
-    };
-    ctrlc::set_handler(handler).map_err(|error| Failure::failed(format!("cannot listen for Ctrl-C: {error}")))?;
-    Ok(stop)
 }
 
 /// A run continues with the settings it began with.

@@ -6,7 +6,8 @@ use bregman_speaker::score::cosine;
 use serde::Serialize;
 
 use super::options::{RecordingArgs, ThresholdArg};
-use crate::Outcome;
+use crate::exit::Exit;
+use crate::failure::Failure;
 use crate::network::{FileTimes, ModelArg};
 use crate::output::{Bar, print, print_json};
 
@@ -19,7 +20,9 @@ use crate::output::{Bar, print, print_json};
 Examples:
   bregman verify enroll.wav test.wav --model model.breg
   bregman verify a.wav b.wav --model runs/first
-  bregman verify a.wav b.wav --model runs/first --threshold 0.5 --json")]
+  bregman verify a.wav b.wav --model runs/first --threshold 0.5 --json
+
+Exit code: 0 for the same speaker, 3 for another one.")]
 pub(crate) struct Args {
     /// One recording
     first: PathBuf,
@@ -43,14 +46,15 @@ struct Verdict {
     times: Option<FileTimes>,
 }
 
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let network = args.recordings.open(&args.network)?;
     let threshold = args.threshold.of(&network)?;
     let embeddings = network.embed_files(&[args.first, args.second], &Bar::new("embedding"))?;
     let score = cosine(&embeddings[0].values, &embeddings[1].values);
     let verdict = Verdict { same: score > threshold, score, threshold, times: network.file_times() };
+    let answer = if verdict.same { Exit::Done } else { Exit::No };
     if args.recordings.json {
-        return print_json(&verdict);
+        return print_json(&verdict).map(|()| answer);
     }
     let Verdict { same, score, threshold, times } = verdict;
     let times = times.map_or(String::new(), |times| {
@@ -60,4 +64,5 @@ pub(crate) fn run(args: Args) -> Outcome {
         "{} speaker: score {score:.4}, threshold {threshold:.4}{times}\n",
         if same { "same" } else { "another" }
     ))
+    .map(|()| answer)
 }

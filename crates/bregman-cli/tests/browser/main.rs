@@ -125,7 +125,7 @@ fn damaged_and_empty_runs_are_shown_without_errors() {
     let empty = dir.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     for runs in [vec![text(&empty)], vec![text(&cut)], vec![text(&cut), text(&empty)]] {
-        success(&bregman(&[&["report", "-o", text(&report)], &runs[..]].concat()));
+        success(&bregman(&[&["report", "--force", "-o", text(&report)], &runs[..]].concat()));
         browser.open(&report);
         let drawn = browser.eval("document.querySelectorAll('#chart-sparsity path.line').length");
         assert_eq!(drawn, u64::from(runs.contains(&text(&cut))));

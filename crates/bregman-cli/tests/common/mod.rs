@@ -38,6 +38,14 @@ pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_str(&success(output)).unwrap()
 }
 
+/// The JSON of `verify` or `identify`, whose exit code must say the same.
+pub(crate) fn verdict(output: &Output) -> Value {
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", errors(output)));
+    let yes = answer["same"] == true || answer["speaker"].is_string();
+    assert_eq!(output.status.code(), Some(if yes { 0 } else { 3 }), "{answer}");
+    answer
+}
+
 /// The message about a user's mistake, which ends with exit code 2.
 pub(crate) fn mistake(output: &Output) -> String {
     failure(output, 2)

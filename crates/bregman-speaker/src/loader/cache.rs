@@ -1,4 +1,4 @@
-//! Features on disk: one file of 16-bit floats, memory-mapped, 48 kB per 3 s cut.
+//! Features on disk: one file of 16-bit floats, 48 kB per 3 s cut.
 //!
 //! ```text
 //! "BRGFEAT1" | fingerprint | cuts | frames | bins | cuts × (frames × bins) f16 | cuts × u8 (1 = readable)
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use bregman_audio::AugmentConfig;
-use bregman_base::files::{Mmap, map};
+use bregman_base::files::PartsFile;
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use rayon::prelude::*;
@@ -30,7 +30,9 @@ const CHUNK: usize = 256;
 /// Cuts whose features are read from a file.
 pub struct FeatureCache {
     cuts: Cuts,
-    file: Mmap,
+    file: PartsFile,
+    /// Per cut, 1 if it could be read.
+    readable: Vec<u8>,
     rebuilt: bool,
 }
 
@@ -42,14 +44,20 @@ impl FeatureCache {
             return Err(Error::Setting { field: "augment", value: "on".to_owned(), expected });
         }
         let header = header(&cuts);
-        let size = HEADER + cuts.labels().len() * (record(&cuts) + 1);
-        let current = |file: &Mmap| file.len() == size && file.starts_with(&header);
-        if let Some(file) = map(path).ok().filter(current) {
-            return Ok(Self { cuts, file, rebuilt: false });
-        }
-        build(path, &cuts, &header, progress)?;
-        let file = map(path)?;
-        Ok(Self { cuts, file, rebuilt: true })
+        let current = |file: &PartsFile| {
+            file.length().is_ok_and(|length| length == size(&cuts) as u64)
+                && file.read(0, HEADER).is_ok_and(|start| start == header)
+        };
+        let (file, rebuilt) = match PartsFile::open(path).ok().filter(current) {
+            Some(file) => (file, false),
+            None => {
+                build(path, &cuts, &header, progress)?;
+                (PartsFile::open(path)?, true)
+            }
+        };
+        let number = cuts.labels().len();
+        let readable = file.read((size(&cuts) - number) as u64, number)?;
+        Ok(Self { cuts, file, readable, rebuilt })
     }
 
     /// True if [`FeatureCache::open`] had to build the file.
@@ -59,8 +67,13 @@ impl FeatureCache {
 
     /// Size of the file.
     pub fn bytes(&self) -> usize {
-        self.file.len()
+        size(&self.cuts)
     }
+}
+
+/// Bytes of the file.
+fn size(cuts: &Cuts) -> usize {
+    HEADER + cuts.labels().len() * (record(cuts) + 1)
 }
 
 /// Bytes of one cut.
@@ -129,25 +142,26 @@ impl CutSource for FeatureCache {
     }
 
     fn reader(&self) -> Box<dyn CutReader + '_> {
-        Box::new(CacheReader { cache: self, bits: vec![0; record(&self.cuts) / 2] })
+        let record = record(&self.cuts);
+        Box::new(CacheReader { cache: self, row: vec![0; record], bits: vec![0; record / 2] })
     }
 }
 
 struct CacheReader<'a> {
     cache: &'a FeatureCache,
+    row: Vec<u8>,
     bits: Vec<u16>,
 }
 
 impl CutReader for CacheReader<'_> {
     fn read(&mut self, cut: usize, _: u64, out: &mut [f32]) -> Result<u32> {
-        let (file, record) = (&self.cache.file, 2 * self.bits.len());
-        if file[HEADER + self.cache.labels().len() * record + cut] == 0 {
+        if self.cache.readable[cut] == 0 {
             let problem = "it could not be read when the feature cache was built".to_owned();
             return Err(Error::Unreadable { utterance: self.cache.name(cut), problem });
         }
-        let row = &file[HEADER + cut * record..][..record];
-        for (bits, pair) in self.bits.iter_mut().zip(row.chunks_exact(2)) {
-            *bits = u16::from_le_bytes([pair[0], pair[1]]);
+        self.cache.file.read_into((HEADER + cut * self.row.len()) as u64, &mut self.row)?;
+        for (bits, &pair) in self.bits.iter_mut().zip(self.row.as_chunks().0) {
+            *bits = u16::from_le_bytes(pair);
         }
         self.bits.reinterpret_cast::<f16>().convert_to_f32_slice(out);
         Ok(self.cache.labels()[cut])

@@ -1,10 +1,12 @@
 //! The journal of an unfinished `prepare`: the durations measured so far, safe against being killed at any byte.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use bregman_base::files::append_after;
 
 use crate::{Error, Result};
 
@@ -21,13 +23,7 @@ impl Journal {
     /// Opens the journal of the same run and returns its measurements, or starts a new one.
     pub(crate) fn open(path: &Path, title: &str) -> Result<(Self, HashMap<String, MeasuredSeconds>)> {
         let (known, valid) = std::fs::read(path).map_or_else(|_| (HashMap::new(), 0), |bytes| replay(&bytes, title));
-        let open = || -> std::io::Result<File> {
-            let mut file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path)?;
-            file.set_len(valid as u64)?;
-            file.seek(SeekFrom::End(0))?;
-            Ok(file)
-        };
-        let journal = Self { path: path.to_owned(), file: Mutex::new(open().map_err(Error::io(path))?) };
+        let journal = Self { path: path.to_owned(), file: Mutex::new(append_after(path, valid as u64)?) };
         if valid == 0 {
             journal.line([title, "", ""])?;
         }

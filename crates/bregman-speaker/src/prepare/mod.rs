@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use bregman_audio::Decoder;
-use bregman_base::files::beside;
+use bregman_base::files::{Lock, beside};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,7 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             expected: "speakers that are not in the excluded trial lists".to_owned(),
         });
     }
+    let _lock = Lock::take(&beside(&config.out, ".lock"))?; // two would mix their journals
     let journal_path = beside(&config.out, ".partial");
     let title = format!("{:?} {:?} verify {} {}", config.corpus, config.part, config.verify, config.root.display());
     let (journal, known) = Journal::open(&journal_path, &title)?;

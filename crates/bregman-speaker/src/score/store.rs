@@ -2,13 +2,15 @@
 //!
 //! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian,
 //! append-only. A killed process loses only the record being written: an incomplete last record is cut off when the
-//! file is opened again.
+//! file is opened again. Several processes may add to it: each locks the file while it reads or writes.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+use bregman_base::files::append_to;
 
 use crate::files::create_parent;
 use crate::{Error, Result};
@@ -40,23 +42,21 @@ impl EmbeddingStore {
     /// The store in the file `path`, empty if there is none. `path` must be different for every network and its
     /// settings.
     pub fn open(path: &Path, dim: usize) -> Result<Self> {
-        let bytes = match std::fs::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(Error::io(path))?,
-        };
+        create_parent(path)?;
+        let (mut file, mut bytes) = (append_to(path)?, Vec::new());
         let record = KEY + 4 * (1 + dim);
+        locked(&mut file, |file| {
+            file.read_to_end(&mut bytes)?;
+            let whole = bytes.len() - bytes.len() % record;
+            if whole < bytes.len() { file.set_len(whole as u64) } else { Ok(()) }
+        })
+        .map_err(Error::io(path))?;
         let mut known = HashMap::new();
         for bytes in bytes.chunks_exact(record) {
             let (key, rest) = bytes.split_first_chunk::<KEY>().expect("a record is longer than its key");
             let mut numbers = rest.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
             let seconds = numbers.next().expect("a record has a duration");
             known.insert(u128::from_le_bytes(*key), Embedding { seconds, values: numbers.collect() });
-        }
-        create_parent(path)?;
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;
-        let whole = bytes.len() - bytes.len() % record;
-        if whole < bytes.len() {
-            file.set_len(whole as u64).map_err(Error::io(path))?;
         }
         Ok(Self { known: Mutex::new(known), file: Some((path.to_owned(), Mutex::new(file))) })
     }
@@ -73,15 +73,28 @@ impl EmbeddingStore {
             let record: Vec<u8> =
                 key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
             let mut file = file.lock().expect("no thread panics while it holds the file");
-            file.write_all(&record).map_err(Error::io(path))?; // one write: only its end can be missing
+            // one write: only its end can be missing
+            locked(&mut file, |file| file.write_all(&record)).map_err(Error::io(path))?;
         }
         self.known.lock().expect("no thread panics while it holds the store").insert(key, embedding.clone());
         Ok(())
     }
 }
 
+/// Does some work on the file while no other process does.
+fn locked(file: &mut File, work: impl FnOnce(&mut File) -> std::io::Result<()>) -> std::io::Result<()> {
+    let held = file.lock().is_ok(); // a file system without locks is used without
+    let done = work(file);
+    if held {
+        file.unlock()?;
+    }
+    done
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
 
     #[test]

@@ -4,12 +4,16 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use bregman_base::files::write_file;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_whole;
 use crate::{Error, Result};
 
 pub(super) const INDEX: &str = "index.csv";
+
+/// What stands in its place while shards are being written.
+const UNFINISHED: &str = "unfinished\n";
 
 /// One utterance in a shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +29,19 @@ pub(super) struct IndexEntry {
     pub(super) bytes: u64,
 }
 
+/// Marks a folder whose shards are not all there yet.
+pub(super) fn begin(folder: &Path) -> Result<()> {
+    Ok(write_file(&folder.join(INDEX), UNFINISHED)?)
+}
+
+/// Whether a `bregman shard` is at work in the folder, or was stopped there.
+pub(super) fn is_unfinished(folder: &Path) -> bool {
+    let path = folder.join(INDEX);
+    // an index may be large: most are told by their size
+    path.metadata().is_ok_and(|data| data.len() == UNFINISHED.len() as u64)
+        && std::fs::read(path).is_ok_and(|text| text == UNFINISHED.as_bytes())
+}
+
 pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Result<()> {
     let path = folder.join(INDEX);
     let wrong = |error: csv::Error| Error::format(&path, error.to_string());
@@ -37,6 +54,10 @@ pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Resul
 
 pub(super) fn read(folder: &Path) -> Result<Vec<IndexEntry>> {
     let path = folder.join(INDEX);
+    if is_unfinished(folder) {
+        let problem = "`bregman shard` is at work here, or was stopped: give its command again to finish the shards";
+        return Err(Error::format(&path, problem));
+    }
     parse(File::open(&path).map_err(Error::io(&path))?, &path)
 }
 

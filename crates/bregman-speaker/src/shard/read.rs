@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_audio::{Decoder, RATE};
-use bregman_base::files::{Mmap, map};
+use bregman_base::files::PartsFile;
 use rayon::prelude::*;
 
 use super::index::{self, INDEX, IndexEntry};
@@ -16,19 +16,47 @@ use crate::manifest::{Interner, Manifest, Utterance};
 use crate::source::{AudioSource, decode_range, unreadable};
 use crate::{Error, Result};
 
-/// A corpus in shards. Files are memory-mapped, so any cut of any utterance can be read in any order.
+/// Shards that stay open; others are opened for each cut. A process may have 1024 open files on most systems.
+const OPEN: usize = 256;
+
+/// Bytes before the samples of a WAV file as `bregman shard` writes it.
+const WAV_HEADER: usize = 44;
+
+/// A corpus in shards: any cut of any utterance can be read in any order, from any thread.
 #[derive(Debug)]
 pub struct ShardCorpus {
     manifest: Manifest,
-    shards: Vec<Mmap>,
+    shards: Vec<Shard>,
     locations: Vec<MemberLocation>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    path: PathBuf,
+    length: u64,
+    file: Option<PartsFile>,
+}
+
+impl Shard {
+    fn open(path: PathBuf, kept: bool) -> Result<Self> {
+        let file = PartsFile::open(&path)?;
+        Ok(Self { path, length: file.length()?, file: kept.then_some(file) })
+    }
+
+    /// A shard that was cut off since it was opened is an error, not an utterance to be skipped.
+    fn read(&self, at: u64, length: usize) -> Result<Vec<u8>> {
+        Ok(match &self.file {
+            Some(file) => file.read(at, length)?,
+            None => PartsFile::open(&self.path)?.read(at, length)?,
+        })
+    }
 }
 
 /// Where the audio of an utterance is.
 #[derive(Debug)]
 struct MemberLocation {
     shard: usize,
-    content: Range<usize>,
+    content: Range<u64>,
     extension: Arc<str>,
 }
 
@@ -56,26 +84,24 @@ impl ShardCorpus {
             let shard = match numbers.get(&entry.shard) {
                 Some(&known) => known,
                 None => {
-                    shards.push(map(&path)?);
+                    shards.push(Shard::open(path.clone(), shards.len() < OPEN)?);
                     numbers.insert(entry.shard.clone(), shards.len() - 1);
                     shards.len() - 1
                 }
             };
             let end =
-                entry.offset.checked_add(entry.bytes).filter(|&end| end <= shards[shard].len() as u64).ok_or_else(
-                    || {
-                        Error::format(
-                            &path,
-                            format!(
-                                "'{}' lies beyond the end of the shard; delete {INDEX} to index the shards again",
-                                entry.utterance
-                            ),
-                        )
-                    },
-                )?;
+                entry.offset.checked_add(entry.bytes).filter(|&end| end <= shards[shard].length).ok_or_else(|| {
+                    Error::format(
+                        &path,
+                        format!(
+                            "'{}' lies beyond the end of the shard; delete {INDEX} to index the shards again",
+                            entry.utterance
+                        ),
+                    )
+                })?;
             locations.push(MemberLocation {
                 shard,
-                content: entry.offset as usize..end as usize,
+                content: entry.offset..end,
                 extension: interner.get(&entry.extension),
             });
             utterances.push(Utterance {
@@ -98,15 +124,19 @@ impl AudioSource for ShardCorpus {
 
     fn append(&self, utterance: usize, range: Range<usize>, out: &mut Vec<f32>) -> Result<()> {
         let place = &self.locations[utterance];
-        let bytes = &self.shards[place.shard][place.content.clone()];
-        if let Some(samples) = plain_pcm(bytes) {
-            let (start, end) = (range.start.min(samples.len() / 2), range.end.min(samples.len() / 2));
-            let wanted = samples[2 * start..2 * end.max(start)].chunks_exact(2);
-            out.extend(wanted.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32768.0));
+        let (shard, length) = (&self.shards[place.shard], (place.content.end - place.content.start) as usize);
+        let header = shard.read(place.content.start, WAV_HEADER.min(length))?;
+        if let Some(samples) = plain_pcm(&header, length) {
+            let (start, end) = (range.start.min(samples), range.end.min(samples));
+            let first = place.content.start + (WAV_HEADER + 2 * start) as u64;
+            let wanted = shard.read(first, 2 * (end.max(start) - start))?;
+            let samples = wanted.as_chunks().0.iter().map(|&pair| f32::from(i16::from_le_bytes(pair)) / 32768.0);
+            out.extend(samples);
             return Ok(());
         }
+        let bytes = shard.read(place.content.start, length)?;
         let decoded =
-            Decoder::from_bytes(bytes, &place.extension).and_then(|decoder| decode_range(decoder, range, out));
+            Decoder::from_bytes(&bytes, &place.extension).and_then(|decoder| decode_range(decoder, range, out));
         decoded.map_err(|error| {
             let utterance = &self.manifest.utterances[utterance];
             unreadable(&format!("{} in {}", utterance.id, utterance.path.display()), error)
@@ -114,10 +144,11 @@ impl AudioSource for ShardCorpus {
     }
 }
 
-/// The samples of a WAV file exactly as `bregman shard` writes it (16 kHz, mono, 16 bits): the common case, read
-/// without a decoder.
-fn plain_pcm(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, samples) = bytes.split_at_checked(44)?;
+/// How many samples are in a WAV file of `length` bytes, if it is one exactly as `bregman shard` writes it (16 kHz,
+/// mono, 16 bits): the common case, read without a decoder.
+fn plain_pcm(header: &[u8], length: usize) -> Option<usize> {
+    let header: &[u8; WAV_HEADER] = header.try_into().ok()?;
+    let samples = length - WAV_HEADER;
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let plain = header.starts_with(b"RIFF")
         && &header[8..16] == b"WAVEfmt "
@@ -126,7 +157,7 @@ fn plain_pcm(bytes: &[u8]) -> Option<&[u8]> {
         && number(24) == RATE
         && number(32) == 0x0010_0002 // 2-byte blocks, 16 bits
         && &header[36..40] == b"data";
-    (plain && number(40) as usize == samples.len()).then_some(samples)
+    (plain && number(40) as usize == samples).then_some(samples / 2)
 }
 
 /// Indexes shards that have no index.
@@ -144,13 +175,14 @@ fn walk(folder: &Path) -> Result<Vec<IndexEntry>> {
 }
 
 fn entries(path: &Path) -> Result<Vec<IndexEntry>> {
-    let bytes = map(path)?;
+    let file = PartsFile::open(path)?;
     let shard: Arc<str> = path.file_name().unwrap_or_default().to_string_lossy().into();
-    let members = members(&bytes, path)?;
+    let members = members(file.file(), file.length()?, path)?;
+    let content = |range: &Range<u64>| file.read(range.start, (range.end - range.start) as usize);
     let mut speakers: HashMap<&str, Arc<str>> = HashMap::new();
     for (name, range) in &members {
         if let Some((key, "spk" | "cls")) = split_key(name) {
-            speakers.insert(key, String::from_utf8_lossy(&bytes[range.clone()]).trim().into());
+            speakers.insert(key, String::from_utf8_lossy(&content(range)?).trim().into());
         }
     }
     let mut entries = Vec::new();
@@ -163,7 +195,7 @@ fn entries(path: &Path) -> Result<Vec<IndexEntry>> {
             return Err(Error::format(path, format!("'{name}' has no speaker; expected a member '{key}.spk'")));
         };
         // A member that cannot be decoded stays in the list: reading it reports the error.
-        let seconds = Decoder::from_bytes(&bytes[range.clone()], extension).ok().and_then(seconds).unwrap_or(0.0);
+        let seconds = Decoder::from_bytes(&content(range)?, extension).ok().and_then(seconds).unwrap_or(0.0);
         entries.push(IndexEntry {
             utterance: key.to_owned(),
             speaker: speaker.clone(),
@@ -172,8 +204,8 @@ fn entries(path: &Path) -> Result<Vec<IndexEntry>> {
             genre: None,
             shard: shard.clone(),
             extension: extension.into(),
-            offset: range.start as u64,
-            bytes: range.len() as u64,
+            offset: range.start,
+            bytes: range.end - range.start,
         });
     }
     Ok(entries)

@@ -1,6 +1,6 @@
-//! The members of a tar shard, as names and byte ranges; nothing is copied.
+//! The members of a tar shard, as names and byte ranges; only headers are read.
 
-use std::io::Cursor;
+use std::io::{Read, Seek};
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,10 +8,11 @@ use tar::Archive;
 
 use crate::{Error, Result};
 
-/// Scans the headers of a tar file in memory and returns `(name, bytes of the content)` of every regular member.
-pub(super) fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<usize>)>> {
+/// Scans the headers of a tar file of `length` bytes and returns `(name, place of the content)` of every regular
+/// member.
+pub(super) fn members(tar: impl Read + Seek, length: u64, path: &Path) -> Result<Vec<(String, Range<u64>)>> {
     let wrong = |error: std::io::Error| Error::format(path, format!("not a readable tar file: {error}"));
-    let mut archive = Archive::new(Cursor::new(bytes));
+    let mut archive = Archive::new(tar);
     let mut found = Vec::new();
     for entry in archive.entries_with_seek().map_err(wrong)? {
         let entry = entry.map_err(wrong)?;
@@ -19,10 +20,10 @@ pub(super) fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<us
             continue;
         }
         let (start, size) = (entry.raw_file_position(), entry.size());
-        let end = start.checked_add(size).filter(|&end| end <= bytes.len() as u64);
+        let end = start.checked_add(size).filter(|&end| end <= length);
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         match end {
-            Some(end) => found.push((name, start as usize..end as usize)),
+            Some(end) => found.push((name, start..end)),
             None => {
                 return Err(Error::format(path, format!("the file ends in the middle of member '{name}'")));
             }
@@ -44,6 +45,10 @@ pub(super) fn header(size: usize) -> tar::Header {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn members(bytes: &[u8], path: &Path) -> Result<Vec<(String, Range<u64>)>> {
+        super::members(std::io::Cursor::new(bytes), bytes.len() as u64, path)
+    }
 
     fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -71,7 +76,7 @@ mod tests {
         ) {
             let bytes = archive(&files);
             let found = members(&bytes, Path::new("s")).unwrap();
-            let found: Vec<_> = found.into_iter().map(|(name, range)| (name, bytes[range].to_vec())).collect();
+            let found: Vec<_> = found.into_iter().map(|(name, range)| (name, bytes[range.start as usize..range.end as usize].to_vec())).collect();
             prop_assert_eq!(found, files);
         }
 

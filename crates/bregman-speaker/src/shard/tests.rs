@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::index::INDEX;
+use super::index::{self, INDEX};
 use super::{ShardConfig, ShardCorpus, ShardFormat, shard};
 use crate::{AudioSource, Error, FileCorpus, MemoryCorpus, SynthConfig, SynthCorpus};
 
@@ -96,17 +96,80 @@ fn a_killed_run_keeps_its_complete_shards_and_repairs_the_others() {
     shard(&memory, &config, &()).unwrap();
     let index = std::fs::read(dir.path().join(INDEX)).unwrap();
     assert!(matches!(shard(&memory, &config, &()), Err(Error::Exists(_))));
-    // What a killed run leaves: no index, one shard missing, one incomplete, a temporary file.
-    std::fs::remove_file(dir.path().join(INDEX)).unwrap();
+    // What a killed run leaves: no index but its mark, one shard missing, one incomplete, a temporary file.
+    index::begin(dir.path()).unwrap();
     std::fs::remove_file(dir.path().join("shard-000002.tar")).unwrap();
     let truncated = dir.path().join("shard-000001.tar");
     let bytes = std::fs::read(&truncated).unwrap();
     std::fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
-    std::fs::write(dir.path().join("shard-000002.tar.tmp"), b"half").unwrap();
+    std::fs::write(dir.path().join("shard-000002.tar.12-3.tmp"), b"half").unwrap();
+    let message = ShardCorpus::open(dir.path()).unwrap_err().to_string();
+    assert!(message.contains("give its command again"), "{message}");
     let again = shard(&memory, &config, &()).unwrap();
     assert_eq!((again.resumed, again.shards), (1, 3));
     assert_eq!(std::fs::read(dir.path().join(INDEX)).unwrap(), index);
     assert_eq!(std::fs::read(&truncated).unwrap(), bytes);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "three shards and their index");
+}
+
+/// Stops a packing after some utterances.
+struct Stop(std::sync::atomic::AtomicUsize);
+
+impl crate::Progress for Stop {
+    fn begin(&self, _: usize) {}
+
+    fn step(&self) {
+        let before = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(before > 0, "stopped");
+    }
+}
+
+#[test]
+fn a_forced_packing_that_is_stopped_leaves_the_old_corpus_valid() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
+    let first = config(dir.path(), ShardFormat::Pcm);
+    shard(&memory, &first, &()).unwrap();
+    let old = content(&ShardCorpus::open(dir.path()).unwrap());
+    let other = ShardConfig { seed: 5, force: true, ..first };
+    for utterances in 1..8 {
+        let stop = Stop(utterances.into());
+        let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shard(&memory, &other, &stop)));
+        assert!(stopped.is_err());
+        assert_eq!(content(&ShardCorpus::open(dir.path()).unwrap()), old, "stopped after {utterances}");
+    }
+    for _ in 0..3 {
+        shard(&memory, &other, &()).unwrap();
+        assert_eq!(content(&ShardCorpus::open(dir.path()).unwrap()), old, "the same utterances in another order");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "three shards and their index");
+    }
+}
+
+#[test]
+fn shards_of_another_program_are_replaced_only_by_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
+    let first = config(dir.path(), ShardFormat::Pcm);
+    shard(&memory, &first, &()).unwrap();
+    std::fs::remove_file(dir.path().join(INDEX)).unwrap();
+    let other = ShardConfig { seed: 5, ..first };
+    assert!(matches!(shard(&memory, &other, &()), Err(Error::Exists(path)) if path.extension().unwrap() == "tar"));
+}
+
+#[test]
+fn a_shard_that_is_cut_off_while_it_is_read_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryCorpus::new(synth().manifest(), synth().render_all()).unwrap();
+    shard(&memory, &config(dir.path(), ShardFormat::Pcm), &()).unwrap();
+    let corpus = ShardCorpus::open(dir.path()).unwrap();
+    let path = corpus.manifest().utterances[0].path.clone();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2000).unwrap();
+    match corpus.whole(0).unwrap_err() {
+        Error::Io { path: named, source } => {
+            assert_eq!((named, source.kind()), (path, std::io::ErrorKind::UnexpectedEof));
+        }
+        other => panic!("{other}"),
+    }
 }
 
 #[test]

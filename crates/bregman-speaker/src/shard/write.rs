@@ -1,11 +1,15 @@
-//! Packing a corpus into shards, in parallel, one shard per task. When a killed run is started again, complete shards
-//! are kept.
+//! Packing a corpus into shards, in parallel, one shard per task.
+//!
+//! An index is never valid over other shards than its own: the shards of a folder that has one are replaced under other
+//! names, then the index, then the old shards are removed. Without one, a mark stands in its place until all shards are
+//! there; when a killed run is started again, complete shards are kept.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_audio::{Audio, RATE, wav_bytes};
-use bregman_base::files::map;
+use bregman_base::files::{Lock, PartsFile, remove_temporaries};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +71,16 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     if config.per_shard == 0 {
         return Err(Error::Setting { field: "per_shard", value: "0".to_owned(), expected: "1 or more" });
     }
-    check_free(&config.out.join(INDEX), config.force)?;
+    let (index, unfinished) = (config.out.join(INDEX), index::is_unfinished(&config.out));
+    check_free(&index, config.force || unfinished)?;
     std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
+    let _lock = Lock::take(&config.out.join("shard.lock"))?;
+    remove_temporaries(&config.out)?;
+    let old = if index.exists() && !unfinished { Some(indexed(&config.out)?) } else { None };
+    let names = Names { second: old.as_ref().is_some_and(|old| !old.iter().any(|name| Names::is_second(name))) };
+    if old.is_none() && !unfinished {
+        index::begin(&config.out)?;
+    }
     let mut order: Vec<usize> = (0..source.manifest().utterances.len()).collect();
     Rng::keyed(&[config.seed, 6]).shuffle(&mut order);
     progress.begin(order.len());
@@ -77,7 +89,7 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
         .par_chunks(config.per_shard)
         .enumerate()
         .map(|(number, utterances)| {
-            Packer { source, config, progress, name: format!("shard-{number:06}.tar").into() }.pack(utterances)
+            Packer { source, config, progress, unfinished, name: names.of(number).into() }.pack(utterances)
         })
         .collect::<Result<_>>()?;
 
@@ -91,8 +103,37 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     }
     total.utterances = entries.len();
     total.unreadable.sort();
-    index::write(&config.out, &entries, config.force)?;
+    index::write(&config.out, &entries, true)?;
+    let new: HashSet<&str> = entries.iter().map(|entry| &*entry.shard).collect();
+    for name in old.iter().flatten().filter(|name| !new.contains(&***name)) {
+        let path = config.out.join(&**name);
+        std::fs::remove_file(&path).map_err(Error::io(&path))?;
+    }
     Ok(total)
+}
+
+/// The shards that the index of a folder names, as far as they are there.
+fn indexed(folder: &Path) -> Result<HashSet<Arc<str>>> {
+    let entries = index::read(folder)?;
+    Ok(entries.into_iter().map(|entry| entry.shard).filter(|name| folder.join(&**name).is_file()).collect())
+}
+
+/// What shards are called: the second of two ways where the first one is in use.
+#[derive(Clone, Copy)]
+struct Names {
+    second: bool,
+}
+
+impl Names {
+    const SECOND: &str = "shard-b-";
+
+    fn is_second(name: &str) -> bool {
+        name.starts_with(Self::SECOND)
+    }
+
+    fn of(self, number: usize) -> String {
+        format!("{}{number:06}.tar", if self.second { Self::SECOND } else { "shard-" })
+    }
 }
 
 /// One finished shard.
@@ -108,18 +149,20 @@ struct Packer<'a> {
     source: &'a dyn AudioSource,
     config: &'a ShardConfig,
     progress: &'a dyn Progress,
+    /// Whether an earlier run was stopped here: its shards may be replaced.
+    unfinished: bool,
     name: Arc<str>,
 }
 
 impl Packer<'_> {
     fn pack(&self, utterances: &[usize]) -> Result<PackedShard> {
         let path = self.config.out.join(&*self.name);
-        if !self.config.force
-            && path.exists()
-            && let Some(entries) = self.complete(&path, utterances)?
-        {
-            utterances.iter().for_each(|_| self.progress.step());
-            return Ok(PackedShard { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
+        if !self.config.force && path.exists() {
+            if let Some(entries) = self.complete(&path, utterances)? {
+                utterances.iter().for_each(|_| self.progress.step());
+                return Ok(PackedShard { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
+            }
+            check_free(&path, self.unfinished)?;
         }
         let mut packed = PackedShard::default();
         write_whole(&path, true, |writer| {
@@ -154,8 +197,8 @@ impl Packer<'_> {
 
     /// The entries of an existing shard, if it holds exactly these utterances in this format.
     fn complete(&self, path: &Path, utterances: &[usize]) -> Result<Option<Vec<IndexEntry>>> {
-        let bytes = map(path)?;
-        let Ok(members) = members(&bytes, path) else { return Ok(None) };
+        let file = PartsFile::open(path)?;
+        let Ok(members) = members(file.file(), file.length()?, path) else { return Ok(None) };
         let audio: Vec<_> = members.into_iter().filter(|(name, _)| !name.ends_with(".spk")).collect();
         if audio.len() != utterances.len() {
             return Ok(None);
@@ -163,17 +206,14 @@ impl Packer<'_> {
         let mut entries = Vec::new();
         for (&number, (name, range)) in utterances.iter().zip(&audio) {
             let utterance = &self.source.manifest().utterances[number];
-            let pcm = self.config.format == ShardFormat::Pcm;
-            let seconds = if pcm {
-                Some((range.len().saturating_sub(44) / 2) as f64 / f64::from(RATE))
-            } else {
-                utterance.seconds
-            };
+            let (pcm, length) = (self.config.format == ShardFormat::Pcm, range.end - range.start);
+            let seconds =
+                if pcm { Some((length.saturating_sub(44) / 2) as f64 / f64::from(RATE)) } else { utterance.seconds };
             let extension = if pcm { "wav".into() } else { extension(utterance) };
             let (Some(seconds), true) = (seconds, *name == format!("{}.{extension}", key(utterance))) else {
                 return Ok(None);
             };
-            entries.push(self.entry(utterance, &extension, seconds, range.start as u64, range.len() as u64));
+            entries.push(self.entry(utterance, &extension, seconds, range.start, length));
         }
         Ok(Some(entries))
     }

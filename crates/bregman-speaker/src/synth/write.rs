@@ -1,6 +1,7 @@
 //! A synthetic corpus on disk: WAV files by speaker, `train.csv`, `test.csv` and the lists of the held-out speakers.
 //!
-//! The lists are written last, so a corpus that has them is complete. A killed run is simply started again.
+//! The lists are written last, and removed first where a corpus is replaced: one that has them is complete. A killed
+//! run is simply started again.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ impl SynthCorpus {
         let lists =
             ["train.csv", "test.csv", "trials.txt", "enroll.map", "trials_multi.txt"].map(|name| folder.join(name));
         lists.iter().try_for_each(|path| check_free(path, force))?;
+        for list in lists.iter().filter(|list| list.exists()) {
+            std::fs::remove_file(list).map_err(Error::io(list))?;
+        }
         let [train_csv, test_csv, trials, enroll, trials_multi] = lists;
 
         let mut manifest = self.manifest();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bregman::optimizer::TensorState;
 use bregman::{OptimizerState, Param};
-use bregman_base::files::replace_folder;
+use bregman_base::files::{replace_folder, write_unsynced};
 use bregman_nn::{Checkpoint, TrainableModel};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
@@ -25,9 +25,8 @@ pub(crate) fn save<B: Device>(
     replace(to, |new| {
         write_model(&new.model(), &model.state()?)?;
         write_optimizer(&new.optimizer(), method.optimizer().groups().params(), &arrays)?;
-        let write = |file: &Path, text: String| std::fs::write(file, text).map_err(Error::io(file));
-        write(&new.state_file(), format::to_json(state))?;
-        write(&new.config(), format::to_toml(experiment))
+        write_unsynced(&new.state_file(), format::to_json(state))?; // the folder is synced as a whole
+        Ok(write_unsynced(&new.config(), format::to_toml(experiment))?)
     })
 }
 
@@ -54,6 +53,7 @@ fn replace(checkpoint: &CheckpointFolder, fill: impl FnOnce(&CheckpointFolder) -
     replace_folder(checkpoint.path(), |new| fill(&CheckpointFolder::new(new)))
 }
 
+#[expect(clippy::disallowed_methods, reason = "into a folder that is synced and renamed as a whole")]
 fn link(from: &Path, to: &Path) -> Result<()> {
     if std::fs::hard_link(from, to).is_err() {
         std::fs::copy(from, to).map_err(Error::io(to))?;
@@ -104,6 +104,7 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> Res
         let length = bytes.len() * 8 / format.bitsize();
         (name, TensorView::new(*format, vec![length], bytes).expect("the length is that of the bytes"))
     });
+    #[expect(clippy::disallowed_methods, reason = "into a folder that is synced and renamed as a whole")]
     safetensors::serialize_to_file(views, Some(format::metadata()), path).map_err(|error| match error {
         SafeTensorError::IoError(source) => Error::io(path)(source),
         other => Error::checkpoint(path, other.to_string()),

@@ -51,6 +51,15 @@ impl CommandRecord {
         self.shell_of(self.command.iter().map(String::as_str))
     }
 
+    /// The device that was asked for.
+    fn device(&self) -> Option<&str> {
+        let mut words = self.command.iter().map(String::as_str);
+        words.find_map(|word| word.strip_prefix("--device")).and_then(|rest| match rest {
+            "" => words.next(),
+            value => value.strip_prefix('='),
+        })
+    }
+
     fn shell_of<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> String {
         let folder = quoted(&self.folder.to_string_lossy());
         format!("cd {folder} && RAYON_NUM_THREADS={} {}", self.threads, line(words))
@@ -62,7 +71,9 @@ impl RunFolder {
     pub fn reproduce(&self) -> String {
         let (recipe, out) = (self.config(), format!("{}-again", self.path().display()));
         let words = ["bregman", "train", &recipe.to_string_lossy(), "--out", &out];
-        CommandRecord::read(self).map_or_else(|| line(words), |command| command.shell_of(words))
+        let Some(command) = CommandRecord::read(self) else { return line(words) };
+        let device = command.device().into_iter().flat_map(|device| ["--device", device]);
+        command.shell_of(words.into_iter().chain(device))
     }
 }
 
@@ -83,6 +94,22 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_reproduced_on_the_device_that_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder::new(dir.path());
+        let reproduced = |words: &[&str]| {
+            let command = words.iter().map(|word| (*word).to_owned()).collect();
+            CommandRecord { command, folder: "/work".into(), threads: 3, version: String::new() }.save(&run).unwrap();
+            run.reproduce()
+        };
+        let asked = reproduced(&["bregman", "train", "r.toml", "--device", "cuda:1", "--json"]);
+        assert!(asked.starts_with("cd /work && RAYON_NUM_THREADS=3 bregman train"), "{asked}");
+        assert!(asked.ends_with("-again --device cuda:1"), "{asked}");
+        assert!(reproduced(&["bregman", "train", "r.toml", "--device=cpu"]).ends_with("-again --device cpu"));
+        assert!(reproduced(&["bregman", "train", "r.toml"]).ends_with("-again"));
+    }
 
     #[test]
     fn words_with_spaces_and_quotes_survive_the_shell() {

@@ -8,6 +8,7 @@
 //! | `metrics` | reading `metrics.jsonl` |
 //! | `log` | writing `metrics.jsonl` and the TensorBoard event file |
 //! | `state` | where a run stands, `state.json` of a checkpoint |
+//! | `corpus` | which utterances a run is trained on, part of its state |
 //! | `checkpoint` | saving and restoring a checkpoint |
 //! | `command` | the command that started a run, `command.json` |
 //! | `evaluation` | what a checkpoint scored on a trial list, `evaluations/*.json` |
@@ -15,6 +16,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod command;
+pub(crate) mod corpus;
 pub(crate) mod evaluation;
 pub(crate) mod format;
 pub(crate) mod log;
@@ -25,6 +27,7 @@ pub(crate) mod state;
 pub(crate) mod threshold;
 
 pub use command::CommandRecord;
+pub use corpus::{CorpusRecord, UtteranceList};
 pub use evaluation::{EvaluationRecord, TestDomain};
 pub use format::RUN_FORMAT;
 pub use log::TensorBoard;

@@ -1,8 +1,9 @@
 //! Where the files of a run are. Nobody else joins their names.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use bregman_base::files::present_folder;
+use bregman_base::files::{Lock, present_folder, remove_temporaries, settle_folder};
 
 use super::format;
 use crate::{Error, Experiment, Result, RunState};
@@ -19,6 +20,7 @@ use crate::{Error, Experiment, Result, RunState};
 /// evaluations/TEST.….json           error rates of a checkpoint on a test    EvaluationRecord
 /// threshold.json                    the threshold found by an evaluation     ThresholdRecord
 /// embeddings/NETWORK.f32            embeddings computed so far               EmbeddingStore
+/// train.lock                        the process that trains here, meanwhile  Lock
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder(PathBuf);
@@ -113,9 +115,26 @@ impl RunFolder {
         self.0.join("embeddings").join(format!("{network}.f32"))
     }
 
-    /// Whether there is a run here that can be resumed, if only from its beginning.
+    /// Whether there is a run here that can be resumed, if only from its beginning. A recipe that cannot be read, such
+    /// as one that a full disk left empty, is no run unless there is a checkpoint with it.
     pub fn is_started(&self) -> bool {
-        self.config().is_file()
+        self.last().whole().is_some()
+            || self.best().whole().is_some()
+            || matches!(self.experiment(), Ok(_) | Err(Error::NewerFormat { .. }))
+    }
+
+    /// Keeps other processes from training here, and removes what killed ones left half written.
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        std::fs::create_dir_all(&self.0).map_err(Error::io(&self.0))?;
+        let lock = Lock::take(&self.0.join("train.lock")).map_err(|error| match error.source.kind() {
+            ErrorKind::ResourceBusy => Error::Busy { run: self.0.clone(), problem: error.source.to_string() },
+            _ => error.into(),
+        })?;
+        remove_temporaries(&self.0)?;
+        for checkpoint in [self.last(), self.best(), self.average()] {
+            settle_folder(&checkpoint.0)?;
+        }
+        Ok(lock)
     }
 
     /// Whether any file of a run is here.

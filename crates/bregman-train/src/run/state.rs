@@ -4,6 +4,7 @@ use bregman::controller::LoopState;
 use bregman_speaker::BatchPosition;
 use serde::{Deserialize, Serialize};
 
+use super::CorpusRecord;
 use crate::trainer::schedule::LearningRate;
 use crate::trainer::selection::EpochSelection;
 
@@ -34,6 +35,9 @@ pub struct RunState {
     pub finished: bool,
     /// Seconds of training so far.
     pub seconds: f64,
+    /// What it is trained on; unknown to runs from before this was kept.
+    #[serde(default)]
+    pub corpus: Option<CorpusRecord>,
 }
 
 impl RunState {

@@ -1,14 +1,15 @@
 //! The corpus of an experiment as two loaders: training and validation.
 
-use std::fs::File;
 use std::sync::Arc;
 
+use bregman_base::files::Lock;
 use bregman_speaker::{
     AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset,
     Waveforms, open_corpus,
 };
 
 use crate::config::{DataConfig, Experiment, FeaturesBy, Validation};
+use crate::run::{CorpusRecord, UtteranceList};
 use crate::{Error, Result};
 
 /// Training and validation batches.
@@ -16,6 +17,7 @@ pub(crate) struct Data {
     pub(crate) train: Loader,
     pub(crate) validation: Option<Loader>,
     pub(crate) classes: usize,
+    pub(crate) corpus: CorpusRecord,
 }
 
 impl Data {
@@ -44,6 +46,11 @@ impl Data {
     ) -> Result<Self> {
         let config = &experiment.data;
         let speakers = train.manifest().speakers();
+        let validation = validation.filter(|source| !source.manifest().utterances.is_empty());
+        let corpus = CorpusRecord {
+            train: UtteranceList::of(train.manifest()),
+            validation: validation.as_ref().map(|source| UtteranceList::of(source.manifest())),
+        };
         let cuts = |source, settings| open_cuts(config, source, &speakers, settings, progress);
         let training = cuts(train, config.cuts())?;
         let classes = training.classes();
@@ -57,11 +64,11 @@ impl Data {
             strict: config.strict,
         };
         let check = LoaderConfig { order: Order::Sequential, drop_last: false, ..loader.clone() };
-        let validation = match validation.filter(|source| !source.manifest().utterances.is_empty()) {
+        let validation = match validation {
             None => None,
             Some(source) => Some(Loader::new(cuts(source, config.validation_cuts())?, check)?),
         };
-        Ok(Self { train: Loader::new(training, loader)?, validation, classes })
+        Ok(Self { train: Loader::new(training, loader)?, validation, classes, corpus })
     }
 }
 
@@ -81,8 +88,6 @@ fn open_cuts(
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let name = format!("{:016x}", cuts.fingerprint());
     // Runs that start together build one cache, not one each.
-    let lock = folder.join(format!("{name}.lock"));
-    let file = File::create(&lock).map_err(Error::io(&lock))?;
-    file.lock().map_err(Error::io(&lock))?;
+    let _building = Lock::wait(&folder.join(format!("{name}.lock")))?;
     Ok(Arc::new(FeatureCache::open(&folder.join(format!("{name}.features")), cuts, progress)?))
 }

@@ -7,7 +7,7 @@ use bregman_tensor::Margin;
 
 use super::{Trainer, input, labels};
 use crate::method::Method;
-use crate::run::{EpochRecord, EpochSums, LayerRecord, StepRecord, checkpoint};
+use crate::run::{CheckpointFolder, EpochRecord, EpochSums, LayerRecord, StepRecord, checkpoint};
 use crate::trainer::average;
 use crate::trainer::selection::BestEpoch;
 use crate::{Device, Error, Result};
@@ -26,7 +26,9 @@ impl<B: Device> Trainer<'_, B> {
         if admitted {
             self.state.lr.observe(select.score(&candidate).0);
         }
-        self.keep_top(last.epoch)?;
+        if self.state.selection.top.iter().any(|best| best.epoch == last.epoch) {
+            self.keep_weights(last.epoch)?;
+        }
         let record = self.epoch_record(last, (train_loss, train_accuracy), validation, admitted);
         if !record.all_zero.is_empty() {
             let names = record.all_zero.join(", ");
@@ -46,21 +48,54 @@ impl<B: Device> Trainer<'_, B> {
         self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
             || patience
                 .is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
-        self.save()?;
+        // `last` comes after all that follows from it: a process killed before that repeats the epoch, or finds in `best`
+        // where it was (see `settle`)
         if best {
-            checkpoint::copy(&self.run.last(), &self.run.best())?;
+            self.save(&self.run.best())?;
         }
-        if self.state.finished && self.state.selection.top.len() > 1 { self.average() } else { Ok(()) }
+        if self.state.finished && self.state.selection.top.len() > 1 {
+            self.average()?;
+        }
+        if best {
+            checkpoint::copy(&self.run.best(), &self.run.last())?;
+        } else {
+            self.save(&self.run.last())?;
+        }
+        self.forget_weights()
     }
 
-    /// Keeps the weights of the epochs that will be averaged, and no others.
-    fn keep_top(&self, epoch: u64) -> Result<()> {
+    /// Brings the run folder in line with the checkpoint that the run continues from: the process before this one may
+    /// have been killed between two of them.
+    pub(super) fn settle(&self) -> Result<()> {
+        let (last, best, state) = (self.run.last(), self.run.best(), &self.state);
+        let is_here = |checkpoint: &CheckpointFolder| {
+            checkpoint.is_present() && checkpoint.state().is_ok_and(|saved| saved.step == state.step)
+        };
+        let ended = (state.position.batch == 0).then_some(state.position.epoch);
+        if !is_here(&last) {
+            checkpoint::copy(&best, &last)?;
+        } else if ended.is_some() && ended == state.selection.best.map(|best| best.epoch) && !is_here(&best) {
+            checkpoint::copy(&last, &best)?;
+        }
+        if state.finished && state.selection.top.len() > 1 && !self.run.average().is_present() {
+            self.average()?;
+        }
+        self.forget_weights()
+    }
+
+    /// Keeps the weights of an epoch that may be averaged.
+    fn keep_weights(&self, epoch: u64) -> Result<()> {
+        let folder = self.run.top();
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        checkpoint::write_model(&self.run.top_epoch(epoch), &self.model.state()?)
+    }
+
+    /// Removes the weights of epochs that will not be averaged.
+    fn forget_weights(&self) -> Result<()> {
         let (folder, top) = (self.run.top(), &self.state.selection.top);
-        if !top.iter().any(|best| best.epoch == epoch) {
+        if !folder.exists() {
             return Ok(());
         }
-        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        checkpoint::write_model(&self.run.top_epoch(epoch), &self.model.state()?)?;
         for entry in std::fs::read_dir(&folder).map_err(Error::io(&folder))? {
             let path = entry.map_err(Error::io(&folder))?.path();
             if !top.iter().any(|best| self.run.top_epoch(best.epoch) == path) {

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bregman::topology::RunClock;
+use bregman_base::files::Lock;
 use bregman_nn::{Input, TrainableModel};
 use bregman_speaker::{Batch, Skipped};
 use bregman_tensor::{Cpu, Margin};
@@ -48,6 +49,8 @@ pub struct Trainer<'a, B: Device = Cpu> {
     /// Seconds of earlier sittings.
     before: f64,
     began: Instant,
+    /// Last: dropped when all files are closed.
+    _lock: Lock,
 }
 
 /// Why training stopped.
@@ -113,7 +116,7 @@ impl<B: Device> Trainer<'_, B> {
                 || self.experiment.train.save_every > 0
                     && self.state.step.is_multiple_of(self.experiment.train.save_every)
             {
-                self.save()?;
+                self.save(&self.run.last())?;
             }
             if stopping && !self.state.finished {
                 return Ok(self.outcome(Ending::Interrupted));
@@ -186,12 +189,12 @@ impl<B: Device> Trainer<'_, B> {
         })
     }
 
-    fn save(&mut self) -> Result<()> {
+    fn save(&mut self, to: &CheckpointFolder) -> Result<()> {
         self.state.lambda.clone_from(&self.method.optimizer().state().lambda);
         self.state.loops = self.method.loops().to_vec();
-        self.state.logged = self.log.lengths();
+        self.state.logged = self.log.synced()?;
         self.state.seconds = self.seconds();
-        checkpoint::save(&self.run.last(), &self.model, &self.method, &self.state, &self.experiment)
+        checkpoint::save(to, &self.model, &self.method, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bregman_base::files::write_file;
+use bregman_base::files::{Lock, write_file};
 use bregman_nn::TrainableModel;
 use bregman_speaker::{AudioSource, BatchPosition};
 
@@ -16,7 +16,7 @@ use super::selection::EpochSelection;
 use crate::config::FeaturesBy;
 use crate::method::Method;
 use crate::run::log::Log;
-use crate::run::{EpochSums, RunFolder, RunState, checkpoint, format};
+use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
 use crate::{Device, Error, Experiment, Open, Result, open_cpu};
 
 impl<'a> Trainer<'a> {
@@ -49,7 +49,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         refuse_existing(&RunFolder::new(run))?;
         let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(open_cpu, experiment, RunFolder::new(run), data, observer)
+        Self::start(open_cpu, experiment, RunFolder::new(run), None, data, observer)
     }
 }
 
@@ -61,40 +61,59 @@ impl<'a, B: Device> Trainer<'a, B> {
     pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
         refuse_existing(&RunFolder::new(run))?;
         let data = Data::open(&experiment, observer.preparing())?;
-        Self::start(open, experiment, RunFolder::new(run), data, observer)
+        Self::start(open, experiment, RunFolder::new(run), None, data, observer)
     }
 
     /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if
     /// there is none.
     ///
     /// # Errors
-    /// No run there, a checkpoint of another network, a corpus that changed its size.
+    /// No run there, another process that trains there, a checkpoint of another network, a corpus that is not the same
+    /// any more, a log whose end is missing.
     pub fn resume_on(open: impl Open<B>, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
         let run = RunFolder::new(run);
         if !run.is_started() {
             return Err(Error::checkpoint(run.path(), "holds no run: there is nothing to resume"));
         }
-        let Some(last) = run.last().whole() else {
+        let lock = run.lock()?;
+        let Some(last) = furthest(&run)? else {
             let experiment = run.experiment()?;
             let data = Data::open(&experiment, observer.preparing())?;
-            return Self::start(open, experiment, run, data, observer);
+            return Self::start(open, experiment, run, Some(lock), data, observer);
         };
         let mut experiment = last.experiment()?;
         let data = Data::open(&experiment, observer.preparing())?;
-        let (mut model, mut method) = build(open, &mut experiment, &data, observer)?;
-        let state = checkpoint::restore(&last, &mut model, &mut method)?;
-        Self::continued(experiment, run, data, model, method, state, observer)
+        if let Some(corpus) = last.state()?.corpus {
+            corpus.check(&data.corpus, run.path())?;
+        }
+        let mut built = build(open, &mut experiment, &data, observer)?;
+        let mut state = checkpoint::restore(&last, &mut built.0, &mut built.1)?;
+        state.corpus = Some(data.corpus.clone());
+        if run.experiment().is_err() {
+            write_file(&run.config(), format::to_toml(&experiment))?;
+        }
+        let trainer = Self::continued(experiment, run, lock, data, built, state, observer)?;
+        trainer.settle()?;
+        Ok(trainer)
     }
 
     fn start(
         open: impl Open<B>,
         mut experiment: Experiment,
         run: RunFolder,
+        lock: Option<Lock>,
         data: Data,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
         let (model, method) = build(open, &mut experiment, &data, observer)?;
-        std::fs::create_dir_all(run.path()).map_err(Error::io(run.path()))?;
+        let lock = match lock {
+            Some(lock) => lock,
+            None => {
+                let lock = run.lock()?;
+                refuse_existing(&run)?; // another process may have been faster
+                lock
+            }
+        };
         write_file(&run.config(), format::to_toml(&experiment))?;
         let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
         let state = RunState {
@@ -110,32 +129,40 @@ impl<'a, B: Device> Trainer<'a, B> {
             logged: [0; 2],
             finished: false,
             seconds: 0.0,
+            corpus: Some(data.corpus.clone()),
         };
-        Self::continued(experiment, run, data, model, method, state, observer)
+        Self::continued(experiment, run, lock, data, (model, method), state, observer)
     }
 
     /// The run from where `state` stands.
     fn continued(
         experiment: Experiment,
         run: RunFolder,
+        lock: Lock,
         data: Data,
-        model: TrainableModel<B>,
-        method: Method<B>,
+        (model, method): (TrainableModel<B>, Method<B>),
         state: RunState,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
         let (log, before) = (Log::open(&run, state.logged)?, state.seconds);
         let began = Instant::now();
-        Ok(Self { experiment, run, data, model, method, state, log, observer, before, began })
+        Ok(Self { experiment, run, data, model, method, state, log, observer, before, began, _lock: lock })
     }
 }
 
 fn refuse_existing(run: &RunFolder) -> Result<()> {
-    if run.config().exists() || run.last().whole().is_some() {
-        Err(Error::Exists(run.path().to_owned()))
-    } else {
-        Ok(())
+    if run.is_started() { Err(Error::Exists(run.path().to_owned())) } else { Ok(()) }
+}
+
+/// The checkpoint to continue from: the last, unless a process was killed when it had written that of a best epoch and
+/// not yet the last one.
+fn furthest(run: &RunFolder) -> Result<Option<CheckpointFolder>> {
+    let (last, best) = (run.last(), run.best());
+    if !last.path().exists() {
+        return Ok(best.path().exists().then_some(best));
     }
+    let reached = last.state()?.step;
+    Ok(Some(if best.state().is_ok_and(|best| best.step > reached) { best } else { last }))
 }
 
 /// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.

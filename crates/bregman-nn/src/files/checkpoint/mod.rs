@@ -7,6 +7,7 @@ mod zip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use bregman_base::files::write_file_at;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use crate::{Error, Result};
@@ -98,9 +99,13 @@ impl Checkpoint {
             };
             (name, TensorView::new(format, array.shape.clone(), bytes).expect("an array's values fill its shape"))
         });
-        safetensors::serialize_to_file(views, metadata, path).map_err(|error| match error {
-            SafeTensorError::IoError(source) => Error::File { path: path.to_owned(), source },
-            other => Error::Checkpoint { path: path.to_owned(), problem: other.to_string() },
+        #[expect(clippy::disallowed_methods, reason = "the file that it creates is the temporary one")]
+        let serialize = |temporary: &Path| safetensors::serialize_to_file(views, metadata, temporary);
+        write_file_at(path, |temporary| {
+            serialize(temporary).map_err(|error| match error {
+                SafeTensorError::IoError(source) => Error::File { path: path.to_owned(), source },
+                other => Error::Checkpoint { path: path.to_owned(), problem: other.to_string() },
+            })
         })
     }
 

@@ -2,13 +2,15 @@
 //! numbers.
 //!
 //! Both only grow. A checkpoint remembers their lengths, and a run that continues from it cuts off what came later.
+//! They are on disk before the checkpoint is: one that is shorter was damaged by somebody else.
 
 mod tensorboard;
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
+use bregman_base::files::append_after;
 pub use tensorboard::TensorBoard;
 
 use super::metrics::{epoch_line, start_line, step_line};
@@ -31,9 +33,16 @@ pub(crate) struct Appended {
 impl Appended {
     /// Opens `path` and cuts it off at `length`.
     fn open(path: PathBuf, length: u64) -> Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io(&path))?;
-        file.set_len(length).map_err(Error::io(&path))?;
+        let file = append_after(&path, length).map_err(|error| match error.source.kind() {
+            ErrorKind::UnexpectedEof => Error::ShortLog { path: error.path, source: error.source },
+            _ => error.into(),
+        })?;
         Ok(Self { file, path, length })
+    }
+
+    /// Waits until it is on disk.
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(Error::io(&self.path))
     }
 }
 
@@ -63,9 +72,11 @@ impl Log {
         Ok(log)
     }
 
-    /// Bytes written so far.
-    pub(crate) fn lengths(&self) -> [u64; 2] {
-        [self.lines.length, self.events.get_ref().length]
+    /// Bytes written so far, all of them on disk.
+    pub(crate) fn synced(&self) -> Result<[u64; 2]> {
+        let files = [&self.lines, self.events.get_ref()];
+        files.iter().try_for_each(|file| file.sync())?;
+        Ok(files.map(|file| file.length))
     }
 
     pub(crate) fn step(&mut self, record: &StepRecord) -> Result<()> {

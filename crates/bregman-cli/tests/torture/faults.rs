@@ -1,0 +1,216 @@
+//! A full disk and a failing one, at each call of every command: what was there stays, or is replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::common::{bregman, errors, success};
+use crate::run::Place;
+use crate::trace::{calls, is_here, traced};
+
+/// Calls and the error that each of them gets.
+const FAULTS: [(&str, &str); 11] = [
+    ("write", "ENOSPC"),
+    ("write", "EIO"),
+    ("openat", "ENOSPC"),
+    ("rename", "EIO"),
+    ("fsync", "EIO"),
+    ("fdatasync", "EIO"),
+    ("ftruncate", "EIO"),
+    ("mkdir", "ENOSPC"),
+    ("linkat", "EIO"),
+    ("unlink", "EIO"),
+    ("copy_file_range", "ENOSPC"),
+];
+
+/// Folders that are replaced as a whole, and the file by which they are valid.
+const GROUPS: [(&str, &str); 2] = [("shards", "shards/index.csv"), ("synthetic", "synthetic/train.csv")];
+
+/// Every file of a folder by its path inside it.
+type Tree = BTreeMap<PathBuf, Vec<u8>>;
+
+fn read(root: &Path) -> Tree {
+    let (mut tree, mut folders) = (Tree::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                tree.insert(path.strip_prefix(root).unwrap().into(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    tree
+}
+
+fn restore(folder: &Path, tree: &Tree) {
+    let _ = std::fs::remove_dir_all(folder); // there is none at first
+    for (path, bytes) in tree {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+/// The part of a tree below a folder.
+fn below<'a>(tree: &'a Tree, folder: &'a str) -> impl Iterator<Item = (&'a PathBuf, &'a Vec<u8>)> {
+    tree.iter().filter(move |(path, _)| path.starts_with(folder))
+}
+
+/// Where the commands work: a corpus, a run, and what all of them have written there before.
+struct World {
+    place: Place,
+    work: PathBuf,
+    before: Tree,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new(2);
+        let work = place.dir.path().join("work");
+        restore(&work.join("run"), &read(&place.whole));
+        let world = Self { place, work, before: Tree::new() };
+        for command in world.commands(1) {
+            success(&bregman(&command.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        let mut before = read(&world.work);
+        for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors"] {
+            *before.get_mut(Path::new(same)).unwrap() = b"an older file".to_vec();
+        }
+        Self { before, ..world }
+    }
+
+    /// Every command that writes files, but `train`; most write something else with another number, from 1 to 9.
+    fn commands(&self, number: u32) -> Vec<Vec<String>> {
+        let (voices, at) = (self.place.dir.path().join("voices"), |name: &str| self.work.join(name));
+        let voice = |name: &str| voices.join(name).display().to_string();
+        let list = std::fs::read_to_string(voices.join("trials.txt")).unwrap();
+        let wav = voice(list.split_whitespace().nth(1).unwrap());
+        let at = |name: &str| at(name).display().to_string();
+        let (run, voices, trials) = (at("run"), voices.display(), voice("trials.txt"));
+        let values = if number == 1 { "f32" } else { "f16" };
+        [
+            format!("prepare folder {voices} --out {} --validation 0.{number} --force", at("list.csv")),
+            format!("synth --out {} --speakers 3 --utterances 4 --seed {number} --force", at("synthetic")),
+            format!("shard {} --out {} --per-shard 9 --seed {number} --force", voice("train.csv"), at("shards")),
+            format!("export {run} -o {} --values {values} --force", at("m.breg")),
+            format!("export {run} --onnx {} --safetensors {} --force", at("m.onnx"), at("m.safetensors")),
+            format!("embed {run} {wav} --out {} --max-seconds 0.6{number} --force", at("e.csv")),
+            format!("enroll speaker-{number} {wav} --model {run} --speakers {}", at("known.json")),
+            format!(
+                "evaluate {run} --trials {trials} --root {voices} --scores {} --max-seconds 0.6{number} --bootstrap 9 \
+                 --force",
+                at("scores.txt")
+            ),
+            format!("report {run} -o {} --force", at("report.html")),
+            format!("plot {run} --what sparsity -o {} --width {number}50 --force", at("figure.svg")),
+            format!("inspect {run} --plot {} --force", at("pattern.svg")),
+        ]
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .into()
+    }
+
+    /// Fails the command at each of its calls; returns how often.
+    fn torture(&self, command: &[String], faults: &[(&str, &str)]) -> usize {
+        let (args, log) = (command.iter().map(String::as_str).collect::<Vec<_>>(), self.place.dir.path().join("trace"));
+        restore(&self.work, &self.before);
+        let numbers = calls(&log, &args);
+        let after = read(&self.work);
+        let mut attempts = 0;
+        for (call, error) in faults {
+            for number in numbers.get(call).into_iter().flatten() {
+                restore(&self.work, &self.before);
+                let output = traced(&["-e", &format!("inject={call}:error={error}:when={number}")], &log, &args);
+                let what = format!("{}: {error} at {call} {number}: {}", args.join(" "), errors(&output));
+                let code = output.status.code().unwrap_or_else(|| panic!("killed: {what}"));
+                assert_ne!(code, 101, "panicked: {what}");
+                let found = read(&self.work);
+                self.check(&found, &after, &what);
+                // an evaluation is printed also where it cannot be kept
+                if code == 0 && args[0] != "evaluate" {
+                    let same = |tree: &Tree| {
+                        tree.iter()
+                            .filter(|(path, _)| !is_helper(path))
+                            .eq(found.iter().filter(|(path, _)| !is_helper(path)))
+                    };
+                    assert!(same(&after), "done, but not all is written: {what}");
+                }
+                attempts += 1;
+            }
+        }
+        attempts
+    }
+
+    /// Fails unless everything is as before or as after.
+    fn check(&self, found: &Tree, after: &Tree, what: &str) {
+        for (folder, key) in GROUPS {
+            let Some(valid) = found.get(Path::new(key)) else {
+                assert_eq!(folder, "synthetic", "{key} is gone: {what}");
+                continue;
+            };
+            let tree = if valid == &self.before[Path::new(key)] { &self.before } else { after };
+            assert_eq!(valid, &tree[Path::new(key)], "{key} is neither old nor new: {what}");
+            for (path, bytes) in below(tree, folder) {
+                assert!(found.get(path) == Some(bytes), "{} is not that of {key}: {what}", path.display());
+            }
+        }
+        let grouped = |path: &Path| GROUPS.iter().any(|(folder, _)| path.starts_with(folder));
+        for (path, bytes) in self.before.iter().filter(|(path, _)| !grouped(path) && !is_helper(path)) {
+            let now = found.get(path);
+            let whole = now == Some(bytes) || now == after.get(path);
+            assert!(whole, "{} is neither old nor new: {what}", path.display());
+        }
+        for path in found.keys().filter(|path| !self.before.contains_key(*path) && !after.contains_key(*path)) {
+            let left_by_failing_removal = what.contains("unlink") || is_helper(path) || grouped(path);
+            assert!(left_by_failing_removal, "{} is left: {what}", path.display());
+        }
+    }
+}
+
+/// Stores and journals that grow record by record, and locks.
+fn is_helper(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "embeddings")
+        || path.extension().is_some_and(|kind| kind == "partial" || kind == "lock")
+}
+
+#[test]
+fn a_full_disk_damages_neither_shards_nor_speakers() {
+    if !is_here() {
+        return;
+    }
+    let world = World::new();
+    for command in world.commands(2).iter().filter(|command| ["shard", "enroll"].contains(&&*command[0])) {
+        assert!(world.torture(command, &[("rename", "ENOSPC"), ("fsync", "ENOSPC")]) > 2);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: tools/torture"]
+fn every_call_of_every_command_fails_once() {
+    if !is_here() {
+        return;
+    }
+    let world = World::new();
+    let mut attempts = 0;
+    for command in world.commands(2) {
+        let tried = world.torture(&command, &FAULTS);
+        println!("{}: {tried} faults", command[0]);
+        attempts += tried;
+    }
+    let (run, log) = (world.place.dir.path().join("faulted"), world.place.dir.path().join("trace"));
+    let numbers = calls(&log, &world.place.train(&run));
+    let mut tried = 0;
+    for (call, error) in FAULTS {
+        for number in numbers.get(call).into_iter().flatten() {
+            let _ = std::fs::remove_dir_all(&run); // there is none where the fault came early
+            let inject = format!("inject={call}:error={error}:when={number}");
+            let output = traced(&["-e", &inject], &log, &world.place.train(&run));
+            let what = format!("train: {error} at {call} {number}: {}", errors(&output));
+            assert!(output.status.code().is_some_and(|code| code != 101), "{what}");
+            success(&bregman(&world.place.train(&run)));
+            world.place.assert_whole(&run, &what);
+            tried += 1;
+        }
+    }
+    println!("train: {tried} faults, {} in all", attempts + tried);
+}

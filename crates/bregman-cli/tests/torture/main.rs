@@ -1,0 +1,8 @@
+//! Killing and starving the program. `cargo test` runs a short form in seconds, `tools/torture` all of it in minutes.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod kills;
+mod run;
+mod trace;

@@ -1,0 +1,71 @@
+//! A training small enough to be killed two hundred times, and when two runs of it are the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{bregman, success, synth, text, timeless_metrics};
+
+/// A corpus, a recipe, and an unbroken run of it.
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) recipe: PathBuf,
+    pub(crate) whole: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new(epochs: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let [voices, recipe, whole] = ["voices", "recipe.toml", "whole"].map(|name| dir.path().join(name));
+        synth(&voices, [6, 8, 2], ["0.7", "0.8"]);
+        let settings = format!(
+            "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
+             [data]\nroot = {voices:?}\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
+             [train]\nepochs = {epochs}\nbatch = 4\nsave_every = 3\n[select]\naverage = 3\ntolerance = 0.5\n\
+             [method]\nkind = \"adaptive\"\ntarget = 0.9\noptimizer = {{ kind = \"adabreg\" }}\n\
+             law = {{ kind = \"density\" }}\ngroups = [{{ initial_sparsity = 0.5 }}]\n"
+        );
+        std::fs::write(&recipe, settings).unwrap();
+        success(&bregman(&["train", text(&recipe), "--out", text(&whole)]));
+        assert!(whole.join("average/model.safetensors").is_file(), "the run averages its best epochs");
+        Self { dir, recipe, whole }
+    }
+
+    /// The arguments that begin or continue the run in this folder.
+    pub(crate) fn train<'a>(&'a self, run: &'a Path) -> [&'a str; 5] {
+        ["train", text(&self.recipe), "--out", text(run), "--resume"]
+    }
+
+    /// Fails unless `run` equals the unbroken run: metrics, checkpoints, and nothing else left in the folder.
+    pub(crate) fn assert_whole(&self, run: &Path, what: &str) {
+        assert_eq!(timeless_metrics(run), timeless_metrics(&self.whole), "{what}");
+        for checkpoint in ["last", "best", "average", "top"] {
+            let [found, expected] = [run, &self.whole].map(|run| files(&run.join(checkpoint)));
+            assert!(found.keys().eq(expected.keys()), "{checkpoint}: {:?}, {what}", found.keys());
+            for (name, bytes) in &expected {
+                assert!(found[name] == *bytes, "{checkpoint}/{name} differs, {what}");
+            }
+        }
+        // killed in its first moments, a run has no record of its command
+        let names = |run: &Path| {
+            let names = std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name != "command.json").collect::<BTreeSet<_>>()
+        };
+        assert_eq!(names(run), names(&self.whole), "{what}");
+    }
+}
+
+/// The files of a folder without what depends on the clock.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let timeless = |path: PathBuf| {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if path.ends_with("state.json") {
+            let mut state: Value = serde_json::from_slice(&bytes).unwrap();
+            state.as_object_mut().unwrap().retain(|field, _| field != "seconds" && field != "logged");
+            bytes = state.to_string().into_bytes();
+        }
+        (path.file_name().unwrap().to_string_lossy().into_owned(), bytes)
+    };
+    std::fs::read_dir(folder).unwrap().map(|entry| timeless(entry.unwrap().path())).collect()
+}

@@ -1,0 +1,48 @@
+//! The program under `strace`, which can kill it or fail its calls at any of its system calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::common::{errors, text};
+
+/// Calls that change what is on disk, or prepare it.
+pub(crate) const CALLS: [&str; 10] =
+    ["openat", "write", "rename", "fsync", "fdatasync", "ftruncate", "mkdir", "unlink", "linkat", "copy_file_range"];
+
+/// Whether `strace` can be used here.
+pub(crate) fn is_here() -> bool {
+    let tried = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
+    let works = tried.is_ok_and(|output| output.status.success());
+    if !works {
+        bregman_skip::skip("strace", "strace is not installed, or may not trace");
+    }
+    works
+}
+
+/// The program under strace with these options, its calls written to `log`. Strace counts calls by thread.
+pub(crate) fn traced(options: &[&str], log: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", text(log)]).args(options);
+    command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", "2").output().unwrap()
+}
+
+/// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread; only those files that are
+/// opened for writing.
+pub(crate) fn calls(log: &Path, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
+    let output = traced(&["-e", &format!("trace={}", CALLS.join(","))], log, args);
+    assert!(output.status.success(), "{args:?}: {}", errors(&output));
+    let (mut made, mut found) = (BTreeMap::new(), BTreeMap::new());
+    for line in std::fs::read_to_string(log).unwrap().lines() {
+        let Some((thread, rest)) = line.split_once(' ') else { continue };
+        let Some(call) = CALLS.into_iter().find(|call| rest.trim_start().starts_with(&format!("{call}("))) else {
+            continue;
+        };
+        let number: &mut usize = made.entry((call, thread.to_owned())).or_default();
+        *number += 1;
+        if call != "openat" || ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| rest.contains(flag)) {
+            found.entry(call).or_insert_with(BTreeSet::new).insert(*number);
+        }
+    }
+    found
+}
