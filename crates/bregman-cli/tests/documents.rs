@@ -55,7 +55,8 @@ fn has_match(root: &Path, pattern: &str) -> bool {
 #[test]
 fn every_file_and_symbol_named_to_contributors_exists() {
     let root = repository();
-    let sources: String = files(&root.join("crates"), &[".rs", ".cu", ".js"]).iter().map(|path| read(path)).collect();
+    let sources = ["crates", "tools"].map(|folder| files(&root.join(folder), &[".rs", ".cu", ".js"]));
+    let sources: String = sources.iter().flatten().map(|path| read(path)).collect();
     let is_name = |text: &str| {
         let letters = |part: &str| part.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
         !text.is_empty() && text.split("::").all(|part| !part.is_empty() && letters(part))
