@@ -293,7 +293,7 @@ mod tests {
         file.seek(std::io::SeekFrom::Start(44 + at as u64)).unwrap();
         file.write_all(&[0, 0x40]).unwrap(); // 0.5
         file.set_len(44 + bytes as u64).unwrap();
-        let source = Counting(FileCorpus(Manifest::of_paths(&[path.clone()])), AtomicUsize::new(0));
+        let source = Counting(FileCorpus(Manifest::of_paths(std::slice::from_ref(&path))), AtomicUsize::new(0));
         let mut samples = Vec::new();
         append_middle(&source, 0, 1.0, &mut samples).unwrap();
         assert_eq!((samples.len(), samples[8000], source.1.load(Ordering::Relaxed)), (16_000, 0.5, 16_000));
