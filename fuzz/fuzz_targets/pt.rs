@@ -1,5 +1,5 @@
-//! Any bytes as a PyTorch checkpoint, and as the pickle inside one: an error or tensors, never a panic, a stack overflow
-//! or unbounded memory.
+//! Any bytes as a PyTorch checkpoint, and as the pickle inside one: an error or tensors, never a panic, a stack
+//! overflow or unbounded memory.
 #![no_main]
 
 use std::path::Path;

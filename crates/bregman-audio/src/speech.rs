@@ -9,7 +9,8 @@ const LEAST_SECONDS: f64 = 0.1;
 const LEAST_DB: f32 = -75.0;
 
 /// Refuses a recording that no voice can be recognised by: of less than 0.1 s, with a number that is not finite, or
-/// without 0.1 s that are louder than −75 dB of full scale (a constant counts as silence). Noise is not told from speech.
+/// without 0.1 s that are louder than −75 dB of full scale (a constant counts as silence). Noise is not told from
+/// speech.
 ///
 /// # Errors
 /// [`Error::NotFinite`] or [`Error::NoSpeech`], which says what was found.
@@ -35,7 +36,8 @@ pub fn check_speech(samples: &[f32], rate: u32) -> Result<()> {
         found: match loudest {
             f32::NEG_INFINITY => format!("its {length:.1} s are silent"),
             _ => format!(
-                "of its {length:.1} s, {:.2} s are louder than {LEAST_DB} dB of full scale, the loudest {loudest:.0} dB",
+                "of its {length:.1} s, {:.2} s are louder than {LEAST_DB} dB of full scale, the loudest \
+                 {loudest:.0} dB",
                 seconds(loud)
             ),
         },

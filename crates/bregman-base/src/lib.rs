@@ -11,7 +11,8 @@
 //! | [`hash`] | FNV-1a |
 //! | [`text`] | words out of foreign files, as they can be printed |
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
-//! | `files` | files and folders that are either whole or absent, files that grow, locks, memory maps, files of others |
+//! | `files` | files and folders that are either whole or absent, files that grow, locks, memory maps, files of others
+//! |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/check/miri` runs these tests under Miri.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -148,8 +148,8 @@ impl SpeakerModel {
         }
     }
 
-    /// As [`SpeakerModel::load`], for the utterances of a corpus: those without speech are embedded, so that no trial of
-    /// a list is lost, and counted for [`SpeakerModel::note_silence`].
+    /// As [`SpeakerModel::load`], for the utterances of a corpus: those without speech are embedded, so that no trial
+    /// of a list is lost, and counted for [`SpeakerModel::note_silence`].
     pub(crate) fn load_for_corpus(&self) -> Result<SilenceCounter, Error> {
         Ok(SilenceCounter { network: self.load()?, silent: self.silent.clone() })
     }

@@ -82,8 +82,8 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
-/// Rows under a header, columns aligned: the first to the left, the others to the right. Names out of files are shown as
-/// they can be printed.
+/// Rows under a header, columns aligned: the first to the left, the others to the right. Names out of files are shown
+/// as they can be printed.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let printable = |row: &Vec<String>| row.iter().map(|cell| excerpt(cell, 200).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(printable).collect();

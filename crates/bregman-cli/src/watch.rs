@@ -36,6 +36,10 @@ impl Observer for Watch {
         self.line(&format!("device: {description}, {precision}"));
     }
 
+    fn plan(&self, text: &str) {
+        self.line(&format!("plan: {text}"));
+    }
+
     fn begin(&self, step: u64, total: u64) {
         self.preparing.clear();
         self.bar.set_length(total);

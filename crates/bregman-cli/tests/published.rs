@@ -171,7 +171,9 @@ fn voxceleb_goes_from_the_published_tree_to_the_table_by_the_commands_of_the_pag
     let evaluated = place.run_block(&page, "--name VoxCeleb1-O");
     assert!(evaluated.contains("names end in .wav, their files in .flac"), "{evaluated}");
     assert!(place.path("voxceleb.html").is_file());
-    for run in ["ecapa-linbreg/method.target=0.75", "ecapa-adabreg/method.target=0.95", "ecapa-dense-sgd/run"] {
+    for run in
+        ["ecapa-linbreg-paper/method.target=0.75", "ecapa-adabreg-paper/method.target=0.95", "ecapa-dense-sgd/run"]
+    {
         let run = format!("sweeps/voxceleb/{run}");
         for (test, trials, utterances, domain) in [
             ("VoxCeleb1-O", 4, 6, "in"),
@@ -194,7 +196,7 @@ fn cnceleb_goes_from_the_published_tree_to_the_table_by_the_commands_of_the_page
     let told = "left out 2 test speakers (8 utterances), so that CN-Celeb-E stays unseen; --part all keeps them";
     assert!(printed.contains("speakers    4") && printed.contains(told), "{printed}");
     assert!(place.path("cnceleb.html").is_file());
-    let run = "sweeps/cnceleb/ecapa-adabreg/method.target=0.95";
+    let run = "sweeps/cnceleb/ecapa-adabreg-paper/method.target=0.95";
     let found = place.evaluation(run, "CN-Celeb-E");
     // Two sessions enroll each of the two speakers, and each has one test file.
     assert_eq!((found["utterances"].as_u64(), found["speakers"].as_u64()), (Some(6), Some(2)));

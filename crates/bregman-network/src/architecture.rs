@@ -63,6 +63,8 @@ pub(crate) type Recognised = Option<Result<Architecture, UnknownNetwork>>;
 pub(crate) trait Described {
     /// Values of an embedding.
     fn embedding(&self) -> usize;
+    /// Channels, as a share of the published network's.
+    fn width(&self) -> f64;
     /// The bounds of all settings but the embedding's, which is the same for all networks.
     fn check(&self, features: usize) -> Result<(), SizeError>;
     /// All layers in the order of the `state_dict`, which is that of a model file.
@@ -102,6 +104,11 @@ impl Architecture {
     /// Values of an embedding.
     pub fn embedding(&self) -> usize {
         self.network.described().embedding()
+    }
+
+    /// Channels, as a share of the published network's: 1 for ECAPA-TDNN with 1024.
+    pub fn width(&self) -> f64 {
+        self.network.described().width()
     }
 
     /// Refuses sizes that no network has.

@@ -161,6 +161,10 @@ impl Described for EcapaConfig {
         self.embedding
     }
 
+    fn width(&self) -> f64 {
+        self.channels as f64 / Self::default().channels as f64
+    }
+
     fn check(&self, features: usize) -> Result<(), SizeError> {
         within("channels", self.channels, 4096, Self::SCALE, "a multiple of 8, at most 4096")?;
         within("features", features, 1024, 1, "1 to 1024")

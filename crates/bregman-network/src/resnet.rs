@@ -131,6 +131,10 @@ impl Described for ResNetConfig {
         self.embedding
     }
 
+    fn width(&self) -> f64 {
+        self.channels as f64 / Self::default().channels as f64
+    }
+
     fn check(&self, features: usize) -> Result<(), SizeError> {
         self.blocks.iter().try_for_each(|&count| within("blocks", count, 64, 1, "1 to 64 in every stage"))?;
         within("channels", self.channels, 512, 1, "1 to 512")?;

@@ -1,8 +1,8 @@
 //! Every gradient of a network in bf16 against the same network in f64, where no ReLU is near its kink.
 //!
 //! A ReLU whose input is within rounding of zero falls on either side, and what flows back through it is then right or
-//! wrong at random: nothing can be asked of such gradients. Here biases and shifts put each ReLU's zero into a gap between
-//! its inputs, and what is left is rounding.
+//! wrong at random: nothing can be asked of such gradients. Here biases and shifts put each ReLU's zero into a gap
+//! between its inputs, and what is left is rounding.
 //!
 //! # How far apart they may be
 //! bf16 has a significand of 8 bits: a stored value is within u = 2⁻⁸ of itself, and where all values are equally
@@ -85,8 +85,8 @@ fn change(state: &mut Checkpoint, tensor: &str, f: impl Fn(usize, f32) -> f32) {
 }
 
 /// Weights that bf16 holds, and that hold the ReLUs' inputs away from zero. Layer by layer, each channel is shifted so
-/// that zero falls into the widest gap between the middle half of its inputs, or before all of them where no gap is wide
-/// enough. (Of a channel that passes few inputs, the norm behind it would enlarge the errors.)
+/// that zero falls into the widest gap between the middle half of its inputs, or before all of them where no gap is
+/// wide enough. (Of a channel that passes few inputs, the norm behind it would enlarge the errors.)
 fn weights(case: &Case) -> Checkpoint {
     let mut model = TrainableModel::new(Reference::new(), &case.architecture, None, 1).unwrap();
     let mut state = model.state().unwrap();

@@ -11,7 +11,7 @@ use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, wei
 use serde_json::Value;
 
 /// The network is so small that 99 % initial zeros would cut it in two.
-const METHODS: [(&str, &str); 10] = [
+const METHODS: [(&str, &str); 11] = [
     ("adaptive LinBreg", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9"),
     (
         "adaptive AdaBreg",
@@ -19,9 +19,14 @@ const METHODS: [(&str, &str); 10] = [
          law = { kind = \"density\" }",
     ),
     (
-        "quantile, corrected",
+        "quantile, steady",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"adabreg\" }",
+    ),
+    (
+        "multiplicative, corrected",
         "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
-         optimizer = { kind = \"adabreg\", variant = \"subgradient_correction\" }\nlaw = { kind = \"quantile\" }",
+         law = { kind = \"multiplicative\" }\n\
+         optimizer = { kind = \"adabreg\", variant = \"subgradient_correction\" }",
     ),
     (
         "layerwise, momentum",
@@ -30,7 +35,8 @@ const METHODS: [(&str, &str); 10] = [
     ),
     (
         "ProxSGD",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"prox_sgd\" }",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
+         optimizer = { kind = \"prox_sgd\" }\nlaw = { kind = \"multiplicative\" }",
     ),
     ("fixed λ", "kind = \"fixed\"\ngroups = [{ initial_sparsity = 0.5 }]\nlambda = 0.02"),
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }"),

@@ -228,7 +228,7 @@ fn threads_that_share_a_network_get_its_embeddings() {
 #[test]
 fn only_epochs_near_the_target_become_the_best() {
     let place = Place::new();
-    let method = "kind = \"fixed\"\nlambda = 0.001\ntarget = 0.999";
+    let method = "kind = \"adaptive\"\nlaw = { kind = \"fixed\" }\nlambda = 0.001\ntarget = 0.999";
     let outcome = train(place.recipe(method, &["select.tolerance=0.0001"]), &place.path("run")).unwrap();
     assert_eq!(outcome.state.selection.best, None);
     assert!(!place.path("run/best").exists());
@@ -282,7 +282,8 @@ fn a_lambda_far_beyond_the_duals_is_warned_of_and_the_default_is_not() {
     let place = Place::new();
     let warnings = |name: &str, lambda: &str| {
         let method = format!(
-            "kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\noptimizer = {{ kind = \"adabreg\" }}\n{lambda}"
+            "kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\nlaw = {{ kind = \"multiplicative\" }}\n\
+             optimizer = {{ kind = \"adabreg\", variant = \"plain\" }}\n{lambda}"
         );
         let seen = Warnings::default();
         let stop = std::sync::atomic::AtomicBool::new(false);

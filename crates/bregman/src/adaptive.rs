@@ -1,9 +1,9 @@
 //! The closed loop: an optimizer whose λ is steered to a target sparsity.
 
 use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, require};
 use crate::groups::Groups;
-use crate::optimizer::{Arrays, Duals, Engine, HostArrays, Optimizer, OptimizerState, Rule, slices, slices_mut};
+use crate::optimizer::{Arrays, Engine, HostArrays, Optimizer, OptimizerState, Rule, Variant, slices, slices_mut};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,8 +45,11 @@ impl AdaptiveOptimizer {
         let lambda = rule.default_lambda().ok_or(needs_threshold)?;
         let controller = Controller::new(config, &groups, lambda)?;
         let optimizer = Optimizer::new(rule, groups, controller.state()[0].lambda, theta)?;
-        if controller.config().law.needs_duals() && rule.mirror().is_none() {
-            return Err(Error::NoDuals);
+        if controller.config().law.needs_duals() {
+            let (_, variant) = rule.mirror().ok_or(Error::NoDuals)?;
+            // It pulls the duals of zero weights back under every new λ, so that no order among them is left.
+            let ordered = variant != Variant::SubgradientCorrection;
+            require(ordered, "optimizer.variant", "subgradient_correction", "another variant with the quantile law")?;
         }
         Ok(Self { optimizer, controller })
     }
@@ -62,16 +65,6 @@ impl AdaptiveOptimizer {
         tau: f64,
     ) -> Result<StepReport> {
         self.step_on(&mut slices_mut(theta), &slices(grads), tau)
-    }
-
-    /// The gain of each control loop now; its [`warning`](LoopGain::warning) says when α or κ is too large.
-    ///
-    /// # Errors
-    /// See [`Controller::loop_gains`].
-    pub fn loop_gains(&self) -> Result<Vec<LoopGain>> {
-        let duals = self.optimizer.duals();
-        let duals = duals.as_ref().map(|duals| duals as &dyn Duals);
-        self.controller.loop_gains(self.optimizer.state().step, self.optimizer.stats(), duals)
     }
 
     /// Moves the optimizer's arrays to where `place` puts them, see [`Optimizer::place`].
@@ -111,6 +104,18 @@ impl<A> AdaptiveOptimizer<A> {
             sparsity: self.controller.controlled(self.optimizer.stats()).sparsity(),
             target: self.controller.target_at(self.optimizer.state().step),
         })
+    }
+
+    /// The gain of each control loop now; its [`warning`](LoopGain::warning) says when α or κ is too large. Two passes
+    /// over the duals, so ask now and then, not every step.
+    ///
+    /// # Errors
+    /// See [`Controller::loop_gains`].
+    pub fn loop_gains(&mut self) -> Result<Vec<LoopGain>>
+    where
+        A: Arrays,
+    {
+        self.optimizer.loop_gains(&self.controller)
     }
 
     /// The optimizer.

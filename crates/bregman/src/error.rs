@@ -106,7 +106,7 @@ pub enum Error {
     },
 
     /// A law that selects among the duals, with an optimizer that keeps none.
-    #[error("the quantile controller needs the duals of LinBreg or AdaBreg")]
+    #[error("the quantile law needs the duals of LinBreg or AdaBreg; without them take the multiplicative law")]
     NoDuals,
 
     /// A device that keeps the arrays refused.

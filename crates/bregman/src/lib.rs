@@ -83,7 +83,7 @@ pub use budget::{Budget, LayerLimit, Sharing};
 pub use controller::{Controller, ControllerConfig, Damping, Density, Law, Multiplicative, Quantile};
 pub use error::{Error, Result};
 pub use groups::{GroupRule, Groups, INITIAL_SPARSITY};
-pub use init::{Survivors, sparse_init};
+pub use init::{InitialMask, MaskUnit, Survivors, sparse_init};
 pub use optimizer::rule::*;
 pub use optimizer::{Duals, HostArrays, Optimizer, OptimizerState};
 pub use param::{Param, Role};

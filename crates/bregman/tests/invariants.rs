@@ -252,6 +252,9 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
         for (law, penalty) in
             laws.into_iter().flat_map(|law| PENALTIES.into_iter().skip(1).map(move |penalty| (law, penalty)))
         {
+            if law.needs_duals() && rule.mirror().unwrap().1 == Variant::SubgradientCorrection {
+                continue; // refused
+            }
             let ramp = Ramp { shape: RampShape::Cubic, from: 0.5, begin: 2, end: 20 };
             let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
             assert_resumes_exactly(rule, penalty, config.clone());
@@ -260,6 +263,20 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
     }
     let without_duals = ControllerConfig { law: laws[2], period: 3, ..ControllerConfig::new(0.8) };
     assert_resumes_exactly(Rule::ProxSgd(ProxSgd {}), Penalty::L1, without_duals);
+}
+
+#[test]
+fn the_quantile_law_refuses_duals_without_an_order_and_optimizers_without_duals() {
+    let rule = |variant| Rule::LinBreg(LinBreg { variant, ..LinBreg::default() });
+    let new = |rule| {
+        let groups = groups(Penalty::L1);
+        let theta = noises(&groups, 4);
+        AdaptiveOptimizer::new(rule, groups, ControllerConfig::new(0.9), &theta).map(|_| ())
+    };
+    let message = new(rule(Variant::SubgradientCorrection)).unwrap_err().to_string();
+    assert!(message.contains("subgradient_correction") && message.contains("quantile"), "{message}");
+    assert!(new(Rule::ProxSgd(ProxSgd {})).unwrap_err().to_string().contains("multiplicative"));
+    assert_eq!(new(rule(Variant::Steady)), Ok(()));
 }
 
 #[test]

@@ -10,7 +10,9 @@ mod data;
 mod mixing;
 mod network;
 
-use bregman::{AdaBreg, AdaptiveOptimizer, ControllerConfig, Groups, Rule, Survivors, sparse_init};
+use bregman::{
+    AdaBreg, AdaptiveOptimizer, ControllerConfig, Groups, InitialMask, MaskUnit, Rule, Survivors, sparse_init,
+};
 use bregman_nn::{CrossEntropy, Input, Rng, TrainableModel};
 use bregman_tensor::{Cpu, Margin};
 
@@ -38,7 +40,7 @@ fn train(target: f64, steps: usize) -> Result<Ending, Box<dyn std::error::Error>
     // ℓ1 on every weight; biases and norms stay dense, as their roles say
     let groups = Groups::resolve(model.params().described(), vec![])?;
     let (mut weights, _) = model.params_mut().values_and_gradients();
-    sparse_init(&groups, &mut weights, Survivors::Rescale, 1)?;
+    sparse_init(&groups, &mut weights, InitialMask { unit: MaskUnit::Element, survivors: Survivors::Rescale }, 1)?;
     let control = ControllerConfig { period: 5, lambda: Some(0.1), ..ControllerConfig::new(target) };
     let mut optimizer = AdaptiveOptimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, control, &weights)?;
     model.refresh()?;

@@ -232,11 +232,12 @@ fn text(demo: &Demo, out: &Path) -> String {
     format!(
         "\n{rows}\n{}\
          file: what `bregman export` writes, to ship. one utterance: {UTTERANCE} s from samples to embedding with that \
-         file,\non one thread of this machine. EER on unseen speakers, ± 3 points; the settings were chosen on them, so \
-         this shows\nhow it works, not which method is better.\n\n\
+         file,\non one thread of this machine. EER on unseen speakers, ± 3 points; the settings were chosen on them, \
+         so this shows\nhow it works, not which method is better.\n\n\
          look at it:  {report}\n\
          next:        bregman inspect {example}\n             \
-         bregman verify A.wav B.wav --model {example}.breg --threshold 0.5     two recordings of {out}/voices\n             \
+         bregman verify A.wav B.wav --model {example}.breg --threshold 0.5     two recordings of {out}/voices\n\
+         \u{20}            \
          bregman prepare --help     your own folder of speakers\n             \
          bregman recipes            every experiment of the paper\n",
         curves(&demo.runs)

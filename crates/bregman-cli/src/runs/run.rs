@@ -199,12 +199,8 @@ fn family(method: &MethodConfig) -> String {
         |value: &Value, usual: &str| value.as_str().filter(|word| *word != usual).map(|word| word.replace('_', " "));
     let fixed = (config["kind"] == "fixed").then(|| "fixed λ".to_owned());
     let layerwise = config["layers"].is_object().then(|| "layerwise".to_owned());
-    let details = [
-        fixed,
-        word(&config["law"]["kind"], "multiplicative"),
-        layerwise,
-        word(&config["optimizer"]["variant"], "plain"),
-    ];
+    let details =
+        [fixed, word(&config["law"]["kind"], "quantile"), layerwise, word(&config["optimizer"]["variant"], "steady")];
     details.into_iter().flatten().fold(name.to_owned(), |name, detail| format!("{name}, {detail}"))
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn traced(options: &[&str], log: &Path, args: &[&str]) -> Output {
     command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", "2").output().unwrap()
 }
 
-/// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread. A number under which some
-/// thread opens a file for reading is left out: audio that cannot be read changes what a command writes.
+/// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread. A number under which
+/// some thread opens a file for reading is left out: audio that cannot be read changes what a command writes.
 pub(crate) fn calls(log: &Path, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
     let output = traced(&[], log, args);
     assert!(output.status.success(), "{args:?}: {}", errors(&output));

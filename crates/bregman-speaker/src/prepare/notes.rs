@@ -30,8 +30,8 @@ pub(super) fn of(corpus: Corpus, part: CorpusPart, found: &Found) -> Vec<String>
     let of_voxceleb1 = speakers.names().iter().filter(|name| is_of_voxceleb1(name)).count();
     if corpus == Corpus::VoxCeleb && of_voxceleb1 > 0 {
         notes.push(format!(
-            "{of_voxceleb1} speakers are of VoxCeleb1, whom VoxCeleb1-E and -H test: a network trained on this manifest \
-             must not be evaluated on these two lists"
+            "{of_voxceleb1} speakers are of VoxCeleb1, whom VoxCeleb1-E and -H test: a network trained on this \
+             manifest must not be evaluated on these two lists"
         ));
     }
     notes

@@ -59,9 +59,6 @@ kernel_struct! {
         shrinkage: u32 = "Shrinkage",
         group: u32 = "u32",
         length: u32 = "u32",
-        /// Whether duals of weights that are 0 are projected onto `bound`.
-        projects: u32 = "u32",
-        padding: u32 = "u32",
     }
 }
 
@@ -101,8 +98,7 @@ impl DeviceArrays {
         let mut jobs = Vec::new();
         for ((placed, theta), correction) in self.tensors.iter().zip(theta).zip(corrections) {
             let Some(Correction { shrinkage, ratio, delta, bound }) = *correction else { continue };
-            let (projects, bound) = (u32::from(bound.is_some()), bound.unwrap_or(0.0));
-            let job = DualJob { ratio, delta, bound, projects, ..Zeroable::zeroed() };
+            let job = DualJob { ratio, delta, bound, ..Zeroable::zeroed() };
             jobs.extend(cut(placed, theta.pointer(), shrinkage, job));
         }
         let table = self.working.jobs.at_least(&self.device, size_of_val(&*jobs))?;

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// | `validation` | 0.1 | share of each speaker's utterances, or a manifest of training speakers |
 /// | `seconds` | 3 | length of a cut |
 /// | `join_seconds` | 0 (off) | clips of one speaker and genre are joined to more than this |
-/// | `features` | SpeechBrain, 80 bins | the filterbank |
+/// | `features` | Kaldi's, 80 bins | the filterbank |
 /// | `features_by` | loader | the `loader`'s threads or the `device` that trains; not with masks or a cache |
 /// | `augment` | nothing | noise, rooms, speeds, masks |
 /// | `order` | shuffled | or `balanced` over speakers |
@@ -90,7 +90,7 @@ impl Default for Validation {
 ///
 /// | setting | default | purpose |
 /// | --- | --- | --- |
-/// | `front_end` | speechbrain | the paper's, or `kaldi` (WeSpeaker's) |
+/// | `front_end` | kaldi | WeSpeaker's, or `speechbrain`, the paper's |
 /// | `bins` | 80 | mel bins |
 /// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
 /// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
@@ -118,9 +118,10 @@ impl Default for FeatureConfig {
 #[serde(rename_all = "lowercase")]
 pub enum FrontEndKind {
     /// SpeechBrain's, the paper's.
-    #[default]
     SpeechBrain,
-    /// Kaldi's, with a Hamming window WeSpeaker's.
+    /// Kaldi's, with a Hamming window WeSpeaker's: as good on many speakers, better in short runs on few
+    /// (`docs/results.md`).
+    #[default]
     Kaldi,
 }
 

@@ -18,6 +18,7 @@ mod compose;
 mod data;
 mod method;
 mod read;
+mod settle;
 mod train;
 
 use std::path::Path;
@@ -30,7 +31,8 @@ pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub(crate) use method::SparseStart;
 pub use method::{
-    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, StaticConfig,
+    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, RunLength,
+    StaticConfig,
 };
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
@@ -83,10 +85,12 @@ impl Experiment {
     /// A name, file or setting that cannot be understood, a key that does not exist (the error names the nearest that
     /// does), a value out of range.
     pub fn read(recipes: &[impl AsRef<Path>], settings: &[impl AsRef<str>]) -> Result<Self> {
-        read::Layers::of_tables(compose::layers(recipes)?).experiment(settings)
+        let mut experiment = read::Layers::of_tables(compose::layers(recipes)?).experiment(settings)?;
+        experiment.settle();
+        Ok(experiment)
     }
 
-    /// As [`Experiment::read`], from text without bases: what a run saved.
+    /// As [`Experiment::read`], from text without bases: what a run saved. What it does not say stays unsaid.
     ///
     /// # Errors
     /// As [`Experiment::read`].

@@ -31,7 +31,8 @@ impl Layers {
 
     /// The experiment with these `a.b=c` settings on top.
     pub(super) fn experiment(self, settings: &[impl AsRef<str>]) -> Result<Experiment> {
-        let layers = settings.iter().try_fold(self, |layers, setting| layers.set(setting.as_ref()))?;
+        let mut layers = settings.iter().try_fold(self, |layers, setting| layers.set(setting.as_ref()))?;
+        name_kinds(&mut layers.merged);
         let experiment: Experiment =
             Value::Table(layers.merged.clone()).try_into().map_err(|error| layers.explain(&error))?;
         experiment.check()?;
@@ -121,6 +122,27 @@ impl Layers {
     }
 }
 
+/// Tables that may leave out their `kind` where a setting says it: section, table, kind, settings.
+const KINDS_BY_SETTING: [(&str, &str, &str, &[&str]); 4] = [
+    ("method", "law", "multiplicative", &["alpha", "damping"]),
+    ("method", "law", "density", &["kappa"]),
+    ("train", "schedule", "plateau", &["factor", "patience", "floor"]),
+    ("train", "schedule", "exponential", &["warmup", "last"]),
+];
+
+/// So that `--set method.law.alpha=0.5` is enough where the recipe leaves the law to the program.
+fn name_kinds(recipe: &mut Table) {
+    for (section, name, kind, settings) in KINDS_BY_SETTING {
+        let table = recipe.get_mut(section).and_then(|section| section.get_mut(name)).and_then(Value::as_table_mut);
+        if let Some(table) = table
+            && !table.contains_key("kind")
+            && settings.iter().any(|setting| table.contains_key(*setting))
+        {
+            table.insert("kind".to_owned(), Value::String(kind.to_owned()));
+        }
+    }
+}
+
 pub(super) fn parse(text: &str, origin: &str) -> Result<Table> {
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -154,7 +176,7 @@ fn find(table: &Table, prefix: &str, fits: &dyn Fn(&str, &Value) -> bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::MethodConfig;
+    use crate::config::{LrSchedule, MethodConfig};
 
     const RECIPE: &str = "[data]\nroot = \"x\"\n[method]\nkind = \"adaptive\"\ntarget = 0.9\n";
 
@@ -171,6 +193,15 @@ mod tests {
         let experiment = with(&["method.target=0.95", "data.root=/a b/c", "seed=7"]).unwrap();
         assert_eq!((experiment.seed, experiment.data.root.to_str()), (7, Some("/a b/c")));
         assert_eq!(experiment.method.target(), Some(0.95));
+    }
+
+    #[test]
+    fn a_setting_of_a_law_or_a_schedule_says_which_one_is_meant() {
+        let experiment = with(&["method.law.alpha=0.25", "train.schedule.patience=3"]).unwrap();
+        let MethodConfig::Adaptive(method) = &experiment.method else { panic!("{:?}", experiment.method) };
+        let expected = bregman::controller::Multiplicative { alpha: 0.25, ..Default::default() };
+        assert_eq!(method.law, bregman::Law::Multiplicative(expected));
+        assert!(matches!(experiment.train.schedule, Some(LrSchedule::Plateau { patience: 3, .. })));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::error::require;
 /// | `epochs` | 20 | passes over the corpus | ≥ 1 |
 /// | `batch` | 256 | cuts per step | ≥ 2 |
 /// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
-/// | `schedule` | plateau for Bregman methods, exponential for the others | see [`LrSchedule`] | |
-/// | `clip` | off | largest norm of the gradient | > 0 |
+/// | `schedule` | plateau for Bregman methods from 10 epochs on, exponential for the others | see [`LrSchedule`] | |
+/// | `clip` | 1 for Bregman methods, off for the others | largest norm of the gradient; `inf` for none | > 0 |
 /// | `precision` | bf16 on a GPU, f32 on a CPU | in training; embeddings are always computed in f32 | f32, tf32, bf16 |
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
@@ -69,7 +69,8 @@ impl TrainConfig {
             None => Ok(()),
         };
         positive("train.lr", self.lr)?;
-        positive("train.clip", self.clip.map(f64::from))?;
+        let clip = self.clip.unwrap_or(f32::INFINITY);
+        require(clip > 0.0, "train.clip", clip, "a number > 0, or inf for none")?;
         self.schedule.map_or(Ok(()), |schedule| schedule.check())
     }
 }
@@ -80,12 +81,13 @@ impl TrainConfig {
 pub enum LrSchedule {
     /// Not at all.
     Constant {},
-    /// Times `factor` when the validation metric has not improved for `patience` epochs, down to `floor`.
+    /// Times `factor` at the first epoch without improvement after `patience` such epochs, down to `floor`: PyTorch's
+    /// `ReduceLROnPlateau`.
     Plateau {
         /// What it is multiplied with.
         #[serde(default = "quarter")]
         factor: f64,
-        /// Epochs without improvement.
+        /// Epochs without improvement that are tolerated.
         #[serde(default = "two")]
         patience: u64,
         /// Lowest learning rate.
@@ -128,6 +130,15 @@ impl LrSchedule {
     /// The paper's for dense and pruned networks; `last` is WeSpeaker's (0.1 to 5e-5).
     pub fn exponential() -> Self {
         Self::Exponential { warmup: one(), last: last() }
+    }
+
+    /// Its name in a recipe.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Constant {} => "constant",
+            Self::Plateau { .. } => "plateau",
+            Self::Exponential { .. } => "exponential",
+        }
     }
 
     fn check(self) -> Result<()> {

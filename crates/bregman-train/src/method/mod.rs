@@ -20,7 +20,7 @@ use bregman_nn::TrainableModel;
 use bregman_tensor::Backend;
 
 use crate::config::{self, MethodConfig};
-use crate::{Device, Result};
+use crate::{Device, Experiment, Result};
 
 /// A control loop swings if the sparsity crosses its target more often than once in so many updates.
 const SWINGING: u64 = 8;
@@ -57,20 +57,15 @@ enum Steering<A> {
 }
 
 impl<B: Device> Method<B> {
-    /// The method of a recipe for a run of `total` steps with learning rate `lr`. Starts the weights sparse where the
-    /// method wants that.
-    pub(crate) fn new(
-        config: &MethodConfig,
-        model: &mut TrainableModel<B>,
-        total: u64,
-        lr: f64,
-        seed: u64,
-    ) -> Result<Self> {
+    /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
+    pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
+        let (config, seed) = (&experiment.method, experiment.seed);
         let rule = config.rule();
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
-                let optimizer = AdaptiveOptimizer::new(rule, groups, config.controller(total, lr), &theta)?;
+                let optimizer =
+                    AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
                 Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
             }
             MethodConfig::Fixed(config) => {
@@ -153,19 +148,25 @@ impl<B: Device> Method<B> {
         }
     }
 
-    /// A warning if λ swings around its target instead of settling.
-    pub fn swinging(&self) -> Option<String> {
-        let Steering::Adaptive(optimizer) = &self.steering else { return None };
+    /// A warning if λ swings around its target instead of settling, or if its control loop is so strong that it will.
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn unsettled(&mut self) -> Result<Option<String>> {
+        let Steering::Adaptive(optimizer) = &mut self.steering else { return Ok(None) };
         let updates = optimizer.optimizer().state().step / optimizer.controller().config().period;
-        let crossings = self.loops().iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
-        let advice =
-            "start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law";
-        (SWINGING * crossings > updates).then(|| {
-            format!(
+        let loops = optimizer.controller().state();
+        let crossings = loops.iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
+        if SWINGING * crossings > updates {
+            return Ok(Some(format!(
                 "λ swings: the sparsity crossed its target {crossings} times in {updates} updates without settling; \
-                 {advice}"
-            )
-        })
+                 start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law \
+                 (method.law.kind=quantile)"
+            )));
+        }
+        let gains = optimizer.loop_gains()?;
+        let strongest = gains.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain));
+        Ok(strongest.and_then(|gain| gain.warning()))
     }
 
     /// Continues from saved states; the weights are those of `model`.
@@ -210,7 +211,7 @@ fn start_sparse<B: Backend>(
 ) -> Result<(Groups, Vec<Vec<f32>>)> {
     let groups = start.groups(model.params().described())?;
     let mut weights = weights(model)?;
-    bregman::sparse_init(&groups, &mut weights, start.survivors, seed)?;
+    bregman::sparse_init(&groups, &mut weights, start.mask, seed)?;
     let (device, params) = model.parts_mut();
     for (parameter, values) in params.all_mut().iter_mut().zip(&weights) {
         device.upload(values, &mut parameter.value)?;

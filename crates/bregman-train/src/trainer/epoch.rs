@@ -39,7 +39,7 @@ impl<B: Device> Trainer<'_, B> {
                 last.epoch
             ));
         }
-        if !admitted && let Some(warning) = self.method.swinging() {
+        if !admitted && let Some(warning) = self.method.unsettled()? {
             self.observer.warning(&format!("epoch {}: {warning}", last.epoch));
         }
         self.log.epoch(&record)?;
@@ -48,8 +48,8 @@ impl<B: Device> Trainer<'_, B> {
         self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
             || patience
                 .is_some_and(|patience| self.state.selection.best.is_some() && self.state.selection.waited >= patience);
-        // `last` comes after all that follows from it: a process killed before that repeats the epoch, or finds in `best`
-        // where it was (see `settle`)
+        // `last` comes after all that follows from it: a process killed before that repeats the epoch, or finds in
+        // `best` where it was (see `settle`)
         if best {
             self.save(&self.run.best())?;
         }

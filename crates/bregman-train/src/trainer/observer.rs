@@ -13,6 +13,8 @@ pub trait Observer {
     }
     /// The run computes there: the device, and its precision.
     fn device(&self, _description: &str, _precision: Precision) {}
+    /// How the run will train: what the recipe says and what follows from the network and the length of the run.
+    fn plan(&self, _text: &str) {}
     /// Training begins or continues: steps taken, and steps in all.
     fn begin(&self, _step: u64, _total: u64) {}
     /// A step was taken.

@@ -14,6 +14,9 @@ pub fn margin_at(loss: &LossConfig, progress: f64) -> f32 {
     if t == 1.0 { loss.margin } else { loss.margin * (1.0 - (t * 1e-3f64.ln()).exp()) as f32 }
 }
 
+/// An epoch is better by this share of the metric at least, PyTorch's `threshold`.
+const IMPROVEMENT: f64 = 1e-4;
+
 /// The learning rate, with what it remembers: everything here is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {
@@ -45,16 +48,17 @@ impl LearningRate {
         }
     }
 
-    /// After an epoch that counts: its metric, lower is better.
+    /// After an epoch that counts: its metric, lower is better. Counts as PyTorch's `ReduceLROnPlateau` does, which the
+    /// published code uses: the rate falls at the first epoch *after* `patience` bad ones.
     pub fn observe(&mut self, metric: f64) {
         let LrSchedule::Plateau { factor, patience, .. } = self.schedule else { return };
-        if self.best.is_none_or(|best| metric < best) {
+        if self.best.is_none_or(|best| metric < best - IMPROVEMENT * best.abs()) {
             self.best = Some(metric);
             self.waited = 0;
             return;
         }
         self.waited += 1;
-        if self.waited >= patience {
+        if self.waited > patience {
             self.scale *= factor;
             self.waited = 0;
         }
@@ -73,17 +77,37 @@ mod tests {
         assert_eq!((margin_at(&loss, 0.2), margin_at(&loss, 1.0)), (0.2, 0.2));
     }
 
+    /// The rates of `torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.25, patience=2, min_lr=1e-6)` after these
+    /// metrics, from 0.1.
     #[test]
-    fn a_plateau_quarters_the_rate_after_two_epochs_without_improvement() {
+    fn a_plateau_is_counted_as_pytorch_does() {
         let mut lr = LearningRate::new(LrSchedule::plateau(), 0.1);
-        for (metric, expected) in
-            [(1.0, 0.1), (0.5, 0.1), (0.6, 0.1), (0.5, 0.025), (0.4, 0.025), (0.4, 0.025), (0.4, 0.00625)]
-        {
+        let epochs = [
+            (1.0, 0.1),
+            (0.5, 0.1),
+            (0.6, 0.1),       // bad
+            (0.5, 0.1),       // bad: equal is not better
+            (0.49999, 0.025), // bad: not better by 1e-4; the third
+            (0.4, 0.025),     // better
+            (0.4, 0.025),     // bad
+            (0.39, 0.025),    // better
+            (0.41, 0.025),    // bad
+            (0.41, 0.025),    // bad
+            (0.41, 0.00625),  // the third
+        ];
+        for (metric, expected) in epochs {
             lr.observe(metric);
             assert!((lr.at(0, 10, 1) - expected).abs() < 1e-12, "{metric} {expected}");
         }
         (0..100).for_each(|_| lr.observe(9.0));
         assert_eq!(lr.at(0, 10, 1), 1e-6);
+    }
+
+    #[test]
+    fn a_better_accuracy_is_a_lower_metric() {
+        let mut lr = LearningRate::new(LrSchedule::plateau(), 0.1);
+        [-0.5, -0.50001, -0.6, -0.6, -0.6].iter().for_each(|&metric| lr.observe(metric));
+        assert_eq!(lr.at(0, 10, 1), 0.1, "0.6 was an improvement, two epochs ago");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::data::Data;
 use super::observer::Observer;
 use super::schedule::LearningRate;
 use super::selection::EpochSelection;
-use crate::config::FeaturesBy;
+use crate::config::{FeaturesBy, LrSchedule};
 use crate::method::Method;
 use crate::run::log::Log;
 use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
@@ -115,7 +115,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             }
         };
         write_file(&run.config(), format::to_toml(&experiment))?;
-        let schedule = experiment.train.schedule.unwrap_or_else(|| experiment.method.default_schedule());
+        let schedule = experiment.train.schedule.unwrap_or_else(LrSchedule::exponential);
         let state = RunState {
             step: 0,
             position: BatchPosition::default(),
@@ -180,6 +180,6 @@ fn build<B: Device>(
         model.set_filterbank(experiment.data.features.tables()?)?;
     }
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
-    let method = Method::new(&experiment.method, &mut model, total, experiment.base_lr(), experiment.seed)?;
+    let method = Method::new(experiment, &mut model, total)?;
     Ok((model, method))
 }

@@ -75,6 +75,9 @@ pub(super) trait ControlLaw {
 }
 
 /// The choice of a control law, with its settings.
+///
+/// The quantile is the default: with [`Variant::Steady`](crate::Variant::Steady) it has the sparsity asked for exactly,
+/// from any λ₀, without a gain to choose. `docs/results.md` compares it with the paper's law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Law {
@@ -90,7 +93,7 @@ pub enum Law {
 
 impl Default for Law {
     fn default() -> Self {
-        Law::Multiplicative(Multiplicative::default())
+        Law::Quantile(Quantile {})
     }
 }
 
@@ -110,6 +113,16 @@ impl Law {
             Law::Multiplicative(law) => law.next(lambda, reading, memory),
             Law::Density(law) => law.next(lambda, reading, memory),
             Law::Quantile(law) => law.next(lambda, reading, memory),
+        }
+    }
+
+    /// Its name in settings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Law::Fixed => "fixed",
+            Law::Multiplicative(_) => "multiplicative",
+            Law::Density(_) => "density",
+            Law::Quantile(_) => "quantile",
         }
     }
 

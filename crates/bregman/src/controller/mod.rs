@@ -31,9 +31,9 @@ use crate::sparsity::TensorStats;
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
 /// | `target` | – | s*, the sparsity asked for | (0, 1) |
-/// | `law` | multiplicative, α = 1, band | see [`Law`] | |
+/// | `law` | quantile | see [`Law`] | |
 /// | `lambda` | the optimizer's: 0.01 LinBreg, 1 AdaBreg | λ₀ | > 0 |
-/// | `period` | 50 | f, steps between updates; in short runs total steps / 150 | ≥ 1 |
+/// | `period` | 50 | f, steps between updates (fewer at first with the quantile law); in short runs total / 150 | ≥ 1 |
 /// | `warmup` | 0 | steps before the first update is possible | |
 /// | `ramp` | none | movement of s*, in steps | see [`Ramp`] |
 /// | `layers` | none | layerwise control with this budget | see [`Budget`] |
@@ -62,12 +62,16 @@ pub struct ControllerConfig {
     pub layers: Option<Budget>,
 }
 
+/// The quantile law acts every t / `EARLY` steps at step t, until that is its period: then the duals spread by less
+/// than 1 / `EARLY` between two updates.
+const EARLY: u64 = 64;
+
 fn default_period() -> u64 {
     50
 }
 
 impl ControllerConfig {
-    /// The paper's controller for a target sparsity.
+    /// The default controller for a target sparsity.
     pub fn new(target: f64) -> Self {
         Self {
             target,
@@ -164,7 +168,13 @@ impl Controller {
     /// Whether λ moves after step `step`.
     pub fn is_due(&self, step: u64) -> bool {
         let warming_up = step <= self.config.warmup && self.config.warmup > 0;
-        !warming_up && step.is_multiple_of(self.config.period)
+        let period = match self.config.law.needs_duals() {
+            // Duals spread by the share 1/t at step t: as long as that is much, so do the weights that pass λ between
+            // two updates.
+            true => self.config.period.min((step / EARLY).max(1)),
+            false => self.config.period,
+        };
+        !warming_up && step.is_multiple_of(period)
     }
 
     /// λ of every tensor of the network, before its λ-scale.
@@ -245,4 +255,24 @@ fn reading<'a>(
 ) -> Reading<'a> {
     let total: TensorStats = tensors.iter().map(|&tensor| &stats[tensor]).sum();
     Reading { tick, target, len: total.len, live: total.nonzeros(), tensors, duals }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::param::Role;
+
+    fn updates(law: Law, steps: std::ops::RangeInclusive<u64>) -> u64 {
+        let groups = Groups::resolve(vec![Param::new("w", [1, 10], Role::LinearWeight)], vec![]).unwrap();
+        let controller = Controller::new(ControllerConfig { law, ..ControllerConfig::new(0.9) }, &groups, 1.0).unwrap();
+        steps.filter(|&step| controller.is_due(step)).count() as u64
+    }
+
+    #[test]
+    fn the_quantile_law_acts_at_every_step_at_first_and_once_in_a_period_later() {
+        assert_eq!(updates(Law::default(), 1..=127), 127);
+        assert_eq!(updates(Law::default(), 128..=191), 32);
+        assert_eq!(updates(Law::default(), 10_001..=20_000), 200);
+        assert_eq!(updates(Law::Multiplicative(Multiplicative::default()), 1..=1000), 20);
+    }
 }

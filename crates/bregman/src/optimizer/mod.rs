@@ -31,7 +31,7 @@ pub use state::{OptimizerState, TensorState};
 
 use rule::Moments;
 
-use crate::controller::Controller;
+use crate::controller::{Controller, LoopGain};
 use crate::error::{Error, Result, require};
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
@@ -280,6 +280,19 @@ impl<A> Optimizer<A> {
         let keys = self.dual_keys();
         let duals = self.state.tensors.duals(keys)?;
         controller.update(step, &self.stats, Some(&duals))
+    }
+
+    /// The gain of each loop of `controller`, measured on the duals; nothing without duals.
+    pub(crate) fn loop_gains(&mut self, controller: &Controller) -> Result<Vec<LoopGain>>
+    where
+        A: Arrays,
+    {
+        if self.rule.mirror().is_none() {
+            return Ok(vec![]);
+        }
+        let keys = self.dual_keys();
+        let duals = self.state.tensors.duals(keys)?;
+        controller.loop_gains(self.state.step, &self.stats, Some(&duals))
     }
 
     /// For every tensor: what becomes zero together, and its weight a·√n.

@@ -7,7 +7,9 @@
 //! real ones.
 
 use bregman::controller::{LoopGain, LoopState};
-use bregman::{AdaptiveOptimizer, ControllerConfig, Groups, Law, LinBreg, Param, Role, Rule, StepReport};
+use bregman::{
+    AdaptiveOptimizer, ControllerConfig, Groups, Law, LinBreg, Multiplicative, Param, Role, Rule, StepReport, Variant,
+};
 
 pub(crate) const STEPS: usize = 3000;
 const TAU: f64 = 0.1;
@@ -75,19 +77,26 @@ impl Plant {
         Self::with_speed(config, slowing_down)
     }
 
+    /// What is tested are the laws: duals that do not follow λ, as in the paper.
     pub(crate) fn with_speed(config: ControllerConfig, speed: fn(u64) -> f32) -> Self {
+        let rule = Rule::LinBreg(LinBreg { variant: Variant::Plain, ..LinBreg::default() });
+        Self { speed, ..Self::with_rule(rule, config) }
+    }
+
+    pub(crate) fn with_rule(rule: Rule, config: ControllerConfig) -> Self {
         let signal: Vec<Vec<f32>> =
             params().iter().enumerate().map(|(tensor, param)| laplace(param.len(), tensor as u64)).collect();
         let theta: Vec<Vec<f32>> = signal.iter().map(|signal| vec![0.0; signal.len()]).collect();
         let groups = Groups::resolve(params(), vec![]).unwrap();
-        let optimizer = AdaptiveOptimizer::new(Rule::LinBreg(LinBreg::default()), groups, config, &theta).unwrap();
-        Self { optimizer, theta, signal, speed, step: 0 }
+        let optimizer = AdaptiveOptimizer::new(rule, groups, config, &theta).unwrap();
+        Self { optimizer, theta, signal, speed: slowing_down, step: 0 }
     }
 
     /// Duals that stand still, the logarithms of their magnitudes normal with standard deviation `width`, and λ a tenth
     /// of that away from the quantile of the target: only the control loop itself moves anything.
     pub(crate) fn at_rest(target: f64, width: f32) -> Self {
-        let config = ControllerConfig { period: 1, lambda: Some(1.0), ..ControllerConfig::new(target) };
+        let law = Law::Multiplicative(Multiplicative::default());
+        let config = ControllerConfig { law, period: 1, lambda: Some(1.0), ..ControllerConfig::new(target) };
         let mut plant = Self::with_speed(config, |_| 0.0);
         let mut state = plant.optimizer.optimizer().state().clone();
         for (tensor, state) in state.tensors.iter_mut().enumerate() {
@@ -138,7 +147,7 @@ impl Plant {
         self.optimizer.optimizer().stats().iter().map(|stats| stats.sparsity()).collect()
     }
 
-    pub(crate) fn loop_gain(&self) -> LoopGain {
+    pub(crate) fn loop_gain(&mut self) -> LoopGain {
         self.optimizer.loop_gains().unwrap()[0]
     }
 }

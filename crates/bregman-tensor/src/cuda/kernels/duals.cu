@@ -73,7 +73,7 @@ extern "C" __global__ void correct_duals(const DualJob *duals) {
             for (u32 i = lane; i < d.group; i += 16) non_zero |= theta[i] != 0.f;
             if (__any_sync(half, non_zero)) {
                 for (u32 i = lane; i < d.group; i += 16) p[i] = moved(d, p[i], theta[i]);
-            } else if (d.projects) {
+            } else {
                 float norm = group_norm(p, d.group), keep = norm > d.bound ? __fdiv_rn(d.bound, norm) : 1.f;
                 for (u32 i = lane; i < d.group; i += 16) p[i] = __fmul_rn(p[i], keep);
             }
@@ -84,6 +84,6 @@ extern "C" __global__ void correct_duals(const DualJob *duals) {
     for (u32 i = threadIdx.x; i < d.length; i += blockDim.x) {
         float p = d.p[i], theta = d.theta[i];
         if (theta != 0.f) d.p[i] = moved(d, p, theta);
-        else if (d.projects) d.p[i] = p > d.bound ? d.bound : soft && p < -d.bound ? -d.bound : p;
+        else d.p[i] = p > d.bound ? d.bound : soft && p < -d.bound ? -d.bound : p;
     }
 }

@@ -1,6 +1,6 @@
 //! A λ that is steered to a target sparsity.
 
-use bregman::{Budget, ControllerConfig, GroupRule, Law, Penalty, Ramp, Rule, Survivors};
+use bregman::{Budget, ControllerConfig, GroupRule, InitialMask, Law, MaskUnit, Penalty, Ramp, Rule, Survivors};
 use serde::{Deserialize, Serialize};
 
 use super::start::{self, SparseStart};
@@ -8,16 +8,17 @@ use super::start::{self, SparseStart};
 /// | setting | default | purpose |
 /// | --- | --- | --- |
 /// | `target` | – | the sparsity asked for |
-/// | `optimizer` | `{ kind = "start::linbreg" }` | or `adabreg`, `prox_sgd`; `variant`: correction or rescaling |
-/// | `law` | `{ kind = "multiplicative" }`, the paper's | or `density`, `quantile` |
-/// | `lambda` | 0.01 LinBreg, 1 AdaBreg (less in short runs: [`AdaptiveConfig::first_lambda`]) | λ₀ |
+/// | `optimizer` | `{ kind = "linbreg" }` | or `adabreg`, `prox_sgd`; `variant`: what λ does to the duals |
+/// | `law` | `{ kind = "quantile" }` | or `multiplicative`, the paper's, or `density` |
+/// | `lambda` | 0.01 LinBreg, 1 AdaBreg; some narrow networks less, see [`AdaptiveConfig::first_lambda`] | λ₀ |
 /// | `period` | "auto": total steps / 150, at most 50 | f, steps between updates of λ |
 /// | `warmup` | 0 | steps during which λ is held |
 /// | `ramp` | none | movement of the target, in steps |
 /// | `layers` | none | one loop per layer, targets from this budget |
 /// | `penalty` | ℓ1 | on convolutions; linear layers have ℓ1 |
 /// | `initial_sparsity` | 0.99 | share of zeros at the start |
-/// | `initial_inputs` | 0 | but this many live inputs of every output: 10 in narrow networks, as many as 1 % of 1024 |
+/// | `initial_inputs` | 1; 10 in narrow networks | but this many non-zero inputs of every output |
+/// | `initial_mask` | element | single weights or whole groups are zero at the start |
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,9 +53,12 @@ pub struct AdaptiveConfig {
     /// Share of zeros at the start.
     #[serde(default = "start::initial_sparsity")]
     pub initial_sparsity: f64,
-    /// Live inputs of every output at the start, at least.
+    /// Non-zero inputs of every output at the start, at least; a recipe that does not say gets what its network needs.
     #[serde(default)]
-    pub initial_inputs: f64,
+    pub initial_inputs: Option<f64>,
+    /// What the initial mask draws.
+    #[serde(default)]
+    pub initial_mask: MaskUnit,
     /// Rules for some layers.
     #[serde(default)]
     pub groups: Vec<GroupRule>,
@@ -98,33 +102,48 @@ impl Period {
     }
 }
 
+/// How long a run is and how wide its network: what its λ₀ depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunLength {
+    /// Steps of the whole run.
+    pub steps: u64,
+    /// Learning rate at its start.
+    pub lr: f64,
+    /// Whether the network is much narrower than the published one.
+    pub narrow: bool,
+}
+
 impl AdaptiveConfig {
     pub(crate) fn start(&self) -> SparseStart<'_> {
-        let Self { groups, penalty, initial_sparsity, initial_inputs, survivors, .. } = self;
-        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, *survivors)
+        let Self { groups, penalty, initial_sparsity, initial_inputs, initial_mask, survivors, .. } = self;
+        let mask = InitialMask { unit: *initial_mask, survivors: *survivors };
+        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, mask)
     }
 
-    /// λ₀ for a run of `total` steps with learning rate `lr`.
+    /// λ₀ for a run of this length.
     ///
-    /// AdaBreg moves a dual by about lr per step, whatever the gradient, so lr · total is the longest way it can go.
+    /// AdaBreg moves a dual by about lr per step, whatever the gradient, so lr · steps is the longest way it can go.
     /// The paper's λ₀ = 1 is a thousandth of that in its 10⁵ steps, but most of it in a run of a few hundred: every
-    /// dual then lies just beside ±λ, a change of λ by a few percent kills or revives the whole network, and the
-    /// controller swings for ever. So λ₀ is at most lr · total / 500.
-    pub fn first_lambda(&self, total: u64, lr: f64) -> Option<f64> {
+    /// dual then lies just beside ±λ, a change of λ by a few percent switches all of a narrow network on or off, and
+    /// the multiplicative law swings for ever. So its λ₀ in a narrow network is at most lr · steps / 500. The quantile
+    /// law needs no such care, and a λ₀ that the duals reach before its first update would let weights on too early.
+    pub fn first_lambda(&self, length: &RunLength) -> Option<f64> {
         let short = |lambda: f64| match self.optimizer {
-            Rule::AdaBreg(_) => lambda.min(lr * total as f64 / 500.0),
+            Rule::AdaBreg(_) if length.narrow && !self.law.needs_duals() => {
+                lambda.min(length.lr * length.steps as f64 / 500.0)
+            }
             _ => lambda,
         };
         self.lambda.or_else(|| self.optimizer.default_lambda().map(short))
     }
 
-    /// The controller of a run of `total` steps with learning rate `lr`.
-    pub(crate) fn controller(&self, total: u64, lr: f64) -> ControllerConfig {
+    /// The controller of a run of this length.
+    pub(crate) fn controller(&self, length: &RunLength) -> ControllerConfig {
         ControllerConfig {
             target: self.target,
             law: self.law,
-            lambda: self.first_lambda(total, lr),
-            period: self.period.steps(total),
+            lambda: self.first_lambda(length),
+            period: self.period.steps(length.steps),
             warmup: self.warmup,
             ramp: self.ramp,
             layers: self.layers.clone(),
@@ -137,16 +156,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_lambda_of_adabreg_is_the_papers_in_long_runs_and_within_the_reach_of_the_duals_in_short_ones() {
+    fn the_first_lambda_is_the_papers_unless_the_duals_of_a_narrow_network_cannot_reach_it() {
         let config = |text: &str| toml::from_str::<AdaptiveConfig>(&format!("target = 0.9\n{text}")).unwrap();
-        let adabreg = config("optimizer = { kind = \"adabreg\" }");
-        assert_eq!(adabreg.first_lambda(100_000, 0.01), Some(1.0));
-        assert_eq!(adabreg.first_lambda(1000, 0.01), Some(0.02));
-        assert_eq!(config("").first_lambda(10, 0.1), Some(0.01), "LinBreg's duals follow the gradient, not the clock");
-        assert_eq!(
-            config("lambda = 3\noptimizer = { kind = \"adabreg\" }").first_lambda(10, 0.01),
-            Some(3.0),
-            "what is asked for is done"
-        );
+        let run = |steps, narrow| RunLength { steps, lr: 0.01, narrow };
+        let adabreg = config("optimizer = { kind = \"adabreg\" }\nlaw = { kind = \"multiplicative\" }");
+        assert_eq!(adabreg.first_lambda(&run(100_000, true)), Some(1.0));
+        assert_eq!(adabreg.first_lambda(&run(1000, true)), Some(0.02));
+        assert_eq!(adabreg.first_lambda(&run(1000, false)), Some(1.0));
+        let quantile = config("optimizer = { kind = \"adabreg\" }");
+        assert_eq!(quantile.first_lambda(&run(1000, true)), Some(1.0), "it finds its λ from any");
+        assert_eq!(config("").first_lambda(&run(10, true)), Some(0.01), "LinBreg's duals follow the gradient");
+        let asked = config("lambda = 3\noptimizer = { kind = \"adabreg\" }");
+        assert_eq!(asked.first_lambda(&run(10, true)), Some(3.0), "what is asked for is done");
     }
 }

@@ -1,6 +1,6 @@
-//! A λ that stays.
+//! A λ that stays. It leads to some sparsity, which is known at the end: there is no target.
 
-use bregman::{GroupRule, Penalty, Rule, Survivors};
+use bregman::{GroupRule, InitialMask, MaskUnit, Penalty, Rule, Survivors};
 use serde::{Deserialize, Serialize};
 
 use super::start::{self, SparseStart};
@@ -8,7 +8,6 @@ use super::start::{self, SparseStart};
 /// | setting | default | purpose |
 /// | --- | --- | --- |
 /// | `lambda` | 0.01 LinBreg, 1 AdaBreg | λ |
-/// | `target` | none | the sparsity it is meant to reach: for the display, and which epochs may be the best |
 /// | others | | as in [`AdaptiveConfig`](super::AdaptiveConfig) |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,9 +15,6 @@ pub struct FixedConfig {
     /// λ.
     #[serde(default)]
     pub lambda: Option<f64>,
-    /// The sparsity it is meant to reach.
-    #[serde(default)]
-    pub target: Option<f64>,
     /// The optimizer.
     #[serde(default = "start::linbreg")]
     pub optimizer: Rule,
@@ -28,9 +24,12 @@ pub struct FixedConfig {
     /// Share of zeros at the start.
     #[serde(default = "start::initial_sparsity")]
     pub initial_sparsity: f64,
-    /// Live inputs of every output at the start, at least.
+    /// Non-zero inputs of every output at the start, at least.
     #[serde(default)]
-    pub initial_inputs: f64,
+    pub initial_inputs: Option<f64>,
+    /// What the initial mask draws.
+    #[serde(default)]
+    pub initial_mask: MaskUnit,
     /// Rules for some layers.
     #[serde(default)]
     pub groups: Vec<GroupRule>,
@@ -41,7 +40,8 @@ pub struct FixedConfig {
 
 impl FixedConfig {
     pub(crate) fn start(&self) -> SparseStart<'_> {
-        let Self { groups, penalty, initial_sparsity, initial_inputs, survivors, .. } = self;
-        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, *survivors)
+        let Self { groups, penalty, initial_sparsity, initial_inputs, initial_mask, survivors, .. } = self;
+        let mask = InitialMask { unit: *initial_mask, survivors: *survivors };
+        SparseStart::new(groups, *penalty, *initial_sparsity, *initial_inputs, mask)
     }
 }

@@ -9,13 +9,12 @@ mod start;
 use bregman::{GroupRule, Groups, Param, Rule, Topology};
 use serde::{Deserialize, Serialize};
 
-pub use adaptive::{AdaptiveConfig, Period};
+pub use adaptive::{AdaptiveConfig, Period, RunLength};
 pub use dense::DenseConfig;
 pub use fixed::FixedConfig;
 pub use masked::{GradualConfig, OneShotConfig, StaticConfig};
 pub(crate) use start::SparseStart;
 
-use super::LrSchedule;
 use crate::Result;
 use crate::error::require;
 
@@ -54,8 +53,7 @@ impl MethodConfig {
     pub fn target(&self) -> Option<f64> {
         match self {
             Self::Adaptive(config) => Some(config.target),
-            Self::Fixed(config) => config.target,
-            Self::Dense(_) => None,
+            Self::Fixed(_) | Self::Dense(_) => None,
             Self::Gradual(config) => Some(config.target),
             Self::OneShot(config) => Some(config.target),
             Self::Static(config) => Some(config.target),
@@ -80,14 +78,6 @@ impl MethodConfig {
             Self::Gradual(config) => config.topology(seed).map(Some),
             Self::OneShot(config) => config.topology(seed).map(Some),
             Self::Static(config) => config.topology(seed).map(Some),
-        }
-    }
-
-    /// How the learning rate moves unless the recipe says otherwise.
-    pub fn default_schedule(&self) -> LrSchedule {
-        match self {
-            Self::Adaptive(_) | Self::Fixed(_) => LrSchedule::plateau(),
-            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) | Self::Static(_) => LrSchedule::exponential(),
         }
     }
 

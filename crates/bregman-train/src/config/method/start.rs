@@ -1,6 +1,6 @@
 //! The sparse start of Bregman optimizers.
 
-use bregman::{GroupRule, Groups, INITIAL_SPARSITY, LinBreg, Param, Penalty, Role, Rule, Survivors};
+use bregman::{GroupRule, Groups, INITIAL_SPARSITY, InitialMask, LinBreg, Param, Penalty, Role, Rule};
 
 use crate::Result;
 
@@ -17,7 +17,7 @@ pub(crate) struct SparseStart<'a> {
     groups: &'a [GroupRule],
     /// What holds for every layer that no rule of `groups` names.
     general: GroupRule,
-    pub(crate) survivors: Survivors,
+    pub(crate) mask: InitialMask,
 }
 
 impl<'a> SparseStart<'a> {
@@ -25,12 +25,16 @@ impl<'a> SparseStart<'a> {
         groups: &'a [GroupRule],
         penalty: Penalty,
         sparsity: f64,
-        inputs: f64,
-        survivors: Survivors,
+        initial_inputs: Option<f64>,
+        mask: InitialMask,
     ) -> Self {
-        let (initial_sparsity, initial_inputs) = (Some(sparsity), Some(inputs));
-        let general = GroupRule { penalty, initial_sparsity, initial_inputs, ..GroupRule::default() };
-        Self { groups, general, survivors }
+        let general = GroupRule { penalty, initial_sparsity: Some(sparsity), initial_inputs, ..GroupRule::default() };
+        Self { groups, general, mask }
+    }
+
+    /// What holds for every layer that no rule of the recipe names.
+    pub(crate) fn general(&self) -> &GroupRule {
+        &self.general
     }
 
     /// The parameters in groups: by the rules of a recipe first, then by what it says of all.
@@ -60,7 +64,7 @@ mod tests {
         ];
         let heavier = GroupRule { lambda_scale: 2.0, ..GroupRule::for_roles([Role::Classifier]) };
         let general = GroupRule { penalty: Penalty::GroupKernel, initial_inputs: Some(10.0), ..GroupRule::default() };
-        let start = SparseStart { groups: &[heavier], general, survivors: Survivors::default() };
+        let start = SparseStart { groups: &[heavier], general, mask: InitialMask::default() };
         let groups = start.groups(params).unwrap();
         assert_eq!([0, 1, 2].map(|tensor| groups.initial_sparsity(tensor)), [0.5, 0.75, 0.5]);
         assert_eq!(

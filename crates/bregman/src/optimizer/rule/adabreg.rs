@@ -24,7 +24,7 @@ use crate::error::{Result, require};
 /// | `eps` | 1e-8 | keeps the quotient finite | > 0 |
 /// | `weight_decay` | 0 | w, decoupled, on the dual | ≥ 0 |
 /// | `delta` | 1 | δ, elastic-net factor | > 0 |
-/// | `variant` | plain | the appendix' options, see [`Variant`] | |
+/// | `variant` | steady | what λ does to the duals when it moves, see [`Variant`] | |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdaBreg {
@@ -44,7 +44,7 @@ pub struct AdaBreg {
 
 impl Default for AdaBreg {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, delta: 1.0, variant: Variant::Plain }
+        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, delta: 1.0, variant: Variant::default() }
     }
 }
 

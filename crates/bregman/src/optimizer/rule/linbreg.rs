@@ -20,7 +20,7 @@ use crate::error::{Result, require};
 /// | --- | --- | --- | --- |
 /// | `momentum` | 0 | μ | [0, 1) |
 /// | `delta` | 1 | δ, elastic-net factor | > 0 |
-/// | `variant` | plain | the appendix' options, see [`Variant`] | |
+/// | `variant` | steady | what λ does to the duals when it moves, see [`Variant`] | |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinBreg {
@@ -34,7 +34,7 @@ pub struct LinBreg {
 
 impl Default for LinBreg {
     fn default() -> Self {
-        Self { momentum: 0.0, delta: 1.0, variant: Variant::Plain }
+        Self { momentum: 0.0, delta: 1.0, variant: Variant::default() }
     }
 }
 

@@ -64,18 +64,18 @@ updates! {
     sgd: Sgd(SgdCoefficients),
 }
 
-/// The paper's appendix on what else may happen when λ moves.
+/// What happens to the duals when λ moves: nothing in the paper, two options of its appendix, and ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Variant {
     /// Nothing: p is kept, the next prox uses the new λ. The paper's method.
-    #[default]
     Plain,
     /// p ← C(p, θ, λ, λ̃) after every change of λ, so that p stays a subgradient at θ.
     SubgradientCorrection,
-    /// Where λ falls, p of the non-zero weights falls with it, so that their θ stays; the rest as in `Plain`. Without
-    /// this, θ of every non-zero weight grows by all that λ loses, which ruins a run that began with a λ₀ far too
-    /// large.
+    /// Where λ falls, p of the non-zero weights falls with it, so that their θ stays, and weights that a fall by more
+    /// than half switches on start from almost 0; the rest as in `Plain`. Without this, θ grows by all that λ loses,
+    /// which ruins a run that began with a λ₀ far too large.
+    #[default]
     Steady,
     /// θ = prox_{βR}(p)/β with β = λ: Nesterov's dual averaging, which scales the whole elastic net.
     ProxRescaling,
