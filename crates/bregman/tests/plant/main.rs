@@ -49,14 +49,16 @@ fn the_density_controller_holds_the_count_of_live_weights_within_5_percent_at_ev
 }
 
 #[test]
-fn the_quantile_controller_hits_the_count_exactly_at_every_update() {
+fn the_quantile_controller_hits_the_count_at_every_update_but_for_equal_duals() {
     for (target, wrong) in TARGETS.into_iter().flat_map(|target| WRONG.map(|wrong| (target, wrong))) {
         let mut plant = Plant::new(config(target, Law::Quantile(Quantile {}), wrong));
         let expected = ((1.0 - target) * weights() as f64).round() as u64;
         for step in 1..=300 {
             plant.step();
             if step % 2 == 0 {
-                assert_eq!(plant.live(), expected, "target {target}, λ₀ × {wrong}, step {step}");
+                // two duals that are equal to the last bit become zero together
+                let short = expected - plant.live();
+                assert!(short <= 1, "target {target}, λ₀ × {wrong}, step {step}: {short} too few");
             }
         }
     }
