@@ -143,6 +143,13 @@ impl Plant {
         self.theta.iter().flatten().filter(|x| **x != 0.0).count() as u64
     }
 
+    /// Duals that are λ to the last bit.
+    pub(crate) fn duals_at_lambda(&self) -> u64 {
+        let lambda = self.optimizer.controller().state()[0].lambda as f32;
+        let tensors = &self.optimizer.optimizer().state().tensors;
+        tensors.iter().flat_map(|state| &state.p).filter(|p| p.abs() == lambda).count() as u64
+    }
+
     pub(crate) fn sparsities(&self) -> Vec<f64> {
         self.optimizer.optimizer().stats().iter().map(|stats| stats.sparsity()).collect()
     }
