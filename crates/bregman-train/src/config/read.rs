@@ -25,8 +25,11 @@ impl Layers {
         layers
     }
 
+    /// What a run saved.
     pub(super) fn of_text(text: &str, origin: &str) -> Result<Self> {
-        Ok(Self::of_tables(vec![(origin.to_owned(), parse(text, origin)?)]))
+        let mut table = parse(text, origin)?;
+        drop_fixed_target(&mut table);
+        Ok(Self::of_tables(vec![(origin.to_owned(), table)]))
     }
 
     /// The experiment with these `a.b=c` settings on top.
@@ -130,6 +133,14 @@ const KINDS_BY_SETTING: [(&str, &str, &str, &[&str]); 4] = [
     ("train", "schedule", "exponential", &["warmup", "last"]),
 ];
 
+/// Runs with a fixed λ once had a target; they are still read.
+fn drop_fixed_target(saved: &mut Table) {
+    let method = saved.get_mut("method").and_then(Value::as_table_mut);
+    if let Some(method) = method.filter(|method| method.get("kind").and_then(Value::as_str) == Some("fixed")) {
+        method.remove("target");
+    }
+}
+
 /// So that `--set method.law.alpha=0.5` is enough where the recipe leaves the law to the program.
 fn name_kinds(recipe: &mut Table) {
     for (section, name, kind, settings) in KINDS_BY_SETTING {
@@ -193,6 +204,14 @@ mod tests {
         let experiment = with(&["method.target=0.95", "data.root=/a b/c", "seed=7"]).unwrap();
         assert_eq!((experiment.seed, experiment.data.root.to_str()), (7, Some("/a b/c")));
         assert_eq!(experiment.method.target(), Some(0.95));
+    }
+
+    #[test]
+    fn a_run_saved_with_a_fixed_lambda_and_a_target_is_read_and_a_new_setting_of_it_refused() {
+        let saved = RECIPE.replace("adaptive", "fixed");
+        assert_eq!(Experiment::parse(&saved, "r.toml", &[] as &[&str]).unwrap().method.target(), None);
+        let refused = Experiment::parse(&saved, "r.toml", &["method.target=0.9"]).unwrap_err().to_string();
+        assert!(refused.contains("unknown key `method.target`"), "{refused}");
     }
 
     #[test]
