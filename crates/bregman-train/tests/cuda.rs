@@ -38,7 +38,7 @@ fn values(run: &Path, key: &str) -> Vec<f64> {
 
 /// Methods and settings under which rounding errors do not grow much within 200 steps, with how far apart mean losses
 /// may be: one thread and two on a CPU are 1e-7 apart with AdamW, 8e-3 with AdaBreg and 1e-2 with LinBreg. (Without
-/// clipping, or at ten times its learning rate, LinBreg's are 0.3 apart even there.)
+/// clipping, or at ten times its learning rate, LinBreg's are 0.3 to 0.8 apart even there.)
 const METHODS: [(&str, &str, &[&str], f64); 3] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", &["train.lr=0.0003"], 1e-3),
     (
