@@ -57,6 +57,7 @@ const SOURCES: [(&str, &str); 43] = [
     ("train.schedule.", "paper; exponential for Bregman methods in short runs: ours"),
     ("method.at", "paper"),
     ("method.epochs", "paper"),
+    ("method.freeze", "ours"),
     ("method.groups", "paper"),
     ("method.initial_inputs", "ours"),
     ("method.initial_mask", "code"),

@@ -92,6 +92,7 @@ impl<A> AdaptiveOptimizer<A> {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
         self.optimizer.step_on(theta, grads, tau)?;
+        // after frozen steps nothing is due
         if self.optimizer.control(&mut self.controller)? {
             let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();
             self.optimizer.set_lambda_on(self.controller.lambda(), &weights)?;
@@ -104,6 +105,16 @@ impl<A> AdaptiveOptimizer<A> {
             sparsity: self.controller.controlled(self.optimizer.stats()).sparsity(),
             target: self.controller.target_at(self.optimizer.state().step),
         })
+    }
+
+    /// Makes every `every`-th step full, see [`Optimizer::set_freeze`]. λ moves after full steps only.
+    ///
+    /// # Errors
+    /// As [`Optimizer::set_freeze`].
+    pub fn set_freeze(&mut self, every: u64) -> Result<()> {
+        self.optimizer.set_freeze(every)?;
+        self.controller.set_freeze(every);
+        Ok(())
     }
 
     /// The gain of each control loop now; its [`warning`](LoopGain::warning) says when α or κ is too large. Two passes

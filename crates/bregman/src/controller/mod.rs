@@ -115,6 +115,8 @@ pub struct Controller {
     loops: Vec<LoopState>,
     /// λ of every tensor of the network.
     lambda: Vec<f64>,
+    /// Every so many steps one is full.
+    freeze: u64,
 }
 
 impl Controller {
@@ -138,6 +140,7 @@ impl Controller {
         let controller = Self {
             loops: vec![LoopState { lambda, memory: Memory::default() }; scopes.len()],
             lambda: vec![lambda; groups.params().len()],
+            freeze: 1,
             config,
             params,
             scopes,
@@ -165,16 +168,26 @@ impl Controller {
         Ok(self.loops.iter().zip(before).any(|(state, before)| state.lambda != before))
     }
 
-    /// Whether λ moves after step `step`.
+    /// Whether λ moves after step `step`: an update is due now, or was in the frozen steps since the last full one.
     pub fn is_due(&self, step: u64) -> bool {
-        let warming_up = step <= self.config.warmup && self.config.warmup > 0;
-        let period = match self.config.law.needs_duals() {
-            // Duals spread by the share 1/t at step t: as long as that is much, so do the weights that pass λ between
-            // two updates.
-            true => self.config.period.min((step / EARLY).max(1)),
-            false => self.config.period,
+        let due = |step: u64| {
+            let warming_up = step <= self.config.warmup && self.config.warmup > 0;
+            let period = match self.config.law.needs_duals() {
+                // Duals spread by the share 1/t at step t: as long as that is much, so do the weights that pass λ
+                // between two updates.
+                true => self.config.period.min((step / EARLY).max(1)),
+                false => self.config.period,
+            };
+            !warming_up && step.is_multiple_of(period)
         };
-        !warming_up && step.is_multiple_of(period)
+        let is_full = (step + self.freeze - 1).is_multiple_of(self.freeze);
+        is_full && (step.saturating_sub(self.freeze) + 1..=step).any(due)
+    }
+
+    /// Moves λ after every `every`-th step at most, the first among them: the full ones of
+    /// [`Optimizer::set_freeze`](crate::Optimizer::set_freeze).
+    pub(crate) fn set_freeze(&mut self, every: u64) {
+        self.freeze = every;
     }
 
     /// λ of every tensor of the network, before its λ-scale.

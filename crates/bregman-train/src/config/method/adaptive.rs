@@ -21,6 +21,7 @@ use super::start::{self, SparseStart};
 /// | `initial_mask` | element | single weights or whole groups are zero at the start |
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
+/// | `freeze` | 1 | m: every m-th step is full, in the others only weights that are not zero move |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveConfig {
@@ -65,6 +66,9 @@ pub struct AdaptiveConfig {
     /// What happens to weights that survive the initial mask.
     #[serde(default)]
     pub survivors: Survivors,
+    /// m: every m-th step is full, in the others only weights that are not zero move.
+    #[serde(default = "start::freeze")]
+    pub freeze: u64,
 }
 
 /// Steps between updates of λ.

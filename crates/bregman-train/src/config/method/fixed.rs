@@ -36,6 +36,9 @@ pub struct FixedConfig {
     /// What happens to weights that survive the initial mask.
     #[serde(default)]
     pub survivors: Survivors,
+    /// m: every m-th step is full, in the others only weights that are not zero move.
+    #[serde(default = "start::freeze")]
+    pub freeze: u64,
 }
 
 impl FixedConfig {

@@ -102,6 +102,9 @@ impl MethodConfig {
         if let Some(target) = self.target() {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
         }
+        if let Self::Adaptive(AdaptiveConfig { freeze, .. }) | Self::Fixed(FixedConfig { freeze, .. }) = self {
+            require(*freeze >= 1, "method.freeze", freeze, "a whole number ≥ 1; 1 makes every step full")?;
+        }
         let dense = self.rule().is_dense();
         let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));
         let expected = if wants_dense {

@@ -8,6 +8,11 @@ pub(super) fn linbreg() -> Rule {
     Rule::LinBreg(LinBreg::default())
 }
 
+/// Every step is full.
+pub(super) fn freeze() -> u64 {
+    1
+}
+
 pub(super) fn initial_sparsity() -> f64 {
     INITIAL_SPARSITY
 }
