@@ -10,8 +10,8 @@ use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
 use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
 use bregman::{
-    AdamW, Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Pruning, Role,
-    Rule, TensorStats, Topology, Variant,
+    AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
+    Pruning, Role, Rule, TensorStats, Topology, Variant,
 };
 use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
@@ -55,7 +55,7 @@ const METHODS: [(&str, &str, &[&str], f64); 5] = [
     ),
     (
         "frozen AdaBreg",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 5\n\
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 5\nfreeze_after = 0.1\n\
          optimizer = { kind = \"adabreg\" }",
         &["train.lr=0.0003"],
         5e-2,
@@ -176,7 +176,7 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         let grads = random(0.3, 1000 + case as u32);
         let rule = Rule::LinBreg(LinBreg { variant, delta: 0.8, ..LinBreg::default() });
         let mut host = Optimizer::new(rule, groups.clone(), 0.01, &theta).unwrap();
-        host.set_freeze(2).unwrap();
+        host.set_freeze(Freeze { every: 2, after: 0 }).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
         let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();

@@ -40,7 +40,7 @@ const METHODS: [(&str, &str); 12] = [
     ),
     (
         "frozen support",
-        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 4\n\
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 4\nfreeze_after = 0.1\n\
          optimizer = { kind = \"adabreg\" }",
     ),
     ("fixed λ", "kind = \"fixed\"\ngroups = [{ initial_sparsity = 0.5 }]\nlambda = 0.02"),

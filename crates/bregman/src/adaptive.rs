@@ -2,6 +2,7 @@
 
 use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::optimizer::{Arrays, Engine, HostArrays, Optimizer, OptimizerState, Rule, Variant, slices, slices_mut};
 
@@ -107,13 +108,13 @@ impl<A> AdaptiveOptimizer<A> {
         })
     }
 
-    /// Makes every `every`-th step full, see [`Optimizer::set_freeze`]. λ moves after full steps only.
+    /// Makes only some steps full, see [`Optimizer::set_freeze`]. λ moves after these.
     ///
     /// # Errors
     /// As [`Optimizer::set_freeze`].
-    pub fn set_freeze(&mut self, every: u64) -> Result<()> {
-        self.optimizer.set_freeze(every)?;
-        self.controller.set_freeze(every);
+    pub fn set_freeze(&mut self, freeze: Freeze) -> Result<()> {
+        self.optimizer.set_freeze(freeze)?;
+        self.controller.set_freeze(freeze);
         Ok(())
     }
 

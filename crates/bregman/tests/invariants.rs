@@ -1,8 +1,9 @@
 //! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
 
 use bregman::{
-    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
-    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd, Variant,
+    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, Freeze, GroupRule, Groups,
+    Law, LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd,
+    Variant,
 };
 use bregman_base::Rng;
 use proptest::prelude::*;
@@ -150,7 +151,7 @@ proptest! {
             let mut optimizer = Optimizer::new(rule, groups.clone(), lambda, &theta).unwrap();
             (0..before).for_each(|step| optimizer.step(&mut theta, &noises(&groups, seed + step), 0.1).unwrap());
             let (old, mut full, mut of_full) = (optimizer.clone(), optimizer.clone(), theta.clone());
-            optimizer.set_freeze(10).unwrap();
+            optimizer.set_freeze(Freeze { every: 10, after: 0 }).unwrap();
             prop_assert!(!optimizer.next_is_full());
             let (from, mut grads) = (theta.clone(), noises(&groups, seed + 50));
             full.step(&mut of_full, &grads, 0.1).unwrap();
@@ -182,7 +183,7 @@ fn lambda_moves_after_full_steps_and_then_meets_its_target() {
         let rule = Rule::AdaBreg(AdaBreg::default());
         let config = ControllerConfig { period: 2, ..ControllerConfig::new(0.8) };
         let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config, &theta).unwrap();
-        optimizer.set_freeze(freeze).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, after: 0 }).unwrap();
         let mut updates = 0;
         for step in 0..60 {
             let (full, before) = (optimizer.optimizer().next_is_full(), optimizer.controller().lambda()[0]);
@@ -201,10 +202,10 @@ fn lambda_moves_after_full_steps_and_then_meets_its_target() {
 fn a_dense_optimizer_cannot_be_frozen() {
     let groups = groups(Penalty::None);
     let mut sgd = Optimizer::new(Rule::Sgd(Sgd::default()), groups.clone(), 1.0, &noises(&groups, 1)).unwrap();
-    assert_eq!(sgd.set_freeze(1), Ok(()));
-    let message = sgd.set_freeze(2).unwrap_err().to_string();
+    assert_eq!(sgd.set_freeze(Freeze::default()), Ok(()));
+    let message = sgd.set_freeze(Freeze { every: 2, after: 0 }).unwrap_err().to_string();
     assert!(message.contains("frozen support") && message.contains("SGD"), "{message}");
-    assert!(sgd.set_freeze(0).unwrap_err().to_string().contains("freeze"));
+    assert!(sgd.set_freeze(Freeze { every: 0, after: 0 }).unwrap_err().to_string().contains("freeze"));
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn assert_resumes_exactly(rule: Rule, penalty: Penalty, config: ControllerConfig
     let groups = groups(penalty);
     let fresh = || {
         let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config.clone(), &start(&groups, 2)).unwrap();
-        optimizer.set_freeze(freeze).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, after: 2 }).unwrap();
         optimizer
     };
     let go = |optimizer: &mut AdaptiveOptimizer, theta: &mut Vec<Vec<f32>>, steps: std::ops::Range<u64>| {

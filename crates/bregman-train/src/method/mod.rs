@@ -60,20 +60,20 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let rule = config.rule();
+        let (rule, freeze) = (config.rule(), config.freeze(total));
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let mut optimizer =
                     AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
-                optimizer.set_freeze(config.freeze)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
             }
             MethodConfig::Fixed(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let lambda = config.lambda.or(rule.default_lambda());
                 let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
-                optimizer.set_freeze(config.freeze)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
             MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::optimizer::Duals;
 use crate::param::Param;
@@ -115,8 +116,7 @@ pub struct Controller {
     loops: Vec<LoopState>,
     /// λ of every tensor of the network.
     lambda: Vec<f64>,
-    /// Every so many steps one is full.
-    freeze: u64,
+    freeze: Freeze,
 }
 
 impl Controller {
@@ -140,7 +140,7 @@ impl Controller {
         let controller = Self {
             loops: vec![LoopState { lambda, memory: Memory::default() }; scopes.len()],
             lambda: vec![lambda; groups.params().len()],
-            freeze: 1,
+            freeze: Freeze::default(),
             config,
             params,
             scopes,
@@ -180,14 +180,13 @@ impl Controller {
             };
             !warming_up && step.is_multiple_of(period)
         };
-        let is_full = (step + self.freeze - 1).is_multiple_of(self.freeze);
-        is_full && (step.saturating_sub(self.freeze) + 1..=step).any(due)
+        let taken = step.saturating_sub(1);
+        self.freeze.is_full(taken) && ((step + 1).saturating_sub(self.freeze.gap(taken))..=step).any(due)
     }
 
-    /// Moves λ after every `every`-th step at most, the first among them: the full ones of
-    /// [`Optimizer::set_freeze`](crate::Optimizer::set_freeze).
-    pub(crate) fn set_freeze(&mut self, every: u64) {
-        self.freeze = every;
+    /// Moves λ after full steps only, as [`Optimizer::set_freeze`](crate::Optimizer::set_freeze) makes them.
+    pub(crate) fn set_freeze(&mut self, freeze: Freeze) {
+        self.freeze = freeze;
     }
 
     /// λ of every tensor of the network, before its λ-scale.

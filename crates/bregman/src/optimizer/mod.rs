@@ -33,6 +33,7 @@ use rule::Moments;
 
 use crate::controller::{Controller, LoopGain};
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
 use crate::sparsity::TensorStats;
@@ -58,8 +59,7 @@ pub struct Optimizer<A = HostArrays> {
     rule: Rule,
     groups: Groups,
     shrinkage: Vec<Shrinkage>,
-    /// m: every m-th step is full.
-    freeze: u64,
+    freeze: Freeze,
     state: OptimizerState<A>,
     stats: Vec<TensorStats>,
 }
@@ -84,7 +84,7 @@ impl Optimizer {
                 tensors: vec![TensorState::default(); theta.len()],
             },
             stats: vec![TensorStats::default(); theta.len()],
-            freeze: 1,
+            freeze: Freeze::default(),
             rule,
             groups,
         };
@@ -228,16 +228,15 @@ impl<A> Optimizer<A> {
         Ok(())
     }
 
-    /// Makes every `every`-th step full, from the first on. In the steps between only weights that are not 0 move; the
-    /// others keep their duals and moments, so that their gradients need not be computed: METHOD.md, "Frozen support".
-    /// Tensors without a penalty always move.
+    /// Makes only some steps full. In the others only weights that are not 0 move; zero weights keep their duals and
+    /// moments, so that their gradients need not be computed. Tensors without a penalty always move.
     ///
     /// ```
-    /// use bregman::{Groups, LinBreg, Optimizer, Param, Role, Rule};
+    /// use bregman::{Freeze, Groups, LinBreg, Optimizer, Param, Role, Rule};
     /// let groups = Groups::resolve(vec![Param::new("w", [1, 2], Role::LinearWeight)], vec![])?;
     /// let mut weights = vec![vec![1.0f32, 0.0]];
     /// let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &weights)?;
-    /// optimizer.set_freeze(10)?;
+    /// optimizer.set_freeze(Freeze { every: 10, after: 0 })?;
     /// for _ in 0..10 {
     ///     let seen = if optimizer.next_is_full() { -1.0 } else { 0.0 }; // the zero weight's gradient
     ///     optimizer.step(&mut weights, &[[-1.0, seen]], 0.1)?;
@@ -247,20 +246,20 @@ impl<A> Optimizer<A> {
     /// ```
     ///
     /// # Errors
-    /// 0, and more than 1 for an optimizer without a threshold.
-    pub fn set_freeze(&mut self, every: u64) -> Result<()> {
-        require(every >= 1, "freeze", every, "a whole number ≥ 1")?;
-        if every > 1 && self.rule.is_dense() {
+    /// Every 0-th step, and frozen steps of an optimizer without a threshold.
+    pub fn set_freeze(&mut self, freeze: Freeze) -> Result<()> {
+        freeze.check()?;
+        if freeze.every > 1 && self.rule.is_dense() {
             let (what, needs, optimizer) = ("frozen support", "LinBreg, AdaBreg or ProxSGD", self.rule.name());
             return Err(Error::Unsupported { what, needs, optimizer });
         }
-        self.freeze = every;
+        self.freeze = freeze;
         Ok(())
     }
 
     /// Whether the next step moves all weights, so that it needs all gradients.
     pub fn next_is_full(&self) -> bool {
-        self.state.step.is_multiple_of(self.freeze)
+        self.freeze.is_full(self.state.step)
     }
 
     /// Whether the weights of a tensor are thresholded.

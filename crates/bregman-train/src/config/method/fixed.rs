@@ -39,6 +39,9 @@ pub struct FixedConfig {
     /// m: every m-th step is full, in the others only weights that are not zero move.
     #[serde(default = "start::freeze")]
     pub freeze: u64,
+    /// The share of the run before that: all steps are full.
+    #[serde(default = "start::freeze_after")]
+    pub freeze_after: f64,
 }
 
 impl FixedConfig {
