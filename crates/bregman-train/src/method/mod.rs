@@ -18,7 +18,7 @@ use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::{RunClock, Start};
 use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
-use bregman_nn::TrainableModel;
+use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
 use crate::config::{self, MaskedRun, MethodConfig};
@@ -62,18 +62,20 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let rule = config.rule();
+        let (rule, freeze) = (config.rule(), config.freeze(total));
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
-                let optimizer =
+                let mut optimizer =
                     AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
             }
             MethodConfig::Fixed(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let lambda = config.lambda.or(rule.default_lambda());
-                let optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
             _ => {
@@ -82,9 +84,14 @@ impl<B: Device> Method<B> {
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
         };
-        model.refresh()?;
         let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };
-        Ok(Self { steering, target: config.target(), topology: config.topology(run)? })
+        let method = Self { steering, target: config.target(), topology: config.topology(run)? };
+        for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
+            let masked = method.topology.is_some() && parameter.param.role.is_weight();
+            parameter.sparse = masked || method.optimizer().is_sparse(tensor);
+        }
+        model.refresh()?;
+        Ok(method)
     }
 
     /// The masks before the first step.
@@ -103,6 +110,16 @@ impl<B: Device> Method<B> {
             optimizer.start_masks_on(topology, round, &mut theta, &grads)?;
         }
         Ok(())
+    }
+
+    /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that
+    /// are not zero; all of them where zero weights wake up or masks change.
+    pub fn extent(&self, clock: &RunClock) -> Extent {
+        let on_support = match &self.topology {
+            Some(topology) => topology.policy().sparsity(clock) > 0.0 && topology.policy().change(clock).is_none(),
+            None => !self.optimizer().next_is_full(),
+        };
+        if on_support { Extent::Support } else { Extent::All }
     }
 
     /// Before the forward pass of the step at `clock`; tells whether weights changed.

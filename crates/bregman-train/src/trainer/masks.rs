@@ -1,6 +1,7 @@
 //! The masks before the first step: drawn at random, or made in rounds from gradients, see [`bregman::topology::Start`].
 
 use bregman::topology::Start;
+use bregman_nn::Extent;
 
 use super::{Trainer, input, labels};
 use crate::{Device, Error, Result};
@@ -12,6 +13,7 @@ impl<B: Device> Trainer<'_, B> {
         let start = self.method.start();
         let scored = matches!(start, Start::Scored(_));
         let mut batches = if scored { Some(self.data.train.batches(self.state.position)?) } else { None };
+        self.model.set_extent(Extent::All);
         for round in (0..).take_while(|&round| start.round(round).is_some()) {
             if let Some(batches) = &mut batches {
                 let batch = batches.next().expect("the stream of training batches has no end")?;
