@@ -171,7 +171,8 @@ fn compose(mut parts: Vec<Part>) -> Result<Vec<(String, Table)>> {
     let is_method = |part: &Part| SECTIONS.iter().all(|name| part.labels(name).is_some() == (*name == "method"));
     if parts.iter().any(is_method) {
         for part in parts.iter_mut().filter(|part| is_whole(part)) {
-            part.layers.iter_mut().for_each(|layer| drop(layer.table.remove("method")));
+            let own = part.layers.iter_mut().filter(|layer| layer.when.is_none());
+            own.for_each(|layer| drop(layer.table.remove("method")));
         }
     }
     for section in SECTIONS {
@@ -206,6 +207,8 @@ mod tests {
         let rigl = Experiment::read(&["demo", "methods/rigl"], NONE).unwrap();
         assert!(matches!(rigl.method, MethodConfig::RigL(_)), "{:?}", rigl.method);
         assert_eq!((rigl.model, rigl.data), (demo.model, demo.data));
+        let gradual = Experiment::read(&["demo", "methods/pruned-gradual"], NONE).unwrap();
+        assert!(matches!(&gradual.method, MethodConfig::Gradual(config) if config.epochs == 3), "{:?}", gradual.method);
         let twice = Experiment::read(&["audiomnist/ecapa-adabreg", "methods/rigl"], NONE).unwrap_err().to_string();
         assert!(twice.contains("give one of them"), "{twice}");
     }

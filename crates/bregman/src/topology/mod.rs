@@ -51,11 +51,10 @@ pub use snip::Snip;
 pub use static_mask::StaticMask;
 
 use std::fmt::Debug;
-use std::ops::Range;
 
 use crate::budget::Budget;
 use crate::error::{Result, require};
-use pruning::{Scores, largest};
+use pruning::{Scope, Scores, largest};
 
 /// Where a run stands: what a policy decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,7 +231,7 @@ impl Topology {
         let Some(scopes) = self.pruning.scopes(layers, sparsity)? else { return Ok(vec![vec![]; layers.len()]) };
         let grown = |most: u64| (exchanged * most as f64).round() as u64;
         let mut masks = Vec::with_capacity(layers.len());
-        for (scope, most) in scopes {
+        for Scope { layers: scope, most } in scopes {
             let layers = &layers[scope];
             if layers.len() == 1 || exchanged == 0.0 {
                 masks.extend(self.masks_of(layers, most, grown(most)));
@@ -254,7 +253,7 @@ impl Topology {
         let budget = self.pruning.layers.clone().unwrap_or_else(Budget::erk);
         let pruning = Pruning { layers: Some(budget), structure: self.pruning.structure };
         let Some(scopes) = pruning.scopes(layers, sparsity)? else { return Ok(vec![vec![]; layers.len()]) };
-        let draw = |(scope, most): (Range<usize>, u64)| {
+        let draw = |Scope { layers: scope, most }: Scope| {
             let scores = |layer: &MaskedLayer<'_>| {
                 Scores::new(pruning.structure, layer.param, layer.random(), &|i| layer.allows(i))
             };

@@ -60,9 +60,8 @@ impl Pruning {
         Ok(masks.into_iter().zip(layers).map(all).collect())
     }
 
-    /// Layers that are compared with each other, and how many of their weights stay at this sparsity; `None` where all
-    /// stay.
-    pub(super) fn scopes(&self, layers: &[MaskedLayer<'_>], sparsity: f64) -> Result<Option<Vec<(Range<usize>, u64)>>> {
+    /// The layers in scopes at this sparsity; `None` where all weights stay.
+    pub(super) fn scopes(&self, layers: &[MaskedLayer<'_>], sparsity: f64) -> Result<Option<Vec<Scope>>> {
         require((0.0..1.0).contains(&sparsity), "sparsity", sparsity, "a share in [0, 1)")?;
         if layers.is_empty() {
             return Err(Error::NothingControlled);
@@ -76,11 +75,20 @@ impl Pruning {
             let total: u64 = layers.iter().map(|layer| layer.len() as u64).sum();
             total - (sparsity * total as f64).round_ties_even() as u64
         };
-        let Some(budget) = &self.layers else { return Ok(Some(vec![(0..layers.len(), stay(&layers, sparsity))])) };
+        let Some(budget) = &self.layers else {
+            return Ok(Some(vec![Scope { layers: 0..layers.len(), most: stay(&layers, sparsity) }]));
+        };
         let targets = budget.targets(&layers, sparsity)?;
-        let scope = |(layer, target)| (layer..layer + 1, stay(&layers[layer..=layer], target));
+        let scope = |(layer, target)| Scope { layers: layer..layer + 1, most: stay(&layers[layer..=layer], target) };
         Ok(Some(targets.into_iter().enumerate().map(scope).collect()))
     }
+}
+
+/// Layers that are compared with each other.
+pub(super) struct Scope {
+    pub(super) layers: Range<usize>,
+    /// How many of their weights stay.
+    pub(super) most: u64,
 }
 
 /// What is compared in one layer: a key for every run of `size` weights, −1 where the run is no candidate.
