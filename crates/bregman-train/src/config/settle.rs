@@ -130,7 +130,7 @@ mod tests {
              every 50 steps; rate 0.1, plateau, gradient norm at most 1"
         );
         let plan = read("voxceleb/ecapa-adabreg-frozen", &[]).plan(90_000);
-        assert!(plan.contains("; after step 22500 zero weights move in one of 10 steps; rate 0.01"), "{plan}");
+        assert!(plan.contains("; after step 45000 zero weights move in one of 10 steps; rate 0.01"), "{plan}");
     }
 
     #[test]
