@@ -65,6 +65,13 @@ pub trait Engine<W: ?Sized>: Arrays {
     /// A lost device.
     fn set_mask(&mut self, tensor: usize, mask: &[bool], theta: &mut W) -> Result<()>;
 
+    /// Σ g·sgn(θ) of a tensor: how its gradient pulls at a threshold that all its weights lie behind. Gradients that are
+    /// not finite count as 0.
+    ///
+    /// # Errors
+    /// A lost device.
+    fn pull(&mut self, theta: &W, gradient: &W) -> Result<f64>;
+
     /// How many weights or gradients these are.
     fn len(values: &W) -> usize;
 

@@ -58,6 +58,10 @@ impl<W: AsRef<[f32]> + AsMut<[f32]> + ?Sized> Engine<W> for HostArrays {
         Ok(())
     }
 
+    fn pull(&mut self, theta: &W, gradient: &W) -> Result<f64> {
+        Ok(pass::pull(theta.as_ref(), gradient.as_ref()))
+    }
+
     fn len(values: &W) -> usize {
         values.as_ref().len()
     }
