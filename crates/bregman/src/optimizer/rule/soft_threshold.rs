@@ -5,9 +5,9 @@
 //! w ← SGD's step with g where θ ≠ 0, and with 0 elsewhere
 //! s ← s − τ·(d·s − σ′(s)·Σ g·sgn(θ))
 //! ```
-//! w stands where Bregman optimizers have their dual, σ(s) where they have λ. The loss pulls s down, the decay d pulls it
-//! up, for s is negative: where they meet decides the sparsity, so there is no target. The published one has momentum
-//! on s too.
+//! w stands where Bregman optimizers have their dual, σ(s) where they have λ. The loss pulls s down, the decay d pulls
+//! it up, for s is negative: where they meet decides the sparsity, so there is no target. The published one has
+//! momentum on s too.
 
 use serde::{Deserialize, Serialize};
 
