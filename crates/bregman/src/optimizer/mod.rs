@@ -26,6 +26,7 @@ mod state;
 pub use correction::Correction;
 pub use duals::{DualKey, Duals, HostDuals};
 pub use engine::{Arrays, Counted, Engine, HostArrays, Prox, TensorStep};
+pub use host::StateSlices;
 pub use rule::*;
 pub use state::{OptimizerState, TensorState};
 
@@ -73,9 +74,7 @@ impl Optimizer {
         check_lambda(lambda)?;
         check_count("weights", groups.params().len(), theta.len())?;
         let mut optimizer = Self {
-            shrinkage: (0..groups.params().len())
-                .map(|tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) })
-                .collect(),
+            shrinkage: shrinkage(&rule, &groups),
             state: OptimizerState {
                 step: 0,
                 lambda: vec![lambda; theta.len()],
@@ -128,7 +127,8 @@ impl Optimizer {
 
     /// Counting access to the duals, for the optimizers that keep them.
     pub fn duals(&self) -> Option<HostDuals<'_>> {
-        self.rule.mirror().map(|_| HostDuals::new(&self.state.tensors, self.dual_keys()))
+        let duals = || self.state.tensors.iter().map(|state| &*state.p).collect();
+        self.rule.mirror().map(|_| HostDuals::new(duals(), self.dual_keys()))
     }
 
     /// Moves the arrays to where `place` puts them, such as the memory of a GPU.
@@ -157,6 +157,19 @@ impl Optimizer {
 
 /// Wherever the arrays are.
 impl<A> Optimizer<A> {
+    /// An optimizer over arrays that are in their place already, and what was counted in the weights that go with
+    /// them. That the arrays are those the rule keeps is for their owner to see to.
+    ///
+    /// # Errors
+    /// A setting out of range, λ ≤ 0, statistics or a number of λ that do not fit the parameters.
+    pub fn over(rule: Rule, groups: Groups, state: OptimizerState<A>, stats: Vec<TensorStats>) -> Result<Self> {
+        rule.check()?;
+        check_count("λ", groups.params().len(), state.lambda.len())?;
+        check_count("statistics", groups.params().len(), stats.len())?;
+        state.lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        Ok(Self { shrinkage: shrinkage(&rule, &groups), rule, groups, state, stats })
+    }
+
     /// [`Optimizer::step`] on weights and gradients where the arrays are.
     ///
     /// # Errors
@@ -166,10 +179,29 @@ impl<A> Optimizer<A> {
         A: Engine<W>,
     {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.step_at(theta, grads, |_| tau)
+    }
+
+    /// [`Optimizer::step_on`] with a learning rate for every tensor (before its group's factor), which may be 0: then
+    /// its weights and duals stay where they are, and its moments move.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step_on`].
+    pub fn step_at<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: impl Fn(usize) -> f64) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        for (tensor, param) in self.groups.params().iter().enumerate() {
+            let (tau, name) = (tau(tensor), || format!("learning rate of `{}`", param.name));
+            if !(tau >= 0.0 && tau.is_finite()) {
+                require(false, &name(), tau, "a number ≥ 0")?;
+            }
+        }
         self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
         let step = self.state.step + 1;
-        let steps = self.plan(|tensor| tau * self.groups.rule(tensor).lr_scale, |tau| self.rule.update(step, tau));
+        let tau = |tensor| tau(tensor) * self.groups.rule(tensor).lr_scale;
+        let steps = self.plan(tau, |tau| self.rule.update(step, tau));
         let counted = self.state.tensors.pass(theta, grads, &steps)?;
         self.record(&counted);
         if let Some((tensor, (index, value))) =
@@ -350,6 +382,12 @@ pub(crate) fn slices(values: &[impl AsRef<[f32]>]) -> Vec<&[f32]> {
 
 pub(crate) fn slices_mut(values: &mut [impl AsMut<[f32]>]) -> Vec<&mut [f32]> {
     values.iter_mut().map(AsMut::as_mut).collect()
+}
+
+/// What a rule makes of the penalties of every tensor.
+fn shrinkage(rule: &Rule, groups: &Groups) -> Vec<Shrinkage> {
+    let of = |tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) };
+    (0..groups.params().len()).map(of).collect()
 }
 
 fn stats(len: usize, counted: &Counted) -> TensorStats {
