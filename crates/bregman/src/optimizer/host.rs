@@ -35,10 +35,10 @@ impl StateSlices<'_> {
         steps: &[TensorStep],
     ) -> Vec<Counted> {
         let job = |(tensor, (theta, StateSlices { p, m, v, mask })): (usize, (_, _))| {
-            let TensorStep { update, prox } = steps[tensor];
+            let TensorStep { update, prox, frozen } = steps[tensor];
             let g = if update == Update::Rest { &[] } else { grads[tensor] };
             let after = if mask.is_empty() { After::Prox(prox) } else { After::Mask(mask) };
-            PassJob { update, after, slices: PassBlock { g: Gradient(g), theta, p, m, v } }
+            PassJob { update, after, frozen, slices: PassBlock { g: Gradient(g), theta, p, m, v } }
         };
         pass::run(theta.into_iter().zip(arrays).enumerate().map(job).collect())
     }
