@@ -1,6 +1,7 @@
-"""`bench/run torch_optimizer`: one step of `bregman.torch` over ECAPA C1024 with a 5994-class head, λ steered, against the
-step as published in PyTorch plus its count of zeros, and against torch's fused Adam. On the CPU, and on a GPU where
-there is one.
+"""`bench/run torch_optimizer`: one step of `bregman.torch` over ECAPA C1024 with a 5994-class head, λ steered.
+
+Against the step as published in PyTorch plus its count of zeros, and against torch's fused Adam; on the CPU, and on a
+GPU where there is one.
 """
 
 import json
@@ -25,7 +26,7 @@ def shapes():
 
 
 def ours_ms(kind, sizes, device):
-    """A step with λ held by the paper's law, whose update is due every 50th step; then what an update adds."""
+    """A step with the zeros counted; λ moves every 50th step by the paper's law."""
     reference = Reference(sizes, 1.0, device)
     parameters = [torch.nn.Parameter(theta) for theta in reference.theta]
     for parameter, gradient in zip(parameters, reference.grad):
@@ -42,7 +43,8 @@ def theirs_ms(name, sizes, device):
 def main():
     sizes = shapes()
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-    print(f"{sum(torch.Size(s).numel() for s in sizes)} parameters in {len(sizes)} tensors, best of {ROUNDS} medians, ms\n")
+    count = sum(torch.Size(shape).numel() for shape in sizes)
+    print(f"{count} parameters in {len(sizes)} tensors, best of {ROUNDS} medians, ms\n")
     print("step             ours  published + count  torch's fused Adam")
     ratios = []
     for device in devices:

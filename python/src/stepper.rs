@@ -124,8 +124,8 @@ impl Stepper {
     }
 
     /// Lends the arrays of every tensor as `(p, m, v, len)`, an address of 0 where the rule keeps none. With `gpu`, a
-    /// number, they are there; with `ops` torch computes wherever they are; else they are in memory. `sum` adds up the counts of several processes, of which this one counts the tensors marked in
-    /// `counts`.
+    /// number, they are there; with `ops` torch computes wherever they are; else they are in memory. `sum` adds up the
+    /// counts of several processes, of which this one counts the tensors marked in `counts`.
     #[pyo3(signature = (states, gpu = None, ops = None, sum = None, counts = vec![]))]
     fn lend(
         &mut self,

@@ -82,7 +82,8 @@ def test_optimizer_and_controller_together_follow_the_reference(run: str, engine
     for step in range(1, steps + 1):
         set_gradients(params, step)
         optimizer.step()
-        expected = {what: TENSORS[f"{run}.{what}"][step - 1].item() for what in ("lambda_used", "sparsity", "lambda_after")}
+        columns = ("lambda_used", "sparsity", "lambda_after")
+        expected = {column: TENSORS[f"{run}.{column}"][step - 1].item() for column in columns}
         assert optimizer.report.lambda_ == pytest.approx(expected["lambda_used"], rel=1e-9)
         assert optimizer.sparsity == pytest.approx(expected["sparsity"], abs=1e-12)
         assert optimizer.lambda_ == pytest.approx(expected["lambda_after"], rel=1e-9)

@@ -220,24 +220,23 @@ def test_a_step_that_the_scaler_skips_moves_neither_duals_nor_lambda() -> None:
 
 
 def test_a_group_that_is_added_later_begins_with_the_present_lambda() -> None:
-    model = sparse_init_(network())
-    first, last = list(model[:5].named_parameters()), list(model[5:].named_parameters())
-    optimizer = AdaBreg(first, target=0.9)
-    for parameter in model[6].parameters():
-        parameter.requires_grad_(False)
-    train(model, optimizer, range(20))
-    lambda_ = optimizer.lambda_
-    duals = {p: optimizer.state[p]["dual"].clone() for _, p in first}
-    for parameter in model[6].parameters():
-        parameter.requires_grad_(True)
-    optimizer.add_param_group({"params": last, "lr": 0.02, "lambda_scale": 2.0})
-    assert optimizer.lambda_ == lambda_
-    assert all(torch.equal(optimizer.state[p]["dual"], dual) for p, dual in duals.items())
-    weights = model[6].weight.detach().clone()
-    optimizer.zero_grad()
-    optimizer.step()
-    expected = weights + 2.0 * lambda_ * weights.sign()
-    torch.testing.assert_close(optimizer.state[model[6].weight]["dual"], expected)
+    for settings in ({"target": 0.9, "law": Multiplicative(), "period": 10}, {"target": 0.9}):
+        model = sparse_init_(network())
+        first, last = list(model[:5].named_parameters()), list(model[5:].named_parameters())
+        optimizer = AdaBreg(first, **settings)
+        train(model, optimizer, range(20))
+        lambda_ = optimizer.lambda_
+        assert lambda_ != 1.0, "it has moved"
+        duals = {p: optimizer.state[p]["dual"].clone() for _, p in first}
+        optimizer.add_param_group({"params": last, "lr": 0.02, "lambda_scale": 2.0})
+        assert optimizer.lambda_ == lambda_
+        assert all(torch.equal(optimizer.state[p]["dual"], dual) for p, dual in duals.items())
+        weights = model[6].weight.detach().clone()
+        optimizer.zero_grad()
+        optimizer.step()
+        if "law" in settings:  # whose λ does not move at this step
+            expected = weights + 2.0 * lambda_ * weights.sign()
+            torch.testing.assert_close(optimizer.state[model[6].weight]["dual"], expected)
     train(model, optimizer, range(20, 140))
     assert sparsity(model) == pytest.approx(0.9, abs=0.02)
 
@@ -310,6 +309,6 @@ def test_the_same_seed_gives_the_same_start_and_another_does_not() -> None:
         sparse_init_(mask, 0.9, seed=seed, inputs=0)
     assert equal(masks[0], masks[1]) and not equal(masks[0], masks[2])
     assert sparsity(masks[0]) == pytest.approx(0.9, abs=0.02)
-    assert (masks[0][1].weight == 1).all() and (masks[0][0].bias != 0).all()
+    assert (masks[0][1].weight == 1).all() and (masks[0][4].bias != 0).all()
     rescaled = sparse_init_(network(), 0.75, inputs=0, rescale=True)
     assert torch.equal(rescaled[4].weight[rescaled[4].weight != 0], 2 * network()[4].weight[rescaled[4].weight != 0])

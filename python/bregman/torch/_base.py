@@ -12,6 +12,7 @@ from .. import _bregman
 from ._ops import TorchOps
 from ._params import Params, check, groups_of, is_weight, take_names
 from ._place import Place
+from ._saved import check_state
 from ._shards import Shards
 from ._storage import Slot, alike, local, mark_written
 from .control import Budget, Law, Ramp, controller_settings
@@ -38,7 +39,13 @@ class BregmanOptimizer(torch.optim.Optimizer):
     """The base of LinBreg, AdaBreg and ProxSGD."""
 
     def __init__(
-        self, params: Params, rule: dict[str, Any], arrays: dict[str, bool], *, defaults: dict[str, Any], control: Control
+        self,
+        params: Params,
+        rule: dict[str, Any],
+        arrays: dict[str, bool],
+        *,
+        defaults: dict[str, Any],
+        control: Control,
     ) -> None:
         target, law, period, warmup, ramp, layers, lambda_ = control
         self._rule = rule
@@ -99,8 +106,9 @@ class BregmanOptimizer(torch.optim.Optimizer):
     def lambda_(self) -> float:
         """λ of the next step (the mean over layers where each has its own)."""
         stepper = self._stepper or _bregman.Stepper(self._settings(), self._saved)
-        lambdas, steered = stepper.lambdas(), stepper.controlled()
-        return sum(lambdas[tensor] for tensor in steered) / len(steered) if steered else lambdas[0]
+        lambdas = stepper.lambdas()
+        steered = [lambdas[tensor] for tensor in stepper.controlled()] or lambdas
+        return steered[0] if len(set(steered)) == 1 else sum(steered) / len(steered)
 
     @property
     def sparsity(self) -> float:
@@ -139,7 +147,7 @@ class BregmanOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues to the same bits, together with the weights saved at the same time. Duals and moments stay float32
         whatever the parameters are. A state of another model is refused, and then nothing has changed."""
-        self._check_state(state_dict)
+        check_state(state_dict, self.param_groups, self._arrays, type(self).__name__)
         super().load_state_dict(state_dict)
         saved = self.param_groups[0].pop(SAVED, None)
         # torch casts states to the type of their parameter: back to what was saved
@@ -247,32 +255,3 @@ class BregmanOptimizer(torch.optim.Optimizer):
             )
         if dual is not values:
             values.copy_(dual)
-
-    def _check_state(self, state_dict: dict[str, Any]) -> None:
-        """Refuses a state of other parameters or of another optimizer."""
-        saved_groups = state_dict["param_groups"]
-        if len(saved_groups) != len(self.param_groups):
-            raise ValueError(f"the state has {len(saved_groups)} parameter groups, the optimizer {len(self.param_groups)}")
-        for index, (group, saved) in enumerate(zip(self.param_groups, saved_groups)):
-            if len(saved["params"]) != len(group["params"]):
-                extra = group["param_names"][len(saved["params"]) :] or saved.get("param_names", [])[len(group["params"]) :]
-                raise ValueError(
-                    f"group {index} of the state has {len(saved['params'])} parameters, that of the optimizer "
-                    f"{len(group['params'])}; the first without a counterpart is `{(extra or ['?'])[0]}`"
-                )
-            names = saved.get("param_names", group["param_names"])
-            for number, name, saved_name, parameter in zip(saved["params"], group["param_names"], names, group["params"]):
-                if saved_name != name:
-                    raise ValueError(f"the state of `{saved_name}` was saved where the optimizer has `{name}`")
-                arrays = state_dict["state"].get(number, {})
-                for array, values in arrays.items():
-                    if array not in (*self._arrays, "weight"):
-                        raise ValueError(f"parameter `{name}`: the state has `{array}`, which {type(self).__name__} does not keep")
-                    if values.shape != parameter.shape:
-                        raise ValueError(
-                            f"parameter `{name}` has the shape {list(parameter.shape)}, its saved `{array}` "
-                            f"{list(values.shape)}: is it the state of another model?"
-                        )
-                missing = [array for array in self._arrays if arrays and array not in arrays]
-                if missing:
-                    raise ValueError(f"parameter `{name}`: the state lacks `{missing[0]}`")

@@ -34,7 +34,8 @@ def groups_of(params: Params) -> list[dict[str, Any]]:
     if isinstance(params, nn.Module):
         weights = weights_of(params)
         if not weights:
-            raise ValueError(f"{type(params).__name__} has no parameter of two dimensions or more: nothing to make sparse")
+            kind = type(params).__name__
+            raise ValueError(f"{kind} has no parameter of two dimensions or more: nothing to make sparse")
         rest = [(name, parameter) for name, parameter in params.named_parameters() if name not in weights]
         groups: list[dict[str, Any]] = [{"params": list(weights.items())}]
         return groups + ([{"params": rest, "penalty": "none"}] if rest else [])
@@ -63,11 +64,11 @@ def check(name: str, parameter: Any, device: torch.device | None) -> torch.devic
     if not isinstance(parameter, torch.Tensor):
         raise TypeError(f"parameter `{name}` is a {type(parameter).__name__}, expected a tensor")
     if parameter.is_complex():
-        raise TypeError(f"parameter `{name}` is complex: its threshold is not defined, split it into real and imaginary")
+        raise TypeError(f"parameter `{name}` is complex: split it into its real and imaginary part")
     if not parameter.is_floating_point():
         raise TypeError(f"parameter `{name}` is of {parameter.dtype}, expected floating point")
     if parameter.layout != torch.strided:
-        raise TypeError(f"parameter `{name}` has the layout {parameter.layout}, expected a dense tensor (torch.strided)")
+        raise TypeError(f"parameter `{name}` has the layout {parameter.layout}, expected a dense tensor")
     if parameter.numel() == 0:
         raise ValueError(f"parameter `{name}` is empty (shape {list(parameter.shape)})")
     if device is not None and parameter.device != device:

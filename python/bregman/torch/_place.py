@@ -28,7 +28,11 @@ class Place:
         self.by_kernel = has_kernel(device)
 
     def lend(
-        self, stepper: _bregman.Stepper, addresses: list[tuple[int, int, int, int]], arrays: list[Arrays], shards: Shards
+        self,
+        stepper: _bregman.Stepper,
+        addresses: list[tuple[int, int, int, int]],
+        arrays: list[Arrays],
+        shards: Shards,
     ) -> TorchOps | None:
         """Gives an optimizer its arrays. Returns what computes where it is torch."""
         add = shards.sum(self.device)
@@ -60,7 +64,7 @@ def has_kernel(device: torch.device) -> bool:
 
 @functools.cache
 def load_compiler() -> None:
-    """Loads NVRTC from the packages that torch brings along, where the system has none: then it is found by its name."""
+    """Loads NVRTC from the packages that torch brings along, after which it is found by its name."""
     package = importlib.util.find_spec("nvidia")
     for folder in (package.submodule_search_locations or []) if package else []:
         for library in Path(folder).glob("*/lib/libnvrtc.so.*"):
