@@ -60,12 +60,8 @@ impl StepDevice {
         // SAFETY: the event is ours, the stream alive by the caller's promise.
         unsafe {
             result::event::record(self.given, stream as sys::CUstream).map_err(driver)?;
-            result::stream::wait_event(
-                self.device.stream(),
-                self.given,
-                sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
-            )
-            .map_err(driver)
+            result::stream::wait_event(self.device.stream(), self.given, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+                .map_err(driver)
         }
     }
 
