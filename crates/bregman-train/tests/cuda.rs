@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
-use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
+use bregman::topology::{
+    AcDc, Exchange, GraNet, MaskChange, MaskPolicy, MaskedLayer, Mest, MutationStage, Phases, RigL, RunClock, Set, Snip,
+};
 use bregman::{
     AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
     Pruning, Role, Rule, TensorStats, Topology, Variant,
@@ -268,17 +270,43 @@ fn masks_are_those_of_slices<B: Device>(backend: B) {
         device.upload(theta, &mut parameter.value).unwrap();
         device.upload(g, &mut parameter.grad).unwrap();
     }
-    let topology = Topology::new(Moving, Pruning::default(), 1).unwrap();
     let slices: Vec<&[f32]> = grads.iter().map(|g| &**g).collect();
-    for step in 0..7 {
-        let clock = RunClock { step, total: 7, epoch: 0, batch: step };
-        host.move_masks(&topology, &clock, &mut theta, &slices).unwrap();
-        let (mut there, gradients) = values.values_and_gradients();
-        placed.move_masks_on(&topology, &clock, &mut there, &gradients).unwrap();
-        assert_eq!(&*placed.state().tensors.fetch().unwrap(), &*host.state().tensors, "step {step}: moments and masks");
-        let there = downloaded(device, values);
-        assert_same_bits(&format!("step {step}: weight"), &params, &theta, &there);
+    for (name, topology) in moving_masks() {
+        for round in 0..2 {
+            host.start_masks(&topology, round, &mut theta, &slices).unwrap();
+            let (mut there, gradients) = values.values_and_gradients();
+            placed.start_masks_on(&topology, round, &mut there, &gradients).unwrap();
+        }
+        for step in 0..7 {
+            let clock = RunClock { step, total: 7, epoch: step, batch: 0 };
+            host.move_masks(&topology, &clock, &mut theta, &slices).unwrap();
+            let (mut there, gradients) = values.values_and_gradients();
+            placed.move_masks_on(&topology, &clock, &mut there, &gradients).unwrap();
+            let what = format!("{name}, step {step}");
+            let arrays = placed.state().tensors.fetch().unwrap();
+            assert_eq!(&*arrays, &*host.state().tensors, "{what}: moments and masks");
+            assert_same_bits(&format!("{what}: weight"), &params, &theta, &downloaded(device, values));
+        }
     }
+}
+
+/// Every policy that moves masks, in a run of seven steps and epochs.
+fn moving_masks() -> Vec<(&'static str, Topology)> {
+    let target = 0.7;
+    let exchange = Exchange { period: 2, fraction: 0.3, until: 1.0 };
+    let stages = vec![MutationStage { until: 0.5, fraction: 0.2 }, MutationStage { until: 1.0, fraction: 0.1 }];
+    let (all, each) = (Pruning::default(), Pruning { layers: Some(Budget::erk()), ..Pruning::default() });
+    let granet = GraNet { target, from: 0.5, period: 1, fraction: 0.5, until: 0.7 };
+    let mest = Mest { target, period: 1, stages, gradient_weight: 0.1 };
+    vec![
+        ("on and off", Topology::new(Moving, all.clone(), 1).unwrap()),
+        ("SNIP", Topology::new(Snip { target: 0.5, rounds: 2 }, all.clone(), 1).unwrap()),
+        ("GraNet", Topology::new(granet, all.clone(), 1).unwrap()),
+        ("AC/DC", Topology::new(AcDc { target, phases: Phases::published(7) }, all, 1).unwrap()),
+        ("SET", Topology::new(Set { target, exchange }, each.clone(), 1).unwrap()),
+        ("RigL", Topology::new(RigL { target, exchange }, each.clone(), 1).unwrap()),
+        ("MEST", Topology::new(mest, each, 1).unwrap()),
+    ]
 }
 
 #[test]
