@@ -120,6 +120,15 @@ impl Cuda {
     }
 }
 
+impl DeviceArrays {
+    /// Arrays that are on the GPU already: dual and moments of every tensor.
+    pub(super) fn over(device: &Arc<Gpu>, tensors: Vec<[DeviceBuffer; 3]>) -> Self {
+        let place = |[p, m, v]: [DeviceBuffer; 3]| Placed { p, m, v, mask: DeviceBuffer::lent(device, 0, 0) };
+        let tensors = tensors.into_iter().map(place).collect();
+        Self { device: device.clone(), tensors, working: Working::default(), table: None }
+    }
+}
+
 impl Placed {
     fn new(device: &Arc<Gpu>, arrays: &TensorState) -> Result<Self> {
         let float = |values: &[f32]| -> Result<DeviceBuffer> {

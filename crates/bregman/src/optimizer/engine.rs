@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use super::correction::Correction;
 use super::duals::{DualKey, Duals};
+use super::pass::pull;
 use super::rule::Update;
 use super::state::TensorState;
 use crate::error::Result;
@@ -70,7 +71,9 @@ pub trait Engine<W: ?Sized>: Arrays {
     ///
     /// # Errors
     /// A lost device.
-    fn pull(&mut self, theta: &W, gradient: &W) -> Result<f64>;
+    fn pull(&mut self, theta: &W, gradient: &W) -> Result<f64> {
+        Ok(pull(&Self::read(theta)?, &Self::read(gradient)?))
+    }
 
     /// How many weights or gradients these are.
     fn len(values: &W) -> usize;
