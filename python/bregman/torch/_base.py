@@ -80,7 +80,7 @@ class BregmanOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         stepper, slots = self._ready()
-        theta = [slot.weights() for slot in slots]
+        theta = [slot.still_there() for slot in slots]
         grads = [slot.gradient() for slot in slots]
         rates = [rate for group in self.param_groups for rate in [float(group["lr"])] * len(group["params"])]
         ops, place = self._ops, self._place

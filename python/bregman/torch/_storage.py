@@ -15,15 +15,31 @@ import torch
 class Slot:
     """One parameter, its group and its state."""
 
-    __slots__ = ("alignment", "group", "name", "parameter", "state")
+    __slots__ = ("alignment", "device", "group", "name", "parameter", "size", "state")
 
     def __init__(self, name: str, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         self.name, self.parameter, self.group, self.state = name, parameter, group, state
-        self.alignment = 4
+        self.alignment, self.device, self.size = 4, parameter.device, local(parameter).numel()
 
     def weights(self) -> torch.Tensor:
         """What the optimizer steps."""
         return local(self.state.get("weight", self.parameter))
+
+    def still_there(self) -> torch.Tensor:
+        """The weights, if they are as they were when the optimizer began: their address goes to the core."""
+        own = self.weights()
+        if (
+            own.dtype is not torch.float32
+            or own.device != self.device
+            or self.parameter.device != self.device
+            or own.numel() != self.size
+            or not usable(own, self.alignment)
+        ):
+            raise RuntimeError(
+                f"parameter `{self.name}` is of {self.parameter.dtype} on {self.parameter.device} now, and was not at "
+                "the first step: change a model (`model.to(...)`) before, or load the state into a new optimizer"
+            )
+        return own
 
     def gradient(self) -> torch.Tensor | None:
         """The gradient as contiguous float32, a copy if it is not."""
