@@ -16,6 +16,11 @@ from bregman.torch import AdaBreg, LinBreg, Multiplicative, sparse_init_
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREGMAN_CUDA_KERNEL", "1")
+
+
 def steps_on(device: str, make, count: int = 40) -> tuple[list[torch.Tensor], list[bregman.torch.Report], bool]:
     """Steps by gradients that are the same everywhere: the weights, what each step did, and whether by our kernel."""
     model = sparse_init_(network(), 0.7).to(device)

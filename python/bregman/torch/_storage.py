@@ -73,6 +73,11 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(tensor, "_local_tensor", tensor)
 
 
+def address(tensor: torch.Tensor | None) -> int:
+    """Where a tensor is; 0 for none."""
+    return 0 if tensor is None else tensor.data_ptr()
+
+
 def usable(tensor: torch.Tensor, alignment: int) -> bool:
     """Whether the core can compute in a tensor where it is."""
     return tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % alignment == 0
@@ -90,11 +95,8 @@ def alike(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return values
     from torch.distributed.tensor import DTensor
 
+    whole: Any = parameter
+    mesh, placements = whole.device_mesh, whole.placements
     return DTensor.from_local(
-        values,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
+        values, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
     )
