@@ -106,6 +106,21 @@ fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
 }
 
 #[test]
+fn a_test_in_noise_and_rooms_is_another_test_and_leaves_the_threshold_alone() {
+    let world = &*WORLD;
+    let clean = json(&world.evaluate(&["--json"]));
+    let threshold = std::fs::read(world.run.join("threshold.json")).unwrap();
+    let hard = json(&world.evaluate(&["--json", "--noise", "-5", "--room", "0.6"]));
+    assert!(hard["computed"].as_u64() > Some(0), "embeddings of clean audio are not those of noisy audio");
+    assert_ne!(hard["det"], clean["det"]);
+    assert_eq!(hard["test"], "voices trials noise -5 dB, room 0.6 s");
+    assert_eq!(std::fs::read(world.run.join("threshold.json")).unwrap(), threshold);
+    let again = json(&world.evaluate(&["--json", "--noise", "-5", "--room", "0.6"]));
+    assert_eq!((again["computed"].as_u64(), &again["det"]), (Some(0), &hard["det"]));
+    assert!(mistake(&world.evaluate(&["--noise", "nan"])).contains("signal-to-noise"));
+}
+
+#[test]
 fn models_of_several_utterances_are_evaluated_through_the_map() {
     let world = &*WORLD;
     let (trials, map) = (world.voice("trials_multi.txt"), world.voice("enroll.map"));
@@ -314,6 +329,43 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
             .iter()
             .all(|row| row["status"] == "failed" && row["problem"].as_str().unwrap().contains("/nowhere"))
     );
+}
+
+#[test]
+fn a_sweep_over_methods_makes_one_table_and_one_picture() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (out, trials) = (dir.path().join("sweep"), world.voice("trials.txt"));
+    let sweep = |more: &[&str]| {
+        let lists = ["--trials", &trials, "--root", text(&world.voices)];
+        let methods = ["--methods", "static,dense-sgd,rigl", "--targets", "0.5,0.8", "--set", "train.epochs=1"];
+        bregman(&[&["sweep", text(&world.recipe), "--out", text(&out)], &methods[..], &lists, more].concat())
+    };
+    let comparison = json(&sweep(&["--set", "seed=1,2", "--json"]));
+    let methods = comparison["methods"].as_array().unwrap();
+    let named = |method: &str| methods.iter().filter(|row| row["method"] == method).collect::<Vec<_>>();
+    assert_eq!((methods.len(), named("static").len(), named("rigl").len(), named("dense-sgd").len()), (5, 2, 2, 1));
+    for row in methods {
+        assert_eq!(row["runs"], 2, "{row}");
+        let [low, high] = [0, 1].map(|end| row["eer_interval"][end].as_f64().unwrap());
+        assert!((low..=high).contains(&row["eer"].as_f64().unwrap()), "{row}");
+        assert!(row["minutes"].as_f64().unwrap() > 0.0 && row["bytes"].as_f64().unwrap() > 1000.0, "{row}");
+        let (target, sparsity) = (row["target"].as_f64().unwrap_or(0.0), row["sparsity"].as_f64().unwrap());
+        assert!((sparsity - target).abs() < 0.01, "{row}");
+    }
+    assert_eq!(comparison["runs"].as_array().unwrap().len(), 10);
+    let picture = std::fs::read_to_string(out.join("comparison.svg")).unwrap();
+    for word in ["sparsity, %", "training, minutes", "EER, %", "RigL", "static mask", "dense SGD"] {
+        assert!(picture.contains(word), "{word}");
+    }
+    let table = success(&sweep(&["--set", "seed=1,2"]));
+    assert!(table.contains("best at 80.00 %: ") && table.contains("comparison.svg"), "{table}");
+
+    let wrong =
+        |more: &[&str]| mistake(&bregman(&[&["sweep", text(&world.recipe), "--out", text(&out)], more].concat()));
+    assert!(wrong(&["--methods", "rigl", "--set", "method.period=0"]).contains("`method.period` is 0"));
+    assert!(wrong(&["--methods", "rigl", "--targets", "0.9,1.5"]).contains("method.target = 1.5"));
+    assert!(wrong(&["--methods", "riggle"]).contains("rigl"), "the nearest name");
 }
 
 #[test]

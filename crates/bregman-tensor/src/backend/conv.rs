@@ -52,13 +52,22 @@ pub trait Convolution: DeviceMemory {
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()>;
-    /// `dw = dy ∗ x` in the columns of `block`; dense, because the optimizer's dual variable needs it everywhere.
+    /// `dw = dy ∗ x` in the columns of `block`, for zero weights too: they wake up by it.
     fn conv_backward_weight(
         &self,
         conv: &Conv,
         x: View<Self>,
         dy: View<Self>,
         block: Block,
+        dw: &mut Self::Buffer,
+    ) -> Result<()>;
+    /// As [`Convolution::conv_backward_weight`] for the weights that are not zero alone: `dw` is 0 where `w` is.
+    fn conv_backward_support(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        w: Weight<Self>,
         dw: &mut Self::Buffer,
     ) -> Result<()>;
     /// `db[c] = Σ dy[c, …]`

@@ -50,4 +50,9 @@ pub trait DeviceMemory: Sized + Send + Sync + 'static {
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
     /// Brings the copies of a weight up to date; to be called after every change of its values.
     fn refresh(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()>;
+    /// As [`DeviceMemory::refresh`] after a change in which every zero stayed zero: what is known of their places may
+    /// stay.
+    fn refresh_support(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()> {
+        self.refresh(value, block, copies)
+    }
 }

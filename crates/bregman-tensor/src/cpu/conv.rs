@@ -158,6 +158,26 @@ impl Convolution for Cpu {
         Ok(())
     }
 
+    fn conv_backward_support(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        w: Weight<Self>,
+        dw: &mut Buffer,
+    ) -> Result<()> {
+        self.conv_backward_weight(conv, x, dy, w.block, dw)?;
+        let Block { rows, stride, first, columns, .. } = w.block;
+        let target = Target::rows(&mut dw[first..], stride);
+        each(rows, rows * columns, |row| {
+            let weights = &w.value[first + row * stride..][..columns];
+            // SAFETY: each task has its own row.
+            let gradient = unsafe { target.row(row, columns) };
+            gradient.iter_mut().zip(weights).for_each(|(g, &w)| *g = if w == 0.0 { 0.0 } else { *g });
+        });
+        Ok(())
+    }
+
     fn conv_backward_bias(&self, dy: View<Self>, db: &mut Buffer) -> Result<()> {
         let dy = dy.slice();
         let (channels, plane) = (db.len(), dy.len() / db.len());

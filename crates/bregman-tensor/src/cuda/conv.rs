@@ -224,6 +224,24 @@ impl Convolution for Cuda {
         unpack(self, ordered, Format::F32, block, dw)
     }
 
+    /// The whole gradient, then without what belongs to zero weights: tensor cores gain nothing from scattered zeros.
+    fn conv_backward_support(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        w: Weight<Self>,
+        dw: &mut DeviceBuffer,
+    ) -> Result<()> {
+        self.conv_backward_weight(conv, x, dy, w.block, dw)?;
+        let Block { rows, stride, first, columns, .. } = w.block;
+        let at = first as u64 * 4;
+        let launch = self.device.kernel("keep_support").arg(w.value.pointer() + at).arg(dw.pointer() + at);
+        let launch = launch.arg(rows as u32).arg(columns as u32).arg(stride as u32);
+        // SAFETY: the block lies inside of the weight, and the gradient is as large.
+        unsafe { launch.run(grid((rows * columns) as u64), [256, 1], 0) }
+    }
+
     fn conv_backward_bias(&self, dy: View<Self>, db: &mut DeviceBuffer) -> Result<()> {
         let dy = self.rows(dy);
         let variant = dy.variant();

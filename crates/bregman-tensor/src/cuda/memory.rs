@@ -10,11 +10,12 @@ use super::event::Event;
 use super::gpu::Gpu;
 use crate::{Error, Result};
 
-/// A stretch of GPU memory, freed when dropped.
+/// A stretch of GPU memory, freed when dropped unless it is lent.
 pub struct DeviceBuffer {
     device: Arc<Gpu>,
     pointer: sys::CUdeviceptr,
     bytes: usize,
+    lent: bool,
 }
 
 impl DeviceBuffer {
@@ -22,16 +23,21 @@ impl DeviceBuffer {
     pub(super) fn zeros(device: &Arc<Gpu>, bytes: usize) -> Result<Self> {
         device.bind()?;
         if bytes == 0 {
-            return Ok(Self { device: device.clone(), pointer: 0, bytes });
+            return Ok(Self { device: device.clone(), pointer: 0, bytes, lent: false });
         }
         device.count_allocation();
         // SAFETY: the context is current; the new memory is ours until `drop`, also where zeroing it fails.
         let pointer = unsafe { result::malloc_sync(bytes) }.map_err(allocation(bytes))?;
-        let buffer = Self { device: device.clone(), pointer, bytes };
+        let buffer = Self { device: device.clone(), pointer, bytes, lent: false };
         // SAFETY: the memory is this large.
         unsafe { result::memset_d8_async(pointer, 0, bytes, device.stream()) }.map_err(driver)?;
         device.wait()?; // either stream may use it from now on
         Ok(buffer)
+    }
+
+    /// Memory of somebody else.
+    pub(super) fn lent(device: &Arc<Gpu>, pointer: u64, bytes: usize) -> Self {
+        Self { device: device.clone(), pointer, bytes, lent: true }
     }
 
     pub(super) fn pointer(&self) -> u64 {
@@ -74,7 +80,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.bytes > 0 && self.device.bind().is_ok() {
+        if self.bytes > 0 && !self.lent && self.device.bind().is_ok() {
             self.device.count_allocation();
             // SAFETY: allocated in `zeros`, freed once; the driver waits for work that still uses it. A failure here
             // has been reported by the work that caused it.

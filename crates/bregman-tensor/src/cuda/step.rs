@@ -72,6 +72,7 @@ kernel_struct! {
         group: u32 = "u32",
         threshold: f32 = "float",
         scale: f32 = "float",
+        frozen: u32 = "u32",
         coefficients: [f32; Update::MOST_BYTES / 4] = "Coefficients",
     }
 }
@@ -90,7 +91,7 @@ const NONE: u32 = u32::MAX;
 
 impl From<&TensorStep> for StepPlan {
     fn from(step: &TensorStep) -> Self {
-        let TensorStep { update, prox: Prox { shrinkage, threshold, scale } } = step;
+        let TensorStep { update, prox: Prox { shrinkage, threshold, scale }, frozen } = step;
         let mut coefficients = [0.0; Update::MOST_BYTES / 4];
         bytemuck::cast_slice_mut(&mut coefficients)[..update.bytes().len()].copy_from_slice(update.bytes());
         Self {
@@ -99,6 +100,7 @@ impl From<&TensorStep> for StepPlan {
             group: shrinkage.group_len() as u32,
             threshold: *threshold,
             scale: *scale,
+            frozen: u32::from(*frozen),
             coefficients,
         }
     }
@@ -112,6 +114,15 @@ impl Cuda {
     pub fn place_arrays(&self, arrays: &[TensorState]) -> Result<DeviceArrays> {
         let tensors = arrays.iter().map(|arrays| Placed::new(&self.device, arrays)).collect::<Result<_>>()?;
         Ok(DeviceArrays { device: self.device.clone(), tensors, working: Working::default(), table: None })
+    }
+}
+
+impl DeviceArrays {
+    /// Arrays that are on the GPU already: dual and moments of every tensor.
+    pub(super) fn over(device: &Arc<Gpu>, tensors: Vec<[DeviceBuffer; 3]>) -> Self {
+        let place = |[p, m, v]: [DeviceBuffer; 3]| Placed { p, m, v, mask: DeviceBuffer::lent(device, 0, 0) };
+        let tensors = tensors.into_iter().map(place).collect();
+        Self { device: device.clone(), tensors, working: Working::default(), table: None }
     }
 }
 

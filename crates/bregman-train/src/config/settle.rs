@@ -10,6 +10,8 @@
 //! | `train.clip` of Bregman methods | 1 | |
 //! | `method.lambda` | 0.01 LinBreg, 1 AdaBreg | AdaBreg, but for the quantile law: less in a narrow network |
 
+use bregman::Freeze;
+
 use super::{Experiment, LrSchedule, MethodConfig, RunLength};
 
 /// Networks with less than this share of the published channels are narrow.
@@ -29,9 +31,7 @@ impl Experiment {
         let bregman = match &mut self.method {
             MethodConfig::Adaptive(config) => Some(&mut config.initial_inputs),
             MethodConfig::Fixed(config) => Some(&mut config.initial_inputs),
-            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
-                None
-            }
+            _ => None,
         };
         let plateaus = bregman.is_some() && self.train.epochs >= FEWEST_EPOCHS_FOR_PLATEAUS;
         if let Some(initial_inputs) = bregman {
@@ -77,10 +77,16 @@ impl Experiment {
             }
             _ => String::new(),
         };
+        let freeze = match self.method.freeze(total) {
+            Freeze { every: 1, .. } => String::new(),
+            Freeze { every, after } => {
+                format!("after step {after} zero weights move in one of {every} steps; ")
+            }
+        };
         let schedule = self.train.schedule.unwrap_or_else(LrSchedule::exponential).name();
         let clip = self.train.clip.filter(|clip| clip.is_finite());
         let clip = clip.map_or(String::new(), |clip| format!(", gradient norm at most {clip}"));
-        format!("{method}rate {}, {schedule}{clip}", self.base_lr())
+        format!("{method}{freeze}rate {}, {schedule}{clip}", self.base_lr())
     }
 }
 
@@ -123,11 +129,14 @@ mod tests {
             "starts with 99 % zeros and at least 10 inputs of every output, λ₀ 0.01 moved by the multiplicative law \
              every 50 steps; rate 0.1, plateau, gradient norm at most 1"
         );
+        let plan = read("voxceleb/ecapa-adabreg-frozen", &[]).plan(90_000);
+        assert!(plan.contains("; after step 45000 zero weights move in one of 10 steps; rate 0.01"), "{plan}");
     }
 
     #[test]
     fn masks_and_dense_networks_are_not_clipped() {
-        for method in ["dense-sgd", "pruned-gradual", "static"] {
+        let moving = ["set", "rigl", "granet", "mest", "acdc", "snip"];
+        for method in ["dense-sgd", "pruned-gradual", "static"].into_iter().chain(moving) {
             assert_eq!(read(&format!("voxceleb/ecapa-{method}"), &[]).train.clip, None, "{method}");
         }
     }

@@ -6,7 +6,9 @@
 //! | `fixed` | the same | stays | none |
 //! | `dense` | SGD, AdamW | none | none |
 //! | `gradual`, `one_shot` | SGD, AdamW | none | the smallest weights |
-//! | `static` | SGD, AdamW | none | drawn at random |
+//! | `static`, `snip` | SGD, AdamW | none | drawn at random, or by connection sensitivity |
+//! | `set`, `rigl`, `granet`, `mest` | SGD, AdamW | none | weights are exchanged for others |
+//! | `acdc` | SGD, AdamW | none | on and off in turns |
 //!
 //! What masks do and when is a policy, see [`bregman::topology`].
 
@@ -14,12 +16,12 @@ use std::borrow::Cow;
 
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
-use bregman::topology::RunClock;
+use bregman::topology::{RunClock, Start};
 use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
-use bregman_nn::TrainableModel;
+use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
-use crate::config::{self, MethodConfig};
+use crate::config::{self, MaskedRun, MethodConfig};
 use crate::{Device, Experiment, Result};
 
 /// A control loop swings if the sparsity crosses its target more often than once in so many updates.
@@ -60,28 +62,64 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let rule = config.rule();
+        let (rule, freeze) = (config.rule(), config.freeze(total));
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
-                let optimizer =
+                let mut optimizer =
                     AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
             }
             MethodConfig::Fixed(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let lambda = config.lambda.or(rule.default_lambda());
-                let optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
-            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
+            _ => {
                 let groups = config.groups(model.params().described())?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
         };
+        let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };
+        let method = Self { steering, target: config.target(), topology: config.topology(run)? };
+        for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
+            let masked = method.topology.is_some() && parameter.param.role.is_weight();
+            parameter.sparse = masked || method.optimizer().is_sparse(tensor);
+        }
         model.refresh()?;
-        Ok(Self { steering, target: config.target(), topology: config.topology(seed)? })
+        Ok(method)
+    }
+
+    /// The masks before the first step.
+    pub fn start(&self) -> Start {
+        self.topology.as_ref().map_or(Start::Dense, |topology| topology.policy().start())
+    }
+
+    /// Sets the masks of a round of the [start](Method::start), counted from 0, from the gradients in `model` where
+    /// they are made from gradients.
+    ///
+    /// # Errors
+    /// As [`Method::before_step`].
+    pub fn start_masks(&mut self, round: usize, model: &mut TrainableModel<B>) -> Result<()> {
+        if let (Some(topology), Steering::Fixed(optimizer, _)) = (&self.topology, &mut self.steering) {
+            let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+            optimizer.start_masks_on(topology, round, &mut theta, &grads)?;
+        }
+        Ok(())
+    }
+
+    /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that
+    /// are not zero; all of them where zero weights wake up or masks change.
+    pub fn extent(&self, clock: &RunClock) -> Extent {
+        let on_support = match &self.topology {
+            Some(topology) => topology.policy().sparsity(clock) > 0.0 && topology.policy().change(clock).is_none(),
+            None => !self.optimizer().next_is_full(),
+        };
+        if on_support { Extent::Support } else { Extent::All }
     }
 
     /// Before the forward pass of the step at `clock`; tells whether weights changed.

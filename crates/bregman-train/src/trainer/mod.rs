@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `masks` | the masks before the first step |
 //! | `epoch` | the end of an epoch: validation, its record, the best checkpoint |
 //! | `data` | the corpus as training and validation batches |
 //! | `schedule` | learning rate and margin over a run |
@@ -17,6 +18,7 @@ pub(crate) mod schedule;
 pub(crate) mod selection;
 
 mod epoch;
+mod masks;
 mod start;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,12 +87,16 @@ impl<B: Device> Trainer<'_, B> {
         self.observer.plan(&self.experiment.plan(total));
         self.observer.begin(self.state.step, total);
         self.began = Instant::now();
+        if self.state.step == 0 {
+            self.start_masks()?;
+        }
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {
             if self.method.before_step(&self.clock(), &mut self.model)? {
                 self.model.refresh()?;
             }
+            self.model.set_extent(self.method.extent(&self.clock()));
             let batch =
                 upcoming.take().or_else(|| batches.next()).expect("the stream of training batches has no end")?;
             if !staged {
@@ -162,6 +168,7 @@ impl<B: Device> Trainer<'_, B> {
             };
             return Err(self.not_finite(what));
         }
+        let extent = self.method.extent(&self.clock());
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
         let MethodStep { lambda, sparsity, target } = match self.method.step(&self.clock(), &mut self.model, lr) {
@@ -170,7 +177,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             result => result?,
         };
-        self.model.refresh()?;
+        self.model.refresh_after(extent)?;
         self.state.step += 1;
         self.state.sparsity = sparsity;
         self.state.sums.add(outcome, cuts);

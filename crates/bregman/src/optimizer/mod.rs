@@ -26,6 +26,7 @@ mod state;
 pub use correction::Correction;
 pub use duals::{DualKey, Duals, HostDuals};
 pub use engine::{Arrays, Counted, Engine, HostArrays, Prox, TensorStep};
+pub use host::StateSlices;
 pub use rule::*;
 pub use state::{OptimizerState, TensorState};
 
@@ -33,6 +34,7 @@ use rule::Moments;
 
 use crate::controller::{Controller, LoopGain};
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
 use crate::sparsity::TensorStats;
@@ -58,6 +60,7 @@ pub struct Optimizer<A = HostArrays> {
     rule: Rule,
     groups: Groups,
     shrinkage: Vec<Shrinkage>,
+    freeze: Freeze,
     state: OptimizerState<A>,
     stats: Vec<TensorStats>,
 }
@@ -73,15 +76,14 @@ impl Optimizer {
         check_lambda(lambda)?;
         check_count("weights", groups.params().len(), theta.len())?;
         let mut optimizer = Self {
-            shrinkage: (0..groups.params().len())
-                .map(|tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) })
-                .collect(),
+            shrinkage: shrinkage(&rule, &groups),
             state: OptimizerState {
                 step: 0,
                 lambda: vec![lambda; theta.len()],
                 tensors: vec![TensorState::default(); theta.len()],
             },
             stats: vec![TensorStats::default(); theta.len()],
+            freeze: Freeze::default(),
             rule,
             groups,
         };
@@ -128,7 +130,8 @@ impl Optimizer {
 
     /// Counting access to the duals, for the optimizers that keep them.
     pub fn duals(&self) -> Option<HostDuals<'_>> {
-        self.rule.mirror().map(|_| HostDuals::new(&self.state.tensors, self.dual_keys()))
+        let duals = || self.state.tensors.iter().map(|state| &*state.p).collect();
+        self.rule.mirror().map(|_| HostDuals::new(duals(), self.dual_keys()))
     }
 
     /// Moves the arrays to where `place` puts them, such as the memory of a GPU.
@@ -139,9 +142,9 @@ impl Optimizer {
         self,
         place: impl FnOnce(HostArrays) -> std::result::Result<A, E>,
     ) -> std::result::Result<Optimizer<A>, E> {
-        let Self { rule, groups, shrinkage, state: OptimizerState { step, lambda, tensors }, stats } = self;
+        let Self { rule, groups, shrinkage, freeze, state: OptimizerState { step, lambda, tensors }, stats } = self;
         let state = OptimizerState { step, lambda, tensors: place(tensors)? };
-        Ok(Optimizer { rule, groups, shrinkage, state, stats })
+        Ok(Optimizer { rule, groups, shrinkage, freeze, state, stats })
     }
 
     /// p⁰ = θ/δ + λ·∂R(θ); under prox rescaling β times (θ/δ + ∂R(θ)), of which θ is the prox there.
@@ -157,6 +160,19 @@ impl Optimizer {
 
 /// Wherever the arrays are.
 impl<A> Optimizer<A> {
+    /// An optimizer over arrays that are in their place already, and what was counted in the weights that go with
+    /// them. That the arrays are those the rule keeps is for their owner to see to.
+    ///
+    /// # Errors
+    /// A setting out of range, λ ≤ 0, statistics or a number of λ that do not fit the parameters.
+    pub fn over(rule: Rule, groups: Groups, state: OptimizerState<A>, stats: Vec<TensorStats>) -> Result<Self> {
+        rule.check()?;
+        check_count("λ", groups.params().len(), state.lambda.len())?;
+        check_count("statistics", groups.params().len(), stats.len())?;
+        state.lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        Ok(Self { shrinkage: shrinkage(&rule, &groups), freeze: Freeze::default(), rule, groups, state, stats })
+    }
+
     /// [`Optimizer::step`] on weights and gradients where the arrays are.
     ///
     /// # Errors
@@ -166,10 +182,29 @@ impl<A> Optimizer<A> {
         A: Engine<W>,
     {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.step_at(theta, grads, |_| tau)
+    }
+
+    /// [`Optimizer::step_on`] with a learning rate for every tensor (before its group's factor), which may be 0: then
+    /// its weights and duals stay where they are, and its moments move.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step_on`].
+    pub fn step_at<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: impl Fn(usize) -> f64) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        for (tensor, param) in self.groups.params().iter().enumerate() {
+            let (tau, name) = (tau(tensor), || format!("learning rate of `{}`", param.name));
+            if !(tau >= 0.0 && tau.is_finite()) {
+                require(false, &name(), tau, "a number ≥ 0")?;
+            }
+        }
         self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let step = self.state.step + 1;
-        let steps = self.plan(|tensor| tau * self.groups.rule(tensor).lr_scale, |tau| self.rule.update(step, tau));
+        let (step, frozen) = (self.state.step + 1, !self.next_is_full());
+        let tau = |tensor| tau(tensor) * self.groups.rule(tensor).lr_scale;
+        let steps = self.plan(tau, |tau| self.rule.update(step, tau), frozen);
         let counted = self.state.tensors.pass(theta, grads, &steps)?;
         self.record(&counted);
         if let Some((tensor, (index, value))) =
@@ -194,7 +229,7 @@ impl<A> Optimizer<A> {
             return Ok(());
         }
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let steps = self.plan(|_| 1.0, |_| Update::Rest);
+        let steps = self.plan(|_| 1.0, |_| Update::Rest, false);
         let counted = self.state.tensors.pass(theta, &[], &steps)?;
         self.record(&counted);
         Ok(())
@@ -222,6 +257,45 @@ impl<A> Optimizer<A> {
         }
         self.state.lambda.copy_from_slice(lambda);
         Ok(())
+    }
+
+    /// Makes only some steps full. In the others only weights that are not 0 move; zero weights keep their duals and
+    /// moments, so that their gradients need not be computed. Tensors without a penalty always move.
+    ///
+    /// ```
+    /// use bregman::{Freeze, Groups, LinBreg, Optimizer, Param, Role, Rule};
+    /// let groups = Groups::resolve(vec![Param::new("w", [1, 2], Role::LinearWeight)], vec![])?;
+    /// let mut weights = vec![vec![1.0f32, 0.0]];
+    /// let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &weights)?;
+    /// optimizer.set_freeze(Freeze { every: 10, after: 0 })?;
+    /// for _ in 0..10 {
+    ///     let seen = if optimizer.next_is_full() { -1.0 } else { 0.0 }; // the zero weight's gradient
+    ///     optimizer.step(&mut weights, &[[-1.0, seen]], 0.1)?;
+    /// }
+    /// assert!((weights[0][0] - 2.0).abs() < 1e-5 && weights[0][1] == 0.0);
+    /// # Ok::<(), bregman::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Every 0-th step, and frozen steps of an optimizer without a threshold.
+    pub fn set_freeze(&mut self, freeze: Freeze) -> Result<()> {
+        freeze.check()?;
+        if freeze.every > 1 && self.rule.is_dense() {
+            let (what, needs, optimizer) = ("frozen support", "LinBreg, AdaBreg or ProxSGD", self.rule.name());
+            return Err(Error::Unsupported { what, needs, optimizer });
+        }
+        self.freeze = freeze;
+        Ok(())
+    }
+
+    /// Whether the next step moves all weights, so that it needs all gradients.
+    pub fn next_is_full(&self) -> bool {
+        self.freeze.is_full(self.state.step)
+    }
+
+    /// Whether the weights of a tensor are thresholded.
+    pub fn is_sparse(&self, tensor: usize) -> bool {
+        self.shrinkage[tensor] != Shrinkage::Identity
     }
 
     /// The optimizer and its settings.
@@ -301,10 +375,11 @@ impl<A> Optimizer<A> {
     }
 
     /// What a pass does to every tensor, given its learning rate and the update at that rate.
-    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update) -> Vec<TensorStep> {
+    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update, frozen: bool) -> Vec<TensorStep> {
         let step = |tensor| {
             let tau = tau(tensor);
-            TensorStep { update: update(tau), prox: self.prox(tensor, tau) }
+            let frozen = frozen && self.is_sparse(tensor);
+            TensorStep { update: update(tau), prox: self.prox(tensor, tau), frozen }
         };
         (0..self.shrinkage.len()).map(step).collect()
     }
@@ -350,6 +425,12 @@ pub(crate) fn slices(values: &[impl AsRef<[f32]>]) -> Vec<&[f32]> {
 
 pub(crate) fn slices_mut(values: &mut [impl AsMut<[f32]>]) -> Vec<&mut [f32]> {
     values.iter_mut().map(AsMut::as_mut).collect()
+}
+
+/// What a rule makes of the penalties of every tensor.
+fn shrinkage(rule: &Rule, groups: &Groups) -> Vec<Shrinkage> {
+    let of = |tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) };
+    (0..groups.params().len()).map(of).collect()
 }
 
 fn stats(len: usize, counted: &Counted) -> TensorStats {

@@ -96,6 +96,21 @@ impl Convolution for Reference {
         Ok(())
     }
 
+    fn conv_backward_support(
+        &self,
+        conv: &Conv,
+        x: View<Self>,
+        dy: View<Self>,
+        w: Weight<Self>,
+        dw: &mut Vec<f64>,
+    ) -> Result<()> {
+        self.conv_backward_weight(conv, x, dy, w.block, dw)?;
+        let Block { rows, stride, first, columns, .. } = w.block;
+        let inside = (0..rows).flat_map(|row| (0..columns).map(move |column| row * stride + first + column));
+        inside.filter(|&i| w.value[i] == 0.0).for_each(|i| dw[i] = 0.0);
+        Ok(())
+    }
+
     fn conv_backward_bias(&self, dy: View<Self>, db: &mut Vec<f64>) -> Result<()> {
         db.fill(0.0);
         indices(dy.shape).for_each(|(b, c, p)| db[c] += dy.get(b, c, p));

@@ -87,6 +87,9 @@ impl<B: Backend> Cases<'_, B> {
         let mut dw = backend.alloc(outputs * block.stride, Storage::Exact).unwrap();
         backend.conv_backward_weight(&conv, x, dy.view(), block, &mut dw).unwrap();
         self.keep_exact(&name("weight gradient"), &dw, outputs * block.stride);
+        let mut dw = exact(backend, &vec![7.0; outputs * block.stride]); // what a step before left there
+        backend.conv_backward_support(&conv, x, dy.view(), w, &mut dw).unwrap();
+        self.keep_exact(&name("weight gradient on the support"), &dw, outputs * block.stride);
         let mut db = backend.alloc(outputs, Storage::Exact).unwrap();
         backend.conv_backward_bias(dy.view(), &mut db).unwrap();
         self.keep_exact(&name("bias gradient"), &db, outputs);

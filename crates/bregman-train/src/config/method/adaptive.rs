@@ -21,6 +21,8 @@ use super::start::{self, SparseStart};
 /// | `initial_mask` | element | single weights or whole groups are zero at the start |
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
+/// | `freeze` | 1 | m: every m-th step is full, in the others only weights that are not zero move |
+/// | `freeze_after` | 0.5 | the share of the run before that, in which all steps are full |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveConfig {
@@ -65,13 +67,20 @@ pub struct AdaptiveConfig {
     /// What happens to weights that survive the initial mask.
     #[serde(default)]
     pub survivors: Survivors,
+    /// m: every m-th step is full, in the others only weights that are not zero move.
+    #[serde(default = "start::freeze")]
+    pub freeze: u64,
+    /// The share of the run before that: all steps are full.
+    #[serde(default = "start::freeze_after")]
+    pub freeze_after: f64,
 }
 
-/// Steps between updates of λ.
+/// Steps between updates, of λ or of masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Period {
-    /// Total steps / 150, between 1 and the paper's 50: a short run needs as many updates as a long one.
+    /// As many as the run's length asks for: a short run needs as many updates as a long one. Of λ, total steps / 150,
+    /// between 1 and the paper's 50.
     #[default]
     #[serde(with = "auto")]
     Auto,
@@ -93,10 +102,15 @@ mod auto {
 }
 
 impl Period {
-    /// f for a run of this many steps.
+    /// f, between updates of λ in a run of this many steps.
     pub fn steps(self, total: u64) -> u64 {
+        self.or((total / 150).clamp(1, 50))
+    }
+
+    /// What is asked for, or else what somebody works out.
+    pub(super) fn or(self, automatic: u64) -> u64 {
         match self {
-            Self::Auto => (total / 150).clamp(1, 50),
+            Self::Auto => automatic,
             Self::Steps(steps) => steps,
         }
     }

@@ -6,13 +6,17 @@ mod fixed;
 mod masked;
 mod start;
 
-use bregman::{GroupRule, Groups, Param, Rule, Topology};
+use bregman::{Freeze, GroupRule, Groups, Param, Rule, Topology};
 use serde::{Deserialize, Serialize};
 
 pub use adaptive::{AdaptiveConfig, Period, RunLength};
 pub use dense::DenseConfig;
 pub use fixed::FixedConfig;
-pub use masked::{GradualConfig, OneShotConfig, StaticConfig};
+use masked::Masked;
+pub(crate) use masked::MaskedRun;
+pub use masked::{
+    AcDcConfig, GraNetConfig, GradualConfig, MestConfig, OneShotConfig, RigLConfig, SetConfig, SnipConfig, StaticConfig,
+};
 pub(crate) use start::SparseStart;
 
 use crate::Result;
@@ -34,50 +38,93 @@ pub enum MethodConfig {
     OneShot(OneShotConfig),
     /// A random mask from the start, which stays.
     Static(StaticConfig),
+    /// SNIP: a mask by connection sensitivity from the start, which stays.
+    Snip(SnipConfig),
+    /// SET: a random mask whose smallest weights are exchanged for random ones.
+    Set(SetConfig),
+    /// RigL: the same, for those where the loss is steepest.
+    #[serde(rename = "rigl")]
+    RigL(RigLConfig),
+    /// GraNet: gradual pruning with RigL's regrowth.
+    #[serde(rename = "granet")]
+    GraNet(GraNetConfig),
+    /// MEST: a random mask whose least important weights are exchanged for random ones.
+    Mest(MestConfig),
+    /// AC/DC: sparse and dense in turns.
+    #[serde(rename = "acdc")]
+    AcDc(AcDcConfig),
+}
+
+/// What kinds of method differ in, but for their settings.
+enum Family<'a> {
+    Adaptive(&'a AdaptiveConfig),
+    Fixed(&'a FixedConfig),
+    Dense(&'a DenseConfig),
+    Masked(&'a dyn Masked),
 }
 
 impl MethodConfig {
+    fn family(&self) -> Family<'_> {
+        match self {
+            Self::Adaptive(config) => Family::Adaptive(config),
+            Self::Fixed(config) => Family::Fixed(config),
+            Self::Dense(config) => Family::Dense(config),
+            Self::Gradual(config) => Family::Masked(config),
+            Self::OneShot(config) => Family::Masked(config),
+            Self::Static(config) => Family::Masked(config),
+            Self::Snip(config) => Family::Masked(config),
+            Self::Set(config) => Family::Masked(config),
+            Self::RigL(config) => Family::Masked(config),
+            Self::GraNet(config) => Family::Masked(config),
+            Self::Mest(config) => Family::Masked(config),
+            Self::AcDc(config) => Family::Masked(config),
+        }
+    }
+
     /// The optimizer.
     pub fn rule(&self) -> Rule {
-        match self {
-            Self::Adaptive(config) => config.optimizer,
-            Self::Fixed(config) => config.optimizer,
-            Self::Dense(config) => config.optimizer,
-            Self::Gradual(config) => config.optimizer,
-            Self::OneShot(config) => config.optimizer,
-            Self::Static(config) => config.optimizer,
+        match self.family() {
+            Family::Adaptive(config) => config.optimizer,
+            Family::Fixed(config) => config.optimizer,
+            Family::Dense(config) => config.optimizer,
+            Family::Masked(config) => config.rule(),
         }
     }
 
     /// The sparsity asked for.
     pub fn target(&self) -> Option<f64> {
-        match self {
-            Self::Adaptive(config) => Some(config.target),
-            Self::Fixed(_) | Self::Dense(_) => None,
-            Self::Gradual(config) => Some(config.target),
-            Self::OneShot(config) => Some(config.target),
-            Self::Static(config) => Some(config.target),
+        match self.family() {
+            Family::Adaptive(config) => Some(config.target),
+            Family::Fixed(_) | Family::Dense(_) => None,
+            Family::Masked(config) => Some(config.target()),
         }
     }
 
     /// The parameters in the groups of this method.
     pub(crate) fn groups(&self, params: Vec<Param>) -> Result<Groups> {
-        match self {
-            Self::Adaptive(config) => config.start().groups(params),
-            Self::Fixed(config) => config.start().groups(params),
-            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) | Self::Static(_) => {
-                Ok(Groups::resolve(params, vec![GroupRule::dense()])?)
-            }
+        match self.family() {
+            Family::Adaptive(config) => config.start().groups(params),
+            Family::Fixed(config) => config.start().groups(params),
+            Family::Dense(_) | Family::Masked(_) => Ok(Groups::resolve(params, vec![GroupRule::dense()])?),
         }
     }
 
     /// Which weights are masked and when, where the method has masks.
-    pub(crate) fn topology(&self, seed: u64) -> Result<Option<Topology>> {
+    pub(crate) fn topology(&self, run: MaskedRun) -> Result<Option<Topology>> {
+        match self.family() {
+            Family::Adaptive(_) | Family::Fixed(_) | Family::Dense(_) => Ok(None),
+            Family::Masked(config) => config.topology_of_recipe(run).map(Some),
+        }
+    }
+
+    /// Which steps of a run of this length are full.
+    pub(crate) fn freeze(&self, total: u64) -> Freeze {
         match self {
-            Self::Adaptive(_) | Self::Fixed(_) | Self::Dense(_) => Ok(None),
-            Self::Gradual(config) => config.topology(seed).map(Some),
-            Self::OneShot(config) => config.topology(seed).map(Some),
-            Self::Static(config) => config.topology(seed).map(Some),
+            Self::Adaptive(AdaptiveConfig { freeze, freeze_after, .. })
+            | Self::Fixed(FixedConfig { freeze, freeze_after, .. }) => {
+                Freeze { every: *freeze, after: (freeze_after * total as f64).round() as u64 }
+            }
+            _ => Freeze::default(),
         }
     }
 
@@ -85,22 +132,26 @@ impl MethodConfig {
     pub fn title(&self) -> String {
         let percent = |target: f64| format!("{} %", (target * 1e4).round() / 1e2);
         let rule = self.rule().name();
-        match self {
-            Self::Adaptive(config) => format!("{rule} → {}", percent(config.target)),
-            Self::Fixed(config) => {
+        match self.family() {
+            Family::Adaptive(config) => format!("{rule} → {}", percent(config.target)),
+            Family::Fixed(config) => {
                 let lambda = config.lambda.or(self.rule().default_lambda()).unwrap_or_default();
                 format!("{rule}, λ = {lambda}")
             }
-            Self::Dense(_) => format!("dense {rule}"),
-            Self::Gradual(config) => format!("gradual pruning → {}", percent(config.target)),
-            Self::OneShot(config) => format!("one-shot pruning → {}", percent(config.target)),
-            Self::Static(config) => format!("static mask, {}", percent(config.target)),
+            Family::Dense(_) => format!("dense {rule}"),
+            Family::Masked(config) => format!("{} {}", config.title(), percent(config.target())),
         }
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self, epochs: u64) -> Result<()> {
         if let Some(target) = self.target() {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
+        }
+        if let Self::Adaptive(AdaptiveConfig { freeze, freeze_after, .. })
+        | Self::Fixed(FixedConfig { freeze, freeze_after, .. }) = self
+        {
+            require(*freeze >= 1, "method.freeze", freeze, "a whole number ≥ 1; 1 makes every step full")?;
+            require((0.0..=1.0).contains(freeze_after), "method.freeze_after", freeze_after, "a share in [0, 1]")?;
         }
         let dense = self.rule().is_dense();
         let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));
@@ -110,12 +161,16 @@ impl MethodConfig {
             "linbreg, adabreg or prox_sgd with this kind of method"
         };
         require(dense == wants_dense, "method.optimizer.kind", self.rule().name(), expected)?;
-        match self {
-            Self::Gradual(config) => require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more"),
-            Self::Adaptive(config) => {
+        if let Self::Gradual(config) = self {
+            require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more")?;
+        }
+        match self.family() {
+            Family::Adaptive(config) => {
                 require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps")
             }
-            _ => Ok(()),
+            Family::Fixed(_) | Family::Dense(_) => Ok(()),
+            // of any length: what is wrong with the settings themselves shows before the corpus is read
+            Family::Masked(config) => config.topology_of_recipe(MaskedRun { seed: 0, steps: 1, epochs }).map(drop),
         }
     }
 }
