@@ -13,7 +13,7 @@ use bregman::topology::{
 };
 use bregman::{
     AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
-    Pruning, Role, Rule, TensorStats, Topology, Variant,
+    Pruning, Role, Rule, Sgd, Str, TensorStats, Topology, Variant,
 };
 use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
@@ -41,7 +41,7 @@ fn values(run: &Path, key: &str) -> Vec<f64> {
 /// Methods and settings under which rounding errors do not grow much within 200 steps, with how far apart mean losses
 /// may be: one thread and two on a CPU are 1e-7 apart with AdamW, 8e-3 with AdaBreg and 1e-2 with LinBreg. (Without
 /// clipping, or at ten times its learning rate, LinBreg's are 0.3 to 0.8 apart even there.)
-const METHODS: [(&str, &str, &[&str], f64); 5] = [
+const METHODS: [(&str, &str, &[&str], f64); 7] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", &["train.lr=0.0003"], 1e-3),
     (
         "AdaBreg",
@@ -68,6 +68,13 @@ const METHODS: [(&str, &str, &[&str], f64); 5] = [
         &["train.lr=0.0003", "train.clip=1.0"],
         1e-3,
     ),
+    (
+        "RigL",
+        "kind = \"rigl\"\ntarget = 0.8\nperiod = 20\noptimizer = { kind = \"adamw\" }",
+        &["train.lr=0.0003", "train.clip=1.0"],
+        5e-2,
+    ),
+    ("STR", "kind = \"str\"\nthreshold = 0.02", &["train.lr=0.01", "train.clip=1.0"], 5e-2),
 ];
 
 #[test]
@@ -287,6 +294,45 @@ fn masks_are_those_of_slices<B: Device>(backend: B) {
             assert_eq!(&*arrays, &*host.state().tensors, "{what}: moments and masks");
             assert_same_bits(&format!("{what}: weight"), &params, &theta, &downloaded(device, values));
         }
+    }
+}
+
+/// Learnt thresholds and what they do, on a device as on slices; sums are of another order there.
+fn thresholds_are_those_of_slices<B: Device>(backend: B) {
+    let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
+    let mut model = TrainableModel::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
+    let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
+        params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()
+    };
+    let mut theta = random(0.05, 1);
+    let groups = Groups::resolve(params.clone(), vec![]).unwrap();
+    let mut host = Optimizer::new(Rule::Str(Str::new(Sgd::default(), 0.5)), groups, 0.01, &theta).unwrap();
+    let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+    let (device, values) = model.parts_mut();
+    values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
+    for step in 0..10 {
+        let grads = random(0.3, 1000 + step);
+        values.all_mut().iter_mut().zip(&grads).for_each(|(p, g)| device.upload(g, &mut p.grad).unwrap());
+        host.step(&mut theta, &grads, 0.05).unwrap();
+        let (mut there, gradients) = values.values_and_gradients();
+        placed.step_on(&mut there, &gradients, 0.05).unwrap();
+        for (ours, theirs) in host.state().lambda.iter().zip(&placed.state().lambda) {
+            assert!((ours - theirs).abs() < 1e-6 * ours, "step {step}: {ours} and {theirs}");
+        }
+        let there = downloaded(device, values);
+        let apart = theta.iter().flatten().zip(there.iter().flatten()).filter(|(a, b)| (*a - *b).abs() > 1e-4).count();
+        assert!(apart <= 10, "step {step}: {apart} weights"); // a few stand on their threshold, to the last bit
+    }
+    let zeros: u64 = host.stats().iter().map(|stats| stats.zeros).sum();
+    assert!(zeros > 1000, "{zeros}: nothing was behind its threshold");
+}
+
+#[test]
+fn learnt_thresholds_on_the_gpu_are_those_of_the_cpu() {
+    thresholds_are_those_of_slices(Cpu::new()); // the test itself is sound
+    if present() {
+        thresholds_are_those_of_slices(Cuda::open(0, Precision::F32).unwrap());
     }
 }
 

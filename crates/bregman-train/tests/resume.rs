@@ -58,6 +58,7 @@ const METHODS: &[(&str, &str)] = &[
     ("MEST", "kind = \"mest\"\ntarget = 0.8\nperiod = 4"),
     ("AC/DC", "kind = \"acdc\"\ntarget = 0.8"),
     ("SNIP", "kind = \"snip\"\ntarget = 0.8\nrounds = 3"),
+    ("STR", "kind = \"str\"\nthreshold = 0.02"),
 ];
 
 #[test]

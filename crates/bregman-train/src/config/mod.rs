@@ -31,7 +31,7 @@ pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
 pub use method::{
     AcDcConfig, AdaptiveConfig, DenseConfig, FixedConfig, GraNetConfig, GradualConfig, MestConfig, MethodConfig,
-    OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig,
+    OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig, StrConfig,
 };
 pub(crate) use method::{MaskedRun, SparseStart};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};

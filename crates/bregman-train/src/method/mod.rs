@@ -5,6 +5,7 @@
 //! | `adaptive` | LinBreg, AdaBreg, ProxSGD | a controller moves it towards a target | none |
 //! | `fixed` | the same | stays | none |
 //! | `dense` | SGD, AdamW | none | none |
+//! | `str` | SGD | every layer learns its own | none |
 //! | `gradual`, `one_shot` | SGD, AdamW | none | the smallest weights |
 //! | `static`, `snip` | SGD, AdamW | none | drawn at random, or by connection sensitivity |
 //! | `set`, `rigl`, `granet`, `mest` | SGD, AdamW | none | weights are exchanged for others |
@@ -77,6 +78,12 @@ impl<B: Device> Method<B> {
                 let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
                 optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
+            }
+            MethodConfig::Str(settings) => {
+                let (rule, groups) =
+                    (settings.rule(&experiment.length(total))?, config.groups(model.params().described())?);
+                let optimizer = Optimizer::new(rule, groups, settings.threshold, &weights(model)?)?;
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
             _ => {
                 let groups = config.groups(model.params().described())?;

@@ -1,4 +1,4 @@
-//! The masks before the first step: drawn at random, or made in rounds from gradients, see [`bregman::topology::Start`].
+//! The masks before the first step: drawn at random, or made in rounds from gradients ([`Start`]).
 
 use bregman::topology::Start;
 use bregman_nn::Extent;

@@ -170,7 +170,10 @@ proptest! {
 
     #[test]
     fn what_is_dropped_and_grown_is_what_brute_force_finds(
-        start in tensors(), gradients in prop::collection::vec(tensors(), 4), target in 0.1f64..0.95, which in 0usize..3,
+        start in tensors(),
+        gradients in prop::collection::vec(tensors(), 4),
+        target in 0.1f64..0.95,
+        which in 0usize..3,
     ) {
         for (policy, reference) in references(target) {
             let topology = topology(policy, budgets()[which].clone());
@@ -227,44 +230,56 @@ proptest! {
         start in tensors(), gradients in prop::collection::vec(tensors(), 4), target in 0.1f64..0.95,
     ) {
         for rule in [Rule::Sgd(Sgd::default()), Rule::AdamW(AdamW::default())] {
-            for (policy, layers) in budgets().into_iter().flat_map(|layers| {
-                policies(target).into_iter().map(move |policy| (policy, layers.clone()))
-            }) {
-                let topology = topology(policy, layers);
-                let mut theta = start.clone();
-                let mut optimizer = optimizer(rule, &theta);
-                let slices = |step: u64| -> Vec<&[f32]> { gradients[step as usize % 4].iter().map(|g| &g[..]).collect() };
-                for round in 0..5 {
-                    optimizer.start_masks(&topology, round, &mut theta, &slices(0)).unwrap();
+            for layers in budgets() {
+                for policy in policies(target) {
+                    assert_exact_counts(rule, &topology(policy, layers.clone()), start.clone(), &gradients, target);
                 }
-                let mut changed = !matches!(topology.policy().start(), Start::Random(_));
-                for step in 0..TOTAL {
-                    let before = masks(&optimizer);
-                    let moved = optimizer.move_masks(&topology, &clock(step), &mut theta, &slices(step)).unwrap();
-                    changed |= moved;
-                    let now = masks(&optimizer);
-                    let sparsity = topology.policy().sparsity(&clock(step));
-                    let all: Vec<&Param> = optimizer.groups().params()[..3].iter().collect();
-                    match &topology.pruning.layers {
-                        Some(budget) => for (i, target) in budget.targets(&all, sparsity).unwrap().into_iter().enumerate() {
-                            prop_assert_eq!(count(&now[i]), stay(all[i].len(), target), "{:?} {}", &topology, step);
-                        },
-                        None if changed => {
-                            prop_assert_eq!(count(&now.concat()), stay(180, sparsity), "{:?} {}", &topology, step);
-                        }
-                        // a random start is shared out by ERK and rounded layer by layer
-                        None => prop_assert!(count(&now.concat()).abs_diff(stay(180, sparsity)) <= 1),
-                    }
-                    prop_assert!(moved || before == now);
-                    optimizer.step(&mut theta, &gradients[step as usize % 4], 0.05).unwrap();
-                    for (theta, mask) in theta.iter().zip(&now) {
-                        prop_assert!(theta.iter().zip(mask).all(|(x, kept)| *kept || *x == 0.0));
-                    }
-                }
-                prop_assert_eq!(topology.policy().sparsity(&clock(TOTAL - 1)), target, "every run ends at its target");
             }
         }
     }
+}
+
+/// A whole run under masks that hold as many weights as they should before every step, and nothing outside of them.
+fn assert_exact_counts(
+    rule: Rule,
+    topology: &Topology,
+    mut theta: Vec<Vec<f32>>,
+    gradients: &[Vec<Vec<f32>>],
+    target: f64,
+) {
+    let (policy, mut optimizer) = (topology.policy(), optimizer(rule, &theta));
+    let slices = |step: u64| -> Vec<&[f32]> { gradients[step as usize % 4].iter().map(|g| &g[..]).collect() };
+    for round in 0..5 {
+        optimizer.start_masks(topology, round, &mut theta, &slices(0)).unwrap();
+    }
+    let mut changed = !matches!(policy.start(), Start::Random(_));
+    let params = params();
+    let layers: Vec<&Param> = params[..3].iter().collect();
+    for step in 0..TOTAL {
+        let before = masks(&optimizer);
+        let moved = optimizer.move_masks(topology, &clock(step), &mut theta, &slices(step)).unwrap();
+        let now = masks(&optimizer);
+        assert!(moved || before == now, "{topology:?}, step {step}");
+        changed |= moved;
+        let sparsity = policy.sparsity(&clock(step));
+        let found: Vec<usize> = now.iter().map(|mask| count(mask)).collect();
+        let (all, wanted) = (found.iter().sum::<usize>(), stay(180, sparsity));
+        match &topology.pruning.layers {
+            Some(budget) => {
+                let targets = budget.targets(&layers, sparsity).unwrap();
+                let wanted: Vec<usize> = layers.iter().zip(targets).map(|(layer, s)| stay(layer.len(), s)).collect();
+                assert_eq!(found, wanted, "{topology:?}, step {step}");
+            }
+            None if changed => assert_eq!(all, wanted, "{topology:?}, step {step}"),
+            // a random start is shared out by ERK and rounded layer by layer
+            None => assert!(all.abs_diff(wanted) <= 2, "{topology:?}: {all}, not {wanted}"),
+        }
+        optimizer.step(&mut theta, &gradients[step as usize % 4], 0.05).unwrap();
+        for (theta, mask) in theta.iter().zip(&now) {
+            assert!(theta.iter().zip(mask).all(|(x, kept)| *kept || *x == 0.0), "{topology:?}, step {step}");
+        }
+    }
+    assert_eq!(policy.sparsity(&clock(TOTAL - 1)), target, "every run ends at its target");
 }
 
 /// Steps before which masks change, and what is exchanged then.

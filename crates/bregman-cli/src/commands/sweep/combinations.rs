@@ -8,7 +8,7 @@ use super::Args;
 use crate::failure::Failure;
 
 /// What `--methods all` compares: Bregman training, the usual ways of masks, and a dense network.
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     "dense-sgd",
     "adabreg",
     "linbreg",
@@ -21,6 +21,7 @@ const ALL: [&str; 13] = [
     "granet",
     "mest",
     "acdc",
+    "str",
     "dense-adamw",
 ];
 

@@ -57,7 +57,7 @@ pub(super) fn program(jobs: usize) -> Result<Command, String> {
 }
 
 /// Runs a command to its end; its messages go to `log`, its JSON comes back.
-pub(super) fn finish(mut command: Command, log: &Path, children: &Children) -> Result<Value, String> {
+pub(super) fn finish(command: &mut Command, log: &Path, children: &Children) -> Result<Value, String> {
     let file = append_to(log).map_err(|error| error.to_string())?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
     let child = command.spawn().map_err(|error| error.to_string())?;

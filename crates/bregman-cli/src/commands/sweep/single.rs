@@ -79,7 +79,7 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
                 .args(["--resume", "--json", "--device", &device, "--out"])
                 .arg(&run);
             train.args(combination.settings.iter().flat_map(|setting| ["--set", setting]));
-            finish(train, &log_of(&run), children)?;
+            finish(&mut train, &log_of(&run), children)?;
         }
         let chosen = folder.chosen().and_then(|checkpoint| checkpoint.state().ok());
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
@@ -97,7 +97,7 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
                 evaluate.arg("--enroll").arg(map);
             }
             args.cohort.pass_to(&mut evaluate);
-            finish(evaluate, &log_of(&run), children)
+            finish(&mut evaluate, &log_of(&run), children)
         };
         let other = TestLists { trials: &args.other_trials, roots: &args.other_roots, enroll: &args.other_enroll };
         row.eer_out_of_domain = evaluate(other, "out")?["eer"].as_f64();
@@ -106,9 +106,13 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
         row.eer = own["eer"].as_f64();
         row.eer_interval = serde_json::from_value(own["intervals"]["eer"].clone()).ok();
         if !args.methods.is_empty() {
-            let mut export = program(args.jobs)?;
-            export.arg("export").arg(&run).args(["--json", "--force", "-o"]).arg(run.join("model.breg"));
-            row.bytes = finish(export, &log_of(&run), children)?["bytes"].as_u64();
+            let export = |values: &str| {
+                let mut export = program(args.jobs)?;
+                export.arg("export").arg(&run).args(["--json", "--force", "--values", values]);
+                finish(export.arg("-o").arg(run.join("model.breg")), &log_of(&run), children)
+            };
+            // a network that diverged may have weights that half precision cannot hold
+            row.bytes = export("f16").or_else(|_| export("f32"))?["bytes"].as_u64();
         }
         Ok(())
     };

@@ -3,6 +3,7 @@
 mod adaptive;
 mod dense;
 mod fixed;
+mod learnt;
 mod masked;
 mod start;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use adaptive::{AdaptiveConfig, Period, RunLength};
 pub use dense::DenseConfig;
 pub use fixed::FixedConfig;
+pub use learnt::StrConfig;
 use masked::Masked;
 pub(crate) use masked::MaskedRun;
 pub use masked::{
@@ -32,6 +34,8 @@ pub enum MethodConfig {
     Fixed(FixedConfig),
     /// No sparsity.
     Dense(DenseConfig),
+    /// STR: every layer learns its threshold.
+    Str(StrConfig),
     /// Magnitude pruning along a ramp of epochs.
     Gradual(GradualConfig),
     /// Magnitude pruning once.
@@ -60,6 +64,7 @@ enum Family<'a> {
     Adaptive(&'a AdaptiveConfig),
     Fixed(&'a FixedConfig),
     Dense(&'a DenseConfig),
+    Str(&'a StrConfig),
     Masked(&'a dyn Masked),
 }
 
@@ -69,6 +74,7 @@ impl MethodConfig {
             Self::Adaptive(config) => Family::Adaptive(config),
             Self::Fixed(config) => Family::Fixed(config),
             Self::Dense(config) => Family::Dense(config),
+            Self::Str(config) => Family::Str(config),
             Self::Gradual(config) => Family::Masked(config),
             Self::OneShot(config) => Family::Masked(config),
             Self::Static(config) => Family::Masked(config),
@@ -87,6 +93,7 @@ impl MethodConfig {
             Family::Adaptive(config) => config.optimizer,
             Family::Fixed(config) => config.optimizer,
             Family::Dense(config) => config.optimizer,
+            Family::Str(config) => config.optimizer,
             Family::Masked(config) => config.rule(),
         }
     }
@@ -95,7 +102,7 @@ impl MethodConfig {
     pub fn target(&self) -> Option<f64> {
         match self.family() {
             Family::Adaptive(config) => Some(config.target),
-            Family::Fixed(_) | Family::Dense(_) => None,
+            Family::Fixed(_) | Family::Dense(_) | Family::Str(_) => None,
             Family::Masked(config) => Some(config.target()),
         }
     }
@@ -105,6 +112,7 @@ impl MethodConfig {
         match self.family() {
             Family::Adaptive(config) => config.start().groups(params),
             Family::Fixed(config) => config.start().groups(params),
+            Family::Str(_) => Ok(Groups::resolve(params, vec![])?),
             Family::Dense(_) | Family::Masked(_) => Ok(Groups::resolve(params, vec![GroupRule::dense()])?),
         }
     }
@@ -112,7 +120,7 @@ impl MethodConfig {
     /// Which weights are masked and when, where the method has masks.
     pub(crate) fn topology(&self, run: MaskedRun) -> Result<Option<Topology>> {
         match self.family() {
-            Family::Adaptive(_) | Family::Fixed(_) | Family::Dense(_) => Ok(None),
+            Family::Adaptive(_) | Family::Fixed(_) | Family::Dense(_) | Family::Str(_) => Ok(None),
             Family::Masked(config) => config.topology_of_recipe(run).map(Some),
         }
     }
@@ -139,6 +147,7 @@ impl MethodConfig {
                 format!("{rule}, λ = {lambda}")
             }
             Family::Dense(_) => format!("dense {rule}"),
+            Family::Str(_) => "STR".to_owned(),
             Family::Masked(config) => format!("{} {}", config.title(), percent(config.target())),
         }
     }
@@ -153,14 +162,15 @@ impl MethodConfig {
             require(*freeze >= 1, "method.freeze", freeze, "a whole number ≥ 1; 1 makes every step full")?;
             require((0.0..=1.0).contains(freeze_after), "method.freeze_after", freeze_after, "a share in [0, 1]")?;
         }
-        let dense = self.rule().is_dense();
+        let (dense, learnt) = (self.rule().is_dense(), matches!(self.rule(), Rule::Str(_)));
         let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));
         let expected = if wants_dense {
             "sgd or adamw with this kind of method"
         } else {
             "linbreg, adabreg or prox_sgd with this kind of method"
         };
-        require(dense == wants_dense, "method.optimizer.kind", self.rule().name(), expected)?;
+        let right = dense == wants_dense && !learnt; // STR is a kind of its own
+        require(right, "method.optimizer.kind", self.rule().name(), expected)?;
         if let Self::Gradual(config) = self {
             require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more")?;
         }
@@ -169,6 +179,7 @@ impl MethodConfig {
                 require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps")
             }
             Family::Fixed(_) | Family::Dense(_) => Ok(()),
+            Family::Str(config) => config.check(),
             // of any length: what is wrong with the settings themselves shows before the corpus is read
             Family::Masked(config) => config.topology_of_recipe(MaskedRun { seed: 0, steps: 1, epochs }).map(drop),
         }
