@@ -86,6 +86,17 @@ impl Product {
         if dense == Dense::F32 { 0.5 * (plain + winograd) } else { winograd }
     }
 
+    /// Cost per column of X of the non-zeros' gradient, with so many lines of X to copy.
+    pub fn sampled_cost(&self, lines: usize, dense: Dense) -> f64 {
+        let multiply_add = if dense == Dense::F32 { 2.2 } else { 1.3 };
+        multiply_add * self.nonzeros as f64 + MOVE * (self.rows + lines) as f64
+    }
+
+    /// Whether the gradient of the non-zeros is faster computed on these alone than for all weights.
+    pub fn prefers_sampled(&self, lines: usize, dense: Dense) -> bool {
+        self.sampled_cost(lines, dense) < self.dense_cost(dense)
+    }
+
     /// Whether compressed weights are the faster way.
     pub fn prefers_sparse(&self, dense: Dense) -> bool {
         self.sparse_cost(dense) < self.dense_cost(dense)

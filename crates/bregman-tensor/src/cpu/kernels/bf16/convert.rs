@@ -12,6 +12,12 @@ pub(super) fn round_word(value: f32) -> u32 {
     (if bits & 0x7FFF_FFFF > 0x7F80_0000 { quiet_nan } else { rounded }) & 0xFFFF_0000
 }
 
+/// The bf16 nearest to `value`, as f32.
+#[inline(always)]
+pub(in super::super) fn round(value: f32) -> f32 {
+    f32::from_bits(round_word(value))
+}
+
 /// Two values as neighbouring bf16, the first at the lower address.
 #[inline(always)]
 pub(in super::super) fn pair(first: f32, second: f32) -> u32 {
