@@ -1,11 +1,11 @@
 //! One 3 s utterance through ECAPA-TDNN C1024 and ResNet34 at 0 to 99 % zeros (random masks), against ONNX Runtime and
 //! PyTorch, which are dense.
 //!
-//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread. Every measurement
-//! runs in its own process, so that its peak memory can be measured; both sides get the same weights and features, and
+//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread; `--model FILE` adds a
+//! trained network of the same shape, with the zeros it has. Every measurement runs in its own process, so that its peak memory can be measured; both sides get the same weights and features, and
 //! the embeddings are compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bregman_audio::{FbankConfig, RATE};
@@ -31,15 +31,37 @@ fn main() {
         println!("{}", measure(Path::new(file), threads.parse().expect("a number"), instructions, Path::new(input)));
         return;
     }
+    let (args, models) = match args.iter().position(|&arg| arg == "--model") {
+        Some(at) => (&args[..at], &args[at + 1..]),
+        None => (&args[..], &[][..]),
+    };
+    let models: Vec<Trained> = models.iter().filter(|arg| **arg != "--model").map(Trained::open).collect();
     let wanted = |name: &str, all: &[&str]| args.contains(&name) || !args.iter().any(|arg| all.contains(arg));
     let folder = std::env::temp_dir().join(format!("bregman-bench-inference-{}", std::process::id()));
     for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let sizes = prepare(network, &folder);
         for threads in THREADS.into_iter().filter(|name| wanted(name, &THREADS)) {
-            compare(network, threads, &folder, &sizes);
+            let trained: Vec<&Trained> = models.iter().filter(|model| model.network == network).collect();
+            compare(network, threads, &folder, &sizes, &trained);
         }
         std::fs::remove_dir_all(&folder).expect("the temporary folder can be removed");
+    }
+}
+
+/// A trained network that is measured beside the random ones.
+struct Trained {
+    path: PathBuf,
+    network: &'static str,
+    zeros: f64,
+}
+
+impl Trained {
+    fn open(path: &&str) -> Self {
+        let model = Model::open(path).unwrap_or_else(|error| panic!("{error}"));
+        let same = |network: &&str| architecture(network) == *model.architecture();
+        let network = NETWORKS.into_iter().find(same).expect("ECAPA-TDNN C1024 or ResNet34 as published");
+        Self { path: path.into(), network, zeros: model.zeros_in_file() }
     }
 }
 
@@ -73,12 +95,17 @@ fn prepare(network: &str, folder: &Path) -> Vec<[usize; 2]> {
     sizes.to_vec()
 }
 
-/// Random weights, a random subset of them zero, as a checkpoint.
-fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
-    let architecture = match network {
+/// The network as published.
+fn architecture(network: &str) -> Architecture {
+    match network {
         "ecapa" => Architecture::new(80, EcapaConfig::default()),
         _ => Architecture::new(80, ResNetConfig::default()),
-    };
+    }
+}
+
+/// Random weights, a random subset of them zero, as a checkpoint.
+fn weights(network: &str, sparsity: f32) -> (Architecture, Checkpoint) {
+    let architecture = architecture(network);
     let mut state =
         TrainableModel::new(Cpu::new(), &architecture, None, 1).expect("a network").state().expect("its state");
     let mut rng = Rng::new(2);
@@ -102,12 +129,16 @@ fn model_file(architecture: Architecture, state: &Checkpoint) -> ModelFile {
 }
 
 /// All sides on this many threads.
-fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
+fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]], trained: &[&Trained]) {
     let repeats = REPEATS.to_string();
     let theirs = |kind: &str| peer("inference", &["time", kind, &folder.display().to_string(), threads, &repeats]);
     let ms = |result: &Value| result["ms"].as_f64().expect("a measurement");
     let number =
         |result: &Value, key: &str| result[key].as_f64().map_or_else(String::new, |value| format!("{value:.1}"));
+    let row = |ours: &Value, size: String| {
+        let [ms, samples, open, peak] = ["ms", "samples_ms", "open_ms", "peak_mb"].map(|key| number(ours, key));
+        [ms, samples, open, peak, size]
+    };
     let before = theirs("ort");
     let mut rows = Vec::new();
     let mut measured = Vec::new();
@@ -118,16 +149,18 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
             let name = format!("bregman, {percent} % zeros{}", if instructions == "avx2" { ", AVX2" } else { "" });
             let sizes = [f32_bytes, f16_bytes].map(|bytes| format!("{:.2}", *bytes as f64 / 1e6)).join(" / ");
             let sizes = if instructions == "best" { sizes } else { String::new() };
-            measured.push((percent, instructions, ms(&ours)));
-            let row = [
-                number(&ours, "ms"),
-                number(&ours, "samples_ms"),
-                number(&ours, "open_ms"),
-                number(&ours, "peak_mb"),
-                sizes,
-            ];
-            rows.push((name, ms(&ours), row));
+            let suffix = if instructions == "avx2" { "-avx2" } else { "" };
+            measured.push((format!("{network}-{threads}-{percent}{suffix}"), ms(&ours)));
+            rows.push((name, ms(&ours), row(&ours, sizes)));
         }
+    }
+    for Trained { path, zeros, .. } in trained {
+        let ours = alone(path, threads, "best", &folder.join("input.f32"));
+        let bytes = std::fs::metadata(path).expect("it was opened").len();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        measured.push((format!("{network}-{threads}-{name}"), ms(&ours)));
+        let label = format!("{name}, {:.1} % zeros", 100.0 * zeros);
+        rows.push((label, ms(&ours), row(&ours, format!("{:.2}", bytes as f64 / 1e6))));
     }
     // before and after ours, so that a change of the machine's speed favours neither side
     let after = theirs("ort");
@@ -156,10 +189,7 @@ fn compare(network: &str, threads: &str, folder: &Path, sizes: &[[usize; 2]]) {
         ms(&peers[0].1)
     );
     table(&["", "ms", "ratio", "from samples", "open ms", "peak MB", "file MB f32 / f16"], &cells.collect::<Vec<_>>());
-    for (percent, instructions, ms) in measured {
-        let suffix = if instructions == "avx2" { "-avx2" } else { "" };
-        ratio(&format!("{network}-{threads}-{percent}{suffix}"), ms, reference);
-    }
+    measured.iter().for_each(|(name, ms)| ratio(name, *ms, reference));
     if threads == "1" {
         let dense = sizes[0][0] as f64;
         for (percent, [f32_bytes, f16_bytes]) in SPARSITIES.into_iter().zip(sizes).filter(|(percent, _)| *percent > 90)

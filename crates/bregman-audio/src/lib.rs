@@ -44,7 +44,8 @@ mod speech;
 mod wav;
 
 pub use augment::{
-    Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, reverberate,
+    Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, pink_noise, reverberate,
+    room_response,
 };
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};

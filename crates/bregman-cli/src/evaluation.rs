@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use bregman_speaker::score::{EvaluationReport, Rates};
-use bregman_speaker::{Enrollments, ListedAudio, Trials};
+use bregman_speaker::{Degradation, Enrollments, ListedAudio, Trials};
 use bregman_train::{EvaluationRecord, TestDomain, ThresholdRecord};
 use serde::Serialize;
 
@@ -21,12 +21,13 @@ pub(crate) struct TestSet {
 }
 
 impl TestSet {
-    /// The trial list `list` of files under `roots`. Without a name it is called after the first root and the list;
-    /// without a domain, it is that of the training corpus if a root is that corpus or lies in it.
+    /// The trial list `list` of files under `roots`. Without a name it is called after the first root, the list and the
+    /// conditions; without a domain, it is that of the training corpus if a root is that corpus or lies in it.
     pub(crate) fn new(
         network: &SpeakerModel,
         list: &Path,
         roots: &[PathBuf],
+        heard: Degradation,
         name: Option<String>,
         domain: Option<TestDomain>,
     ) -> Self {
@@ -34,7 +35,7 @@ impl TestSet {
         let word = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
         let named = || {
             let root = roots.first().map(|root| whole(root)).unwrap_or_default();
-            format!("{} {}", word(root.file_stem()), word(list.file_stem())).trim().to_owned()
+            format!("{} {} {heard}", word(root.file_stem()), word(list.file_stem())).trim().to_owned()
         };
         let within = |corpus: &Path| roots.iter().any(|root| whole(root).starts_with(whole(corpus)));
         let seen = match &network.source {

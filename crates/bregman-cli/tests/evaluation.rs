@@ -106,6 +106,21 @@ fn evaluate_prints_rates_with_intervals_and_keeps_embeddings() {
 }
 
 #[test]
+fn a_test_in_noise_and_rooms_is_another_test_and_leaves_the_threshold_alone() {
+    let world = &*WORLD;
+    let clean = json(&world.evaluate(&["--json"]));
+    let threshold = std::fs::read(world.run.join("threshold.json")).unwrap();
+    let hard = json(&world.evaluate(&["--json", "--noise", "-5", "--room", "0.6"]));
+    assert!(hard["computed"].as_u64() > Some(0), "embeddings of clean audio are not those of noisy audio");
+    assert_ne!(hard["det"], clean["det"]);
+    assert_eq!(hard["test"], "voices trials noise -5 dB, room 0.6 s");
+    assert_eq!(std::fs::read(world.run.join("threshold.json")).unwrap(), threshold);
+    let again = json(&world.evaluate(&["--json", "--noise", "-5", "--room", "0.6"]));
+    assert_eq!((again["computed"].as_u64(), &again["det"]), (Some(0), &hard["det"]));
+    assert!(mistake(&world.evaluate(&["--noise", "nan"])).contains("signal-to-noise"));
+}
+
+#[test]
 fn models_of_several_utterances_are_evaluated_through_the_map() {
     let world = &*WORLD;
     let (trials, map) = (world.voice("trials_multi.txt"), world.voice("enroll.map"));

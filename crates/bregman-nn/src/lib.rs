@@ -31,7 +31,7 @@ pub use layers::res2::Res2;
 pub use layers::se_res2_block::SeRes2Block;
 pub use layers::squeeze_excite::SqueezeExcite;
 pub use layers::temporal::TemporalStatistics;
-pub use model::context::Context;
+pub use model::context::{Context, Extent};
 pub use model::params::{Builder, NormId, NormState, ParamId, Parameter, Params};
 pub use model::{Input, NetworkAndHead, TrainableModel};
 pub use networks::Network;

@@ -66,6 +66,7 @@ pub use prepare::summary::{CorpusSummary, LengthClass};
 pub use prepare::{PrepareConfig, Prepared, Unreadable, prepare};
 pub use progress::Progress;
 pub use shard::{ShardConfig, ShardCorpus, ShardFormat, Sharded, shard};
+pub use source::degraded::{Degradation, DegradedAudio};
 pub use source::listed::ListedAudio;
 pub use source::subset::Subset;
 pub use source::{AudioSource, FileCorpus, MemoryCorpus, open_corpus};

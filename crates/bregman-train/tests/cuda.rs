@@ -10,8 +10,8 @@ use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
 use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
 use bregman::{
-    AdamW, Budget, Controller, ControllerConfig, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty, Pruning, Role,
-    Rule, TensorStats, Topology, Variant,
+    AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
+    Pruning, Role, Rule, TensorStats, Topology, Variant,
 };
 use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
@@ -39,7 +39,7 @@ fn values(run: &Path, key: &str) -> Vec<f64> {
 /// Methods and settings under which rounding errors do not grow much within 200 steps, with how far apart mean losses
 /// may be: one thread and two on a CPU are 1e-7 apart with AdamW, 8e-3 with AdaBreg and 1e-2 with LinBreg. (Without
 /// clipping, or at ten times its learning rate, LinBreg's are 0.3 to 0.8 apart even there.)
-const METHODS: [(&str, &str, &[&str], f64); 3] = [
+const METHODS: [(&str, &str, &[&str], f64); 5] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", &["train.lr=0.0003"], 1e-3),
     (
         "AdaBreg",
@@ -52,6 +52,19 @@ const METHODS: [(&str, &str, &[&str], f64); 3] = [
         "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\noptimizer = { kind = \"linbreg\" }",
         &["train.lr=0.01", "train.clip=1.0"],
         5e-2,
+    ),
+    (
+        "frozen AdaBreg",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 5\nfreeze_after = 0.1\n\
+         optimizer = { kind = \"adabreg\" }",
+        &["train.lr=0.0003"],
+        5e-2,
+    ),
+    (
+        "static mask",
+        "kind = \"static\"\ntarget = 0.8\noptimizer = { kind = \"adamw\" }",
+        &["train.lr=0.0003", "train.clip=1.0"],
+        1e-3,
     ),
 ];
 
@@ -163,11 +176,18 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         let grads = random(0.3, 1000 + case as u32);
         let rule = Rule::LinBreg(LinBreg { variant, delta: 0.8, ..LinBreg::default() });
         let mut host = Optimizer::new(rule, groups.clone(), 0.01, &theta).unwrap();
+        host.set_freeze(Freeze { every: 2, after: 0 }).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
         let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
         let (device, values) = model.parts_mut();
         values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
+        values.all_mut().iter_mut().zip(&grads).for_each(|(p, grads)| device.upload(grads, &mut p.grad).unwrap());
+        assert!(!host.next_is_full());
+        host.step(&mut theta, &grads, 0.1).unwrap();
+        let (mut there, gradients) = values.values_and_gradients();
+        placed.step_on(&mut there, &gradients, 0.1).unwrap();
+        assert_same_bits(&format!("{what}, frozen: weight"), &params, &theta, &downloaded(device, values));
         for (round, (target, layers)) in
             [(0.6, None), (0.9, Some(Budget::default())), (0.5, None)].into_iter().enumerate()
         {

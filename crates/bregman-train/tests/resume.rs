@@ -11,7 +11,7 @@ use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, wei
 use serde_json::Value;
 
 /// The network is so small that 99 % initial zeros would cut it in two.
-const METHODS: [(&str, &str); 11] = [
+const METHODS: [(&str, &str); 12] = [
     ("adaptive LinBreg", "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.9"),
     (
         "adaptive AdaBreg",
@@ -37,6 +37,11 @@ const METHODS: [(&str, &str); 11] = [
         "ProxSGD",
         "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
          optimizer = { kind = \"prox_sgd\" }\nlaw = { kind = \"multiplicative\" }",
+    ),
+    (
+        "frozen support",
+        "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\nfreeze = 4\nfreeze_after = 0.1\n\
+         optimizer = { kind = \"adabreg\" }",
     ),
     ("fixed λ", "kind = \"fixed\"\ngroups = [{ initial_sparsity = 0.5 }]\nlambda = 0.02"),
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }"),

@@ -2,6 +2,7 @@
 
 use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::optimizer::{Arrays, Engine, HostArrays, Optimizer, OptimizerState, Rule, Variant, slices, slices_mut};
 
@@ -92,6 +93,7 @@ impl<A> AdaptiveOptimizer<A> {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
         self.optimizer.step_on(theta, grads, tau)?;
+        // after frozen steps nothing is due
         if self.optimizer.control(&mut self.controller)? {
             let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();
             self.optimizer.set_lambda_on(self.controller.lambda(), &weights)?;
@@ -104,6 +106,16 @@ impl<A> AdaptiveOptimizer<A> {
             sparsity: self.controller.controlled(self.optimizer.stats()).sparsity(),
             target: self.controller.target_at(self.optimizer.state().step),
         })
+    }
+
+    /// Makes only some steps full, see [`Optimizer::set_freeze`]. λ moves after these.
+    ///
+    /// # Errors
+    /// As [`Optimizer::set_freeze`].
+    pub fn set_freeze(&mut self, freeze: Freeze) -> Result<()> {
+        self.optimizer.set_freeze(freeze)?;
+        self.controller.set_freeze(freeze);
+        Ok(())
     }
 
     /// The gain of each control loop now; its [`warning`](LoopGain::warning) says when α or κ is too large. Two passes

@@ -1,8 +1,9 @@
 //! What must hold whatever the numbers: properties of the optimizers, of the closed loop, and of saving and resuming.
 
 use bregman::{
-    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, GroupRule, Groups, Law,
-    LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd, Variant,
+    AdaBreg, AdamW, AdaptiveOptimizer, Budget, ControllerConfig, Damping, Density, Error, Freeze, GroupRule, Groups,
+    Law, LinBreg, Multiplicative, Optimizer, Param, Penalty, ProxSgd, Quantile, Ramp, RampShape, Role, Rule, Sgd,
+    Variant,
 };
 use bregman_base::Rng;
 use proptest::prelude::*;
@@ -130,6 +131,83 @@ proptest! {
     }
 }
 
+/// An optimizer's arrays of one weight.
+fn of_weight(optimizer: &Optimizer, tensor: usize, i: usize) -> Vec<u32> {
+    let arrays = optimizer.state().tensors[tensor].arrays();
+    arrays.iter().filter_map(|(_, array)| array.get(i).map(|x| x.to_bits())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn a_frozen_step_moves_what_is_not_zero_as_a_full_step_would_and_nothing_else(
+        seed in 0u64..1000, lambda in 0.05f64..0.6, before in 1u64..4,
+    ) {
+        let rules = bregman_rules(0.8).into_iter().chain([Rule::ProxSgd(ProxSgd {})]);
+        for (rule, penalty) in rules.flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
+            let groups = groups(penalty);
+            let mut theta = start(&groups, seed);
+            let mut optimizer = Optimizer::new(rule, groups.clone(), lambda, &theta).unwrap();
+            (0..before).for_each(|step| optimizer.step(&mut theta, &noises(&groups, seed + step), 0.1).unwrap());
+            let (old, mut full, mut of_full) = (optimizer.clone(), optimizer.clone(), theta.clone());
+            optimizer.set_freeze(Freeze { every: 10, after: 0 }).unwrap();
+            prop_assert!(!optimizer.next_is_full());
+            let (from, mut grads) = (theta.clone(), noises(&groups, seed + 50));
+            full.step(&mut of_full, &grads, 0.1).unwrap();
+            // whoever freezes computes no gradients of zero weights: whatever stands there must not matter
+            for tensor in (0..3).filter(|&tensor| optimizer.is_sparse(tensor)) {
+                grads[tensor].iter_mut().zip(&from[tensor]).filter(|(_, x)| **x == 0.0).for_each(|(g, _)| *g = f32::NAN);
+            }
+            optimizer.step(&mut theta, &grads, 0.1).unwrap();
+            for (tensor, old_theta) in from.iter().enumerate() {
+                for i in 0..old_theta.len() {
+                    let what = format!("{} {penalty:?}, weight {i} of tensor {tensor}", rule.name());
+                    let moves = old_theta[i] != 0.0 || !optimizer.is_sparse(tensor);
+                    let (expected, state) = if moves { (of_full[tensor][i], &full) } else { (0.0, &old) };
+                    prop_assert_eq!(theta[tensor][i], expected, "{}", what);
+                    prop_assert_eq!(of_weight(&optimizer, tensor, i), of_weight(state, tensor, i), "{}", what);
+                }
+                let zeros = theta[tensor].iter().filter(|x| **x == 0.0).count() as u64;
+                prop_assert_eq!(optimizer.stats()[tensor].zeros, zeros);
+            }
+        }
+    }
+}
+
+#[test]
+fn lambda_moves_after_full_steps_and_then_meets_its_target() {
+    let groups = groups(Penalty::L1);
+    for freeze in [1, 3, 10] {
+        let mut theta = start(&groups, 3);
+        let rule = Rule::AdaBreg(AdaBreg::default());
+        let config = ControllerConfig { period: 2, ..ControllerConfig::new(0.8) };
+        let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config, &theta).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, after: 0 }).unwrap();
+        let mut updates = 0;
+        for step in 0..60 {
+            let (full, before) = (optimizer.optimizer().next_is_full(), optimizer.controller().lambda()[0]);
+            assert_eq!(full, step % freeze == 0);
+            let report = optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap();
+            let moved = optimizer.controller().lambda()[0] != before;
+            assert!(full || !moved, "step {step} of every {freeze}: λ moved in a frozen step");
+            assert!(!moved || report.epsilon().abs() < 0.01, "step {step} of every {freeze}: {report:?}");
+            updates += u64::from(moved);
+        }
+        assert!(updates >= 60 / freeze.max(2) - 1, "{updates} updates of λ with every {freeze}-th step full");
+    }
+}
+
+#[test]
+fn a_dense_optimizer_cannot_be_frozen() {
+    let groups = groups(Penalty::None);
+    let mut sgd = Optimizer::new(Rule::Sgd(Sgd::default()), groups.clone(), 1.0, &noises(&groups, 1)).unwrap();
+    assert_eq!(sgd.set_freeze(Freeze::default()), Ok(()));
+    let message = sgd.set_freeze(Freeze { every: 2, after: 0 }).unwrap_err().to_string();
+    assert!(message.contains("frozen support") && message.contains("SGD"), "{message}");
+    assert!(sgd.set_freeze(Freeze { every: 0, after: 0 }).unwrap_err().to_string().contains("freeze"));
+}
+
 #[test]
 fn the_step_counts_what_is_there() {
     for (rule, penalty) in all_rules().into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
@@ -209,9 +287,13 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 /// Saves through JSON half-way, continues in a fresh optimizer, and compares every bit with the unbroken run.
-fn assert_resumes_exactly(rule: Rule, penalty: Penalty, config: ControllerConfig) {
+fn assert_resumes_exactly(rule: Rule, penalty: Penalty, config: ControllerConfig, freeze: u64) {
     let groups = groups(penalty);
-    let fresh = || AdaptiveOptimizer::new(rule, groups.clone(), config.clone(), &start(&groups, 2)).unwrap();
+    let fresh = || {
+        let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config.clone(), &start(&groups, 2)).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, after: 2 }).unwrap();
+        optimizer
+    };
     let go = |optimizer: &mut AdaptiveOptimizer, theta: &mut Vec<Vec<f32>>, steps: std::ops::Range<u64>| {
         steps.map(|step| optimizer.step(theta, &noises(&groups, step), 0.1).unwrap()).collect::<Vec<_>>()
     };
@@ -257,12 +339,13 @@ fn every_optimizer_controller_and_variant_resumes_exactly() {
             }
             let ramp = Ramp { shape: RampShape::Cubic, from: 0.5, begin: 2, end: 20 };
             let config = ControllerConfig { law, period: 3, ramp: Some(ramp), ..ControllerConfig::new(0.8) };
-            assert_resumes_exactly(rule, penalty, config.clone());
-            assert_resumes_exactly(rule, penalty, ControllerConfig { layers: Some(Budget::default()), ..config });
+            assert_resumes_exactly(rule, penalty, config.clone(), 1);
+            assert_resumes_exactly(rule, penalty, config.clone(), 4);
+            assert_resumes_exactly(rule, penalty, ControllerConfig { layers: Some(Budget::default()), ..config }, 1);
         }
     }
     let without_duals = ControllerConfig { law: laws[2], period: 3, ..ControllerConfig::new(0.8) };
-    assert_resumes_exactly(Rule::ProxSgd(ProxSgd {}), Penalty::L1, without_duals);
+    assert_resumes_exactly(Rule::ProxSgd(ProxSgd {}), Penalty::L1, without_duals, 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod mask;
 mod noise;
 mod reverb;
 mod speed;
+mod synthetic;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -16,6 +17,7 @@ pub use mask::MaskConfig;
 pub use noise::{NoiseConfig, add_noise};
 pub use reverb::{ReverbConfig, reverberate};
 pub use speed::change_speed;
+pub use synthetic::{pink_noise, room_response};
 
 use crate::{Error, Features, Result};
 use folder::AudioFolder;

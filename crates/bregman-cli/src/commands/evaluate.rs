@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bregman_speaker::score::{Bootstrap, Evaluation, Rates, write_scores};
-use bregman_speaker::{AudioSource as _, Enrollments, Trials};
+use bregman_speaker::{AudioSource as _, Degradation, DegradedAudio, Enrollments, Trials};
 use bregman_train::TestDomain;
 use clap::ValueEnum;
 
@@ -21,7 +21,8 @@ use crate::output::{Bar, print, print_json, refuse_existing, table, unreadable};
 /// AS-norm with a cohort of other speakers; EER, minDCF at 0.01 and 0.05, and 95 % confidence intervals by resampling
 /// speakers. Trials with equal scores are accepted or rejected together, so the result does not depend on the order of
 /// the list. Embeddings are computed in f32 on every device, whatever the network was trained in; those of a GPU differ
-/// from those of the CPU by rounding, less than 1e-4. The result of a run is kept in
+/// from those of the CPU by rounding, less than 1e-4. With --noise and --room every utterance, enrolled or tested, is
+/// heard in noise or in a room of its own, the same ones each time. The result of a run is kept in
 /// RUN/evaluations for `bregman report`, its threshold in the run for `bregman verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -34,6 +35,7 @@ Examples:
   bregman evaluate runs/first --trials voices/trials.txt --root voices
   bregman evaluate model.breg --trials voices/trials.txt --root voices
   bregman evaluate runs/first --trials voices/trials_multi.txt --enroll voices/enroll.map --root voices
+  bregman evaluate runs/first --trials voices/trials.txt --root voices --max-seconds 2 --noise 5 --room 0.6
   bregman evaluate runs/vox --trials veri_test2.txt --root voxceleb1/test/wav
   bregman evaluate runs/vox --trials list_test_hard2.txt --root voxceleb1/test/wav --root voxceleb1/dev/wav
   bregman evaluate runs/cn --trials CN-Celeb_flac/eval/lists/trials.lst --enroll CN-Celeb_flac/eval/lists/enroll.map \
@@ -57,6 +59,12 @@ pub(crate) struct Args {
     /// Use at most the middle so many seconds of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
+    /// Test in pink noise at this signal-to-noise ratio in dB
+    #[arg(long, value_name = "DB", allow_negative_numbers = true)]
+    noise: Option<f32>,
+    /// Test in a room with this reverberation time (60 dB)
+    #[arg(long, value_name = "SECONDS")]
+    room: Option<f32>,
     /// Replicates of the confidence intervals; 0 for none
     #[arg(long, value_name = "N", default_value_t = 1000)]
     bootstrap: usize,
@@ -108,7 +116,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let mut trials = Trials::read(&args.trials)?;
     let enrollments = args.enroll.as_deref().map(Enrollments::read).transpose()?;
-    let source = find_audio(&args.roots, &trials, enrollments.as_ref())?;
+    let heard = Degradation { snr_db: args.noise, room_seconds: args.room };
+    let source = DegradedAudio::new(find_audio(&args.roots, &trials, enrollments.as_ref())?, heard)?;
     let resolved = trials.resolve(source.manifest(), enrollments.as_ref())?;
 
     let evaluation = Evaluation {
@@ -128,9 +137,10 @@ pub(crate) fn run(args: Args) -> Outcome {
         trials.trials = scored.kept.iter().map(|&at| trials.trials[at]).collect();
         write_scores(path, &trials, &scored.scores, args.force)?;
     }
-    let test = TestSet::new(&network, &args.trials, &args.roots, args.name, args.domain.map(Into::into));
+    let test = TestSet::new(&network, &args.trials, &args.roots, heard, args.name, args.domain.map(Into::into));
     let evaluated = Evaluated::new(&network, test, scored.report);
-    evaluated.keep(&network, (!args.cohort.center).then_some(&*args.trials));
+    let for_verification = !args.cohort.center && heard.is_none();
+    evaluated.keep(&network, for_verification.then_some(&*args.trials));
     if args.work.json { print_json(&evaluated) } else { print(&text(&evaluated)) }
 }
 

@@ -69,9 +69,8 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
 
         backend.conv_backward_input(&Conv::POINTWISE, weight, self.scores.view(), false, dx.view_mut())?;
         backend.unit_backward(self.unit.view(), &self.lengths, dx.view_mut())?;
-        let gradient = &mut parameter.grad;
-        backend.conv_backward_weight(&Conv::POINTWISE, self.unit.view(), self.scores.view(), block, gradient)?;
-        Ok(backend.remove_radial(&parameter.value, &self.radial, block, gradient)?)
+        parameter.backward(backend, ctx.extent, &Conv::POINTWISE, 0, self.unit.view(), self.scores.view())?;
+        Ok(backend.remove_radial(&parameter.value, &self.radial, block, &mut parameter.grad)?)
     }
 
     fn outcome(&self, backend: &B) -> Result<BatchOutcome> {

@@ -119,9 +119,8 @@ impl ConvLayer {
         x: View<B>,
         dy: View<B>,
     ) -> Result<()> {
-        let weight = ctx.params.get_mut(self.weight);
-        let block = weight.block(block);
-        Ok(ctx.backend.conv_backward_weight(&self.geometry, x, dy, block, &mut weight.grad)?)
+        let Context { backend, params, extent, .. } = ctx;
+        params.get_mut(self.weight).backward(backend, *extent, &self.geometry, block, x, dy)
     }
 
     /// `dxᵢ = Wᵢᵀ ∗ dy`, or adds that.

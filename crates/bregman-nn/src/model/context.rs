@@ -4,6 +4,17 @@ use bregman_tensor::{Backend, Shape, Tensor, View};
 
 use crate::{Error, Params, Result};
 
+/// Which weights get a gradient in a backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    #[default]
+    All,
+    /// Of tensors whose zeros stay for now ([`Parameter::sparse`](crate::Parameter::sparse)) those that are not zero;
+    /// the gradient of the others is 0.
+    Support,
+}
+
 /// Passed to every `forward` and `backward`.
 pub struct Context<B: Backend> {
     /// The device.
@@ -12,6 +23,8 @@ pub struct Context<B: Backend> {
     pub params: Params<B>,
     /// Batch norms use and update the statistics of the batch, rather than the running ones.
     pub training: bool,
+    /// Which weights get a gradient.
+    pub extent: Extent,
     /// Look for NaN and infinity after every layer: slow, for debugging.
     pub check: bool,
     spare: Vec<Tensor<B>>,
@@ -20,7 +33,7 @@ pub struct Context<B: Backend> {
 impl<B: Backend> Context<B> {
     /// In evaluation mode, without checks.
     pub fn new(backend: B, params: Params<B>) -> Self {
-        Self { backend, params, training: false, check: false, spare: Vec::new() }
+        Self { backend, params, training: false, extent: Extent::All, check: false, spare: Vec::new() }
     }
 
     /// Begins a pass over the network.

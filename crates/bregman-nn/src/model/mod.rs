@@ -8,7 +8,7 @@ mod step;
 use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
-use crate::{Builder, Context, Error, Head, MarginClassifier, Network, Params, Result, networks};
+use crate::{Builder, Context, Error, Extent, Head, MarginClassifier, Network, Params, Result, networks};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
 /// itself](TrainableModel::set_filterbank) takes `batch × samples` instead.
@@ -41,8 +41,8 @@ pub struct TrainableModel<B: Backend> {
     inputs: [Tensor<B>; 2],
     current: usize,
     staged: Option<step::Staged>,
-    /// The step on either input, captured.
-    graphs: [B::Graph; 2],
+    /// The step on either input, captured, in either extent.
+    graphs: [[B::Graph; 2]; 2],
     /// Steps that nobody asked for the outcome of.
     unread: u32,
 }
@@ -144,7 +144,17 @@ impl<B: Backend> TrainableModel<B> {
 
     /// Brings the device's copies of the weights up to date: to be called after every optimizer step.
     pub fn refresh(&mut self) -> Result<()> {
-        self.context.params.refresh(&self.context.backend)
+        self.refresh_after(Extent::All)
+    }
+
+    /// As [`Self::refresh`] after a step of this extent: after one on the support, zeros are where they were.
+    pub fn refresh_after(&mut self, extent: Extent) -> Result<()> {
+        self.context.params.refresh_after(extent, &self.context.backend)
+    }
+
+    /// Which weights get a gradient in the backward passes from now on.
+    pub fn set_extent(&mut self, extent: Extent) {
+        self.context.extent = extent;
     }
 
     /// The network.

@@ -4,9 +4,9 @@
 
 use bregman::{Param, Role};
 use bregman_network::NormSpec;
-use bregman_tensor::{Backend, Block, Storage, Weight};
+use bregman_tensor::{Backend, Block, Conv, Storage, View, Weight};
 
-use crate::{Error, Result, Rng};
+use crate::{Error, Extent, Result, Rng};
 
 /// One named parameter with its gradient.
 pub struct Parameter<B: Backend> {
@@ -16,6 +16,8 @@ pub struct Parameter<B: Backend> {
     pub value: B::Buffer,
     /// Gradient of the last backward pass.
     pub grad: B::Buffer,
+    /// Whether its zeros may stay for some steps: then passes with [`Extent::Support`] leave their gradient out.
+    pub sparse: bool,
     blocks: Vec<(Block, B::Copies)>,
 }
 
@@ -24,6 +26,24 @@ impl<B: Backend> Parameter<B> {
     pub fn weight(&self, i: usize) -> Weight<'_, B> {
         let (block, copies) = &self.blocks[i];
         Weight { value: &self.value, block: *block, copies }
+    }
+
+    /// `dWᵢ = dy ∗ x` of column block `i`, for all weights or for those that are not zero.
+    pub fn backward(
+        &mut self,
+        backend: &B,
+        extent: Extent,
+        conv: &Conv,
+        i: usize,
+        x: View<B>,
+        dy: View<B>,
+    ) -> Result<()> {
+        let (block, copies) = &self.blocks[i];
+        if extent == Extent::All || !self.sparse {
+            return Ok(backend.conv_backward_weight(conv, x, dy, *block, &mut self.grad)?);
+        }
+        let weight = Weight { value: &self.value, block: *block, copies };
+        Ok(backend.conv_backward_support(conv, x, dy, weight, &mut self.grad)?)
     }
 
     /// Where column block `i` lies.
@@ -101,9 +121,18 @@ impl<B: Backend> Params<B> {
 
     /// Brings the device's compressed or converted copies of all weights up to date with their values.
     pub fn refresh(&mut self, backend: &B) -> Result<()> {
-        for parameter in &mut self.list {
-            for (block, copies) in &mut parameter.blocks {
-                backend.refresh(&parameter.value, *block, copies)?;
+        self.refresh_after(Extent::All, backend)
+    }
+
+    /// As [`Params::refresh`] after a step of this extent, which may have left zeros where they were.
+    pub fn refresh_after(&mut self, extent: Extent, backend: &B) -> Result<()> {
+        for Parameter { value, blocks, sparse, .. } in &mut self.list {
+            for (block, copies) in blocks {
+                if *sparse && extent == Extent::Support {
+                    backend.refresh_support(value, *block, copies)?;
+                } else {
+                    backend.refresh(value, *block, copies)?;
+                }
             }
         }
         Ok(())
@@ -223,7 +252,7 @@ impl<'a, B: Backend> Builder<'a, B> {
         let mut value = self.backend.alloc(values.len(), Storage::Exact)?;
         self.backend.upload(&values, &mut value)?;
         let grad = self.backend.alloc(values.len(), Storage::Exact)?;
-        self.params.list.push(Parameter { param, value, grad, blocks });
+        self.params.list.push(Parameter { param, value, grad, sparse: false, blocks });
         Ok(ParamId(self.params.list.len() - 1))
     }
 }

@@ -3,7 +3,7 @@
 use bregman_tensor::{Backend, Margin, Tensor};
 
 use super::{Input, TrainableModel};
-use crate::{BatchOutcome, Error, Head, Result};
+use crate::{BatchOutcome, Error, Extent, Head, Result};
 
 /// The batch that waits in the input not in use.
 #[derive(Clone, Copy)]
@@ -69,12 +69,13 @@ impl<B: Backend> TrainableModel<B> {
         let Margin { scale, margin: angle, easy } = margin;
         let key =
             [batch as u64, frames as u64, u64::from(scale.to_bits()), u64::from(angle.to_bits()), u64::from(easy)];
+        let [input, extent] = [self.current, usize::from(self.context.extent == Extent::Support)];
         loop {
-            if self.context.backend.replay(&mut self.graphs[self.current], &key)? {
+            if self.context.backend.replay(&mut self.graphs[input][extent], &key)? {
                 return Ok(());
             }
             let result = self.pass(margin);
-            if self.context.backend.end_run(&mut self.graphs[self.current], result.is_ok())? {
+            if self.context.backend.end_run(&mut self.graphs[input][extent], result.is_ok())? {
                 return result;
             }
         }

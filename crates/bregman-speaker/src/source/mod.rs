@@ -1,6 +1,7 @@
-//! Where the audio of an utterance comes from: files, memory, a subset of another source, the roots of a trial list, or
-//! shards (see [`crate::ShardCorpus`]).
+//! Where the audio of an utterance comes from: files, memory, a subset of another source, the roots of a trial list,
+//! another source in noise, or shards (see [`crate::ShardCorpus`]).
 
+pub(crate) mod degraded;
 pub(crate) mod listed;
 pub(crate) mod subset;
 

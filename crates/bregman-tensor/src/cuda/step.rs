@@ -72,6 +72,7 @@ kernel_struct! {
         group: u32 = "u32",
         threshold: f32 = "float",
         scale: f32 = "float",
+        frozen: u32 = "u32",
         coefficients: [f32; Update::MOST_BYTES / 4] = "Coefficients",
     }
 }
@@ -90,7 +91,7 @@ const NONE: u32 = u32::MAX;
 
 impl From<&TensorStep> for StepPlan {
     fn from(step: &TensorStep) -> Self {
-        let TensorStep { update, prox: Prox { shrinkage, threshold, scale } } = step;
+        let TensorStep { update, prox: Prox { shrinkage, threshold, scale }, frozen } = step;
         let mut coefficients = [0.0; Update::MOST_BYTES / 4];
         bytemuck::cast_slice_mut(&mut coefficients)[..update.bytes().len()].copy_from_slice(update.bytes());
         Self {
@@ -99,6 +100,7 @@ impl From<&TensorStep> for StepPlan {
             group: shrinkage.group_len() as u32,
             threshold: *threshold,
             scale: *scale,
+            frozen: u32::from(*frozen),
             coefficients,
         }
     }

@@ -10,6 +10,8 @@
 //! | `train.clip` of Bregman methods | 1 | |
 //! | `method.lambda` | 0.01 LinBreg, 1 AdaBreg | AdaBreg, but for the quantile law: less in a narrow network |
 
+use bregman::Freeze;
+
 use super::{Experiment, LrSchedule, MethodConfig, RunLength};
 
 /// Networks with less than this share of the published channels are narrow.
@@ -77,10 +79,16 @@ impl Experiment {
             }
             _ => String::new(),
         };
+        let freeze = match self.method.freeze(total) {
+            Freeze { every: 1, .. } => String::new(),
+            Freeze { every, after } => {
+                format!("after step {after} zero weights move in one of {every} steps; ")
+            }
+        };
         let schedule = self.train.schedule.unwrap_or_else(LrSchedule::exponential).name();
         let clip = self.train.clip.filter(|clip| clip.is_finite());
         let clip = clip.map_or(String::new(), |clip| format!(", gradient norm at most {clip}"));
-        format!("{method}rate {}, {schedule}{clip}", self.base_lr())
+        format!("{method}{freeze}rate {}, {schedule}{clip}", self.base_lr())
     }
 }
 
@@ -123,6 +131,8 @@ mod tests {
             "starts with 99 % zeros and at least 10 inputs of every output, λ₀ 0.01 moved by the multiplicative law \
              every 50 steps; rate 0.1, plateau, gradient norm at most 1"
         );
+        let plan = read("voxceleb/ecapa-adabreg-frozen", &[]).plan(90_000);
+        assert!(plan.contains("; after step 22500 zero weights move in one of 10 steps; rate 0.01"), "{plan}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::RunClock;
 use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
-use bregman_nn::TrainableModel;
+use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
 use crate::config::{self, MethodConfig};
@@ -60,18 +60,20 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let rule = config.rule();
+        let (rule, freeze) = (config.rule(), config.freeze(total));
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
-                let optimizer =
+                let mut optimizer =
                     AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
             }
             MethodConfig::Fixed(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let lambda = config.lambda.or(rule.default_lambda());
-                let optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
+                optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
             MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
@@ -80,8 +82,23 @@ impl<B: Device> Method<B> {
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
         };
+        let method = Self { steering, target: config.target(), topology: config.topology(seed)? };
+        for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
+            let masked = method.topology.is_some() && parameter.param.role.is_weight();
+            parameter.sparse = masked || method.optimizer().is_sparse(tensor);
+        }
         model.refresh()?;
-        Ok(Self { steering, target: config.target(), topology: config.topology(seed)? })
+        Ok(method)
+    }
+
+    /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that
+    /// are not zero; all of them where zero weights wake up or masks change.
+    pub fn extent(&self, clock: &RunClock) -> Extent {
+        let on_support = match &self.topology {
+            Some(topology) => topology.policy().sparsity(clock) > 0.0 && topology.policy().change(clock).is_none(),
+            None => !self.optimizer().next_is_full(),
+        };
+        if on_support { Extent::Support } else { Extent::All }
     }
 
     /// Before the forward pass of the step at `clock`; tells whether weights changed.

@@ -91,6 +91,7 @@ impl<B: Device> Trainer<'_, B> {
             if self.method.before_step(&self.clock(), &mut self.model)? {
                 self.model.refresh()?;
             }
+            self.model.set_extent(self.method.extent(&self.clock()));
             let batch =
                 upcoming.take().or_else(|| batches.next()).expect("the stream of training batches has no end")?;
             if !staged {
@@ -162,6 +163,7 @@ impl<B: Device> Trainer<'_, B> {
             };
             return Err(self.not_finite(what));
         }
+        let extent = self.method.extent(&self.clock());
         let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
         let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
         let MethodStep { lambda, sparsity, target } = match self.method.step(&self.clock(), &mut self.model, lr) {
@@ -170,7 +172,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             result => result?,
         };
-        self.model.refresh()?;
+        self.model.refresh_after(extent)?;
         self.state.step += 1;
         self.state.sparsity = sparsity;
         self.state.sums.add(outcome, cuts);

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::optimizer::Duals;
 use crate::param::Param;
@@ -115,6 +116,7 @@ pub struct Controller {
     loops: Vec<LoopState>,
     /// λ of every tensor of the network.
     lambda: Vec<f64>,
+    freeze: Freeze,
 }
 
 impl Controller {
@@ -138,6 +140,7 @@ impl Controller {
         let controller = Self {
             loops: vec![LoopState { lambda, memory: Memory::default() }; scopes.len()],
             lambda: vec![lambda; groups.params().len()],
+            freeze: Freeze::default(),
             config,
             params,
             scopes,
@@ -165,16 +168,25 @@ impl Controller {
         Ok(self.loops.iter().zip(before).any(|(state, before)| state.lambda != before))
     }
 
-    /// Whether λ moves after step `step`.
+    /// Whether λ moves after step `step`: an update is due now, or was in the frozen steps since the last full one.
     pub fn is_due(&self, step: u64) -> bool {
-        let warming_up = step <= self.config.warmup && self.config.warmup > 0;
-        let period = match self.config.law.needs_duals() {
-            // Duals spread by the share 1/t at step t: as long as that is much, so do the weights that pass λ between
-            // two updates.
-            true => self.config.period.min((step / EARLY).max(1)),
-            false => self.config.period,
+        let due = |step: u64| {
+            let warming_up = step <= self.config.warmup && self.config.warmup > 0;
+            let period = match self.config.law.needs_duals() {
+                // Duals spread by the share 1/t at step t: as long as that is much, so do the weights that pass λ
+                // between two updates.
+                true => self.config.period.min((step / EARLY).max(1)),
+                false => self.config.period,
+            };
+            !warming_up && step.is_multiple_of(period)
         };
-        !warming_up && step.is_multiple_of(period)
+        let taken = step.saturating_sub(1);
+        self.freeze.is_full(taken) && ((step + 1).saturating_sub(self.freeze.gap(taken))..=step).any(due)
+    }
+
+    /// Moves λ after full steps only, as [`Optimizer::set_freeze`](crate::Optimizer::set_freeze) makes them.
+    pub(crate) fn set_freeze(&mut self, freeze: Freeze) {
+        self.freeze = freeze;
     }
 
     /// λ of every tensor of the network, before its λ-scale.

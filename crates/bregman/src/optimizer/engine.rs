@@ -83,6 +83,9 @@ pub struct TensorStep {
     pub update: Update,
     /// What makes a weight of it.
     pub prox: Prox,
+    /// Whether only weights that are not 0 move: a step between two full ones, see
+    /// [`Optimizer::set_freeze`](super::Optimizer::set_freeze). Gradients of the others are not read.
+    pub frozen: bool,
 }
 
 /// A prox with its numbers: θ ← scale·prox(x).

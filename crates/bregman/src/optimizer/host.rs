@@ -33,11 +33,12 @@ impl<W: AsRef<[f32]> + AsMut<[f32]> + ?Sized> Engine<W> for HostArrays {
     fn pass(&mut self, theta: &mut [&mut W], grads: &[&W], steps: &[TensorStep]) -> Result<Vec<Counted>> {
         let mut jobs = Vec::with_capacity(steps.len());
         for (tensor, (theta, state)) in theta.iter_mut().zip(self.iter_mut()).enumerate() {
-            let TensorStep { update, prox } = steps[tensor];
+            let TensorStep { update, prox, frozen } = steps[tensor];
             let g = if update == Update::Rest { &[] } else { grads[tensor].as_ref() };
             let after = if state.mask.is_empty() { After::Prox(prox) } else { After::Mask(&state.mask) };
             let (p, m, v) = (&mut *state.p, &mut *state.m, &mut *state.v);
-            jobs.push(PassJob { update, after, slices: PassBlock { g: Gradient(g), theta: theta.as_mut(), p, m, v } });
+            let slices = PassBlock { g: Gradient(g), theta: theta.as_mut(), p, m, v };
+            jobs.push(PassJob { update, after, frozen, slices });
         }
         Ok(pass::run(jobs))
     }

@@ -33,6 +33,7 @@ use rule::Moments;
 
 use crate::controller::{Controller, LoopGain};
 use crate::error::{Error, Result, require};
+use crate::freeze::Freeze;
 use crate::groups::Groups;
 use crate::penalty::Shrinkage;
 use crate::sparsity::TensorStats;
@@ -58,6 +59,7 @@ pub struct Optimizer<A = HostArrays> {
     rule: Rule,
     groups: Groups,
     shrinkage: Vec<Shrinkage>,
+    freeze: Freeze,
     state: OptimizerState<A>,
     stats: Vec<TensorStats>,
 }
@@ -82,6 +84,7 @@ impl Optimizer {
                 tensors: vec![TensorState::default(); theta.len()],
             },
             stats: vec![TensorStats::default(); theta.len()],
+            freeze: Freeze::default(),
             rule,
             groups,
         };
@@ -139,9 +142,9 @@ impl Optimizer {
         self,
         place: impl FnOnce(HostArrays) -> std::result::Result<A, E>,
     ) -> std::result::Result<Optimizer<A>, E> {
-        let Self { rule, groups, shrinkage, state: OptimizerState { step, lambda, tensors }, stats } = self;
+        let Self { rule, groups, shrinkage, freeze, state: OptimizerState { step, lambda, tensors }, stats } = self;
         let state = OptimizerState { step, lambda, tensors: place(tensors)? };
-        Ok(Optimizer { rule, groups, shrinkage, state, stats })
+        Ok(Optimizer { rule, groups, shrinkage, freeze, state, stats })
     }
 
     /// p⁰ = θ/δ + λ·∂R(θ); under prox rescaling β times (θ/δ + ∂R(θ)), of which θ is the prox there.
@@ -168,8 +171,9 @@ impl<A> Optimizer<A> {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
         self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let step = self.state.step + 1;
-        let steps = self.plan(|tensor| tau * self.groups.rule(tensor).lr_scale, |tau| self.rule.update(step, tau));
+        let (step, frozen) = (self.state.step + 1, !self.next_is_full());
+        let tau = |tensor| tau * self.groups.rule(tensor).lr_scale;
+        let steps = self.plan(tau, |tau| self.rule.update(step, tau), frozen);
         let counted = self.state.tensors.pass(theta, grads, &steps)?;
         self.record(&counted);
         if let Some((tensor, (index, value))) =
@@ -194,7 +198,7 @@ impl<A> Optimizer<A> {
             return Ok(());
         }
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let steps = self.plan(|_| 1.0, |_| Update::Rest);
+        let steps = self.plan(|_| 1.0, |_| Update::Rest, false);
         let counted = self.state.tensors.pass(theta, &[], &steps)?;
         self.record(&counted);
         Ok(())
@@ -222,6 +226,45 @@ impl<A> Optimizer<A> {
         }
         self.state.lambda.copy_from_slice(lambda);
         Ok(())
+    }
+
+    /// Makes only some steps full. In the others only weights that are not 0 move; zero weights keep their duals and
+    /// moments, so that their gradients need not be computed. Tensors without a penalty always move.
+    ///
+    /// ```
+    /// use bregman::{Freeze, Groups, LinBreg, Optimizer, Param, Role, Rule};
+    /// let groups = Groups::resolve(vec![Param::new("w", [1, 2], Role::LinearWeight)], vec![])?;
+    /// let mut weights = vec![vec![1.0f32, 0.0]];
+    /// let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &weights)?;
+    /// optimizer.set_freeze(Freeze { every: 10, after: 0 })?;
+    /// for _ in 0..10 {
+    ///     let seen = if optimizer.next_is_full() { -1.0 } else { 0.0 }; // the zero weight's gradient
+    ///     optimizer.step(&mut weights, &[[-1.0, seen]], 0.1)?;
+    /// }
+    /// assert!((weights[0][0] - 2.0).abs() < 1e-5 && weights[0][1] == 0.0);
+    /// # Ok::<(), bregman::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Every 0-th step, and frozen steps of an optimizer without a threshold.
+    pub fn set_freeze(&mut self, freeze: Freeze) -> Result<()> {
+        freeze.check()?;
+        if freeze.every > 1 && self.rule.is_dense() {
+            let (what, needs, optimizer) = ("frozen support", "LinBreg, AdaBreg or ProxSGD", self.rule.name());
+            return Err(Error::Unsupported { what, needs, optimizer });
+        }
+        self.freeze = freeze;
+        Ok(())
+    }
+
+    /// Whether the next step moves all weights, so that it needs all gradients.
+    pub fn next_is_full(&self) -> bool {
+        self.freeze.is_full(self.state.step)
+    }
+
+    /// Whether the weights of a tensor are thresholded.
+    pub fn is_sparse(&self, tensor: usize) -> bool {
+        self.shrinkage[tensor] != Shrinkage::Identity
     }
 
     /// The optimizer and its settings.
@@ -301,10 +344,11 @@ impl<A> Optimizer<A> {
     }
 
     /// What a pass does to every tensor, given its learning rate and the update at that rate.
-    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update) -> Vec<TensorStep> {
+    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update, frozen: bool) -> Vec<TensorStep> {
         let step = |tensor| {
             let tau = tau(tensor);
-            TensorStep { update: update(tau), prox: self.prox(tensor, tau) }
+            let frozen = frozen && self.is_sparse(tensor);
+            TensorStep { update: update(tau), prox: self.prox(tensor, tau), frozen }
         };
         (0..self.shrinkage.len()).map(step).collect()
     }

@@ -21,6 +21,8 @@ use crate::penalty::{Shrinkage, soft};
 const CHUNK: usize = 1 << 16;
 /// Elements per block: five arrays of it fit into 32 KiB.
 const BLOCK: usize = 1 << 10;
+/// Elements per line of the cache: a frozen step leaves lines without a live weight in memory.
+const LINE: usize = 16;
 
 /// The same stretch of a tensor's gradient, weights and state.
 pub(crate) struct PassBlock<'a> {
@@ -65,6 +67,8 @@ impl After<'_> {
 pub(crate) struct PassJob<'a> {
     pub(crate) update: Update,
     pub(crate) after: After<'a>,
+    /// Whether only weights that are not 0 move.
+    pub(crate) frozen: bool,
     pub(crate) slices: PassBlock<'a>,
 }
 
@@ -129,7 +133,7 @@ fn whole_groups(len: usize, group: usize) -> usize {
 
 /// Cuts a job into chunks of whole groups.
 fn chunks_of(tensor: usize, job: PassJob<'_>) -> Vec<Chunk<'_>> {
-    let PassJob { update, after, slices: mut rest } = job;
+    let PassJob { update, after, frozen, slices: mut rest } = job;
     let (len, step) = (rest.theta.len(), whole_groups(CHUNK, after.group_len()));
     let mut chunks = Vec::with_capacity(len.div_ceil(step));
     for offset in (0..len).step_by(step) {
@@ -139,7 +143,8 @@ fn chunks_of(tensor: usize, job: PassJob<'_>) -> Vec<Chunk<'_>> {
             After::Mask(mask) => After::Mask(&mask[offset..offset + slices.theta.len()]),
             after => after,
         };
-        chunks.push(Chunk { tensor, offset, job: PassJob { update, after, slices }, counted: Counted::default() });
+        let job = PassJob { update, after, frozen, slices };
+        chunks.push(Chunk { tensor, offset, job, counted: Counted::default() });
     }
     chunks
 }
@@ -163,20 +168,20 @@ impl<'a> PassBlock<'a> {
 }
 
 impl PassBlock<'_> {
-    /// Advances every element and writes θ ← `shrink`(x). Arrays that are not kept are empty; which ones these are is
-    /// decided here, so that the loop holds no branch.
+    /// Advances every element, or with `FROZEN` those that are not 0, and writes θ ← `shrink`(x). Arrays that are not
+    /// kept are empty; which ones these are is decided here, so that the loop holds no branch.
     #[inline(always)]
-    fn advance<U: Advance>(self, update: U, shrink: impl Fn(f32) -> f32 + Copy) {
+    fn advance<U: Advance, const FROZEN: bool>(self, update: U, shrink: impl Fn(f32) -> f32 + Copy) {
         match (self.p.is_empty(), self.m.is_empty()) {
-            (false, false) => self.advance_each::<U, true, true>(update, shrink),
-            (false, true) => self.advance_each::<U, true, false>(update, shrink),
-            (true, false) => self.advance_each::<U, false, true>(update, shrink),
-            (true, true) => self.advance_each::<U, false, false>(update, shrink),
+            (false, false) => self.advance_each::<U, FROZEN, true, true>(update, shrink),
+            (false, true) => self.advance_each::<U, FROZEN, true, false>(update, shrink),
+            (true, false) => self.advance_each::<U, FROZEN, false, true>(update, shrink),
+            (true, true) => self.advance_each::<U, FROZEN, false, false>(update, shrink),
         }
     }
 
     #[inline(always)]
-    fn advance_each<U: Advance, const DUAL: bool, const MOMENT: bool>(
+    fn advance_each<U: Advance, const FROZEN: bool, const DUAL: bool, const MOMENT: bool>(
         self,
         update: U,
         shrink: impl Fn(f32) -> f32 + Copy,
@@ -189,19 +194,20 @@ impl PassBlock<'_> {
         let m = if MOMENT { &mut m[..n] } else { m };
         let v = if U::SECOND_MOMENT { &mut v[..n] } else { v };
         for i in 0..n {
+            let moves = !FROZEN || theta[i] != 0.0;
             let mut moments = (if MOMENT { m[i] } else { 0.0 }, if U::SECOND_MOMENT { v[i] } else { 0.0 });
             let x = if DUAL { p[i] } else { theta[i] };
             let x = update.advance(x, if U::READS_GRADIENT { g.at(i) } else { 0.0 }, &mut moments.0, &mut moments.1);
             if MOMENT && U::READS_GRADIENT {
-                m[i] = moments.0;
+                m[i] = if moves { moments.0 } else { m[i] };
             }
             if U::SECOND_MOMENT {
-                v[i] = moments.1;
+                v[i] = if moves { moments.1 } else { v[i] };
             }
             if DUAL && U::READS_GRADIENT {
-                p[i] = x;
+                p[i] = if moves { x } else { p[i] };
             }
-            theta[i] = shrink(x);
+            theta[i] = if moves { shrink(x) } else { 0.0 };
         }
     }
 }
@@ -234,8 +240,8 @@ impl UpdateVisitor for &mut Chunk<'_> {
 }
 
 impl Chunk<'_> {
-    /// Block by block: update with `shrink` on every element, then `finish` on the weights and the momentum, then
-    /// count.
+    /// Block by block: update with `shrink` on every element that moves, then `finish` on the weights and the momentum,
+    /// then count.
     #[inline(always)]
     fn blocks<U: Advance>(
         &mut self,
@@ -243,27 +249,52 @@ impl Chunk<'_> {
         shrink: impl Fn(f32) -> f32 + Copy,
         finish: impl Fn(&mut [f32], &mut [f32], Range<usize>),
     ) {
-        fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
-            if slice.is_empty() { slice } else { &mut slice[range] }
-        }
-        let PassJob { after, slices, .. } = &mut self.job;
-        let (len, step) = (slices.theta.len(), whole_groups(BLOCK, after.group_len()));
+        let (len, step) = (self.job.slices.theta.len(), whole_groups(BLOCK, self.job.after.group_len()));
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
-            let g = if slices.g.0.is_empty() { slices.g.0 } else { &slices.g.0[range.clone()] };
-            let theta = &mut slices.theta[range.clone()];
-            let (p, m, v) =
-                (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range.clone()));
-            PassBlock { g: Gradient(g), theta, p, m, v }.advance(update, shrink);
-            finish(theta, m, range);
-            // after the update, when the block's gradient is in the cache
-            if !lanes::all_finite(g) && self.counted.non_finite.is_none() {
-                let first = g.iter().position(|x| !x.is_finite());
-                self.counted.non_finite = first.map(|index| (self.offset + start + index, g[index]));
+            if self.job.frozen {
+                for line in range.clone().step_by(LINE) {
+                    let line = line..(line + LINE).min(range.end);
+                    if self.job.slices.theta[line.clone()].iter().any(|&x| x != 0.0) {
+                        self.advance::<U, true>(line, update, shrink);
+                    }
+                }
+            } else {
+                self.advance::<U, false>(range.clone(), update, shrink);
             }
+            let slices = &mut self.job.slices;
+            let theta = &mut slices.theta[range.clone()];
+            finish(theta, part(slices.m, range.clone()), range);
             let counted = count_block(theta);
             self.counted.zeros += counted.zeros;
             self.counted.sum_squares += counted.sum_squares;
         }
     }
+
+    /// Updates a stretch and looks for gradients that are not finite.
+    #[inline(always)]
+    fn advance<U: Advance, const FROZEN: bool>(
+        &mut self,
+        range: Range<usize>,
+        update: U,
+        shrink: impl Fn(f32) -> f32 + Copy,
+    ) {
+        let (slices, start) = (&mut self.job.slices, range.start);
+        let g = if slices.g.0.is_empty() { slices.g.0 } else { &slices.g.0[range.clone()] };
+        let theta = &mut slices.theta[range.clone()];
+        let moved: [bool; LINE] = std::array::from_fn(|i| FROZEN && theta.get(i).is_some_and(|&x| x != 0.0));
+        let (p, m, v) = (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range));
+        PassBlock { g: Gradient(g), theta, p, m, v }.advance::<U, FROZEN>(update, shrink);
+        // after the update, when the gradient is in the cache
+        if !lanes::all_finite(g) && self.counted.non_finite.is_none() {
+            let bad = (0..g.len()).find(|&i| !g[i].is_finite() && (!FROZEN || moved[i]));
+            self.counted.non_finite = bad.map(|index| (self.offset + start + index, g[index]));
+        }
+    }
+}
+
+/// A stretch of an array, which may be one that is not kept.
+#[inline(always)]
+fn part(slice: &mut [f32], range: Range<usize>) -> &mut [f32] {
+    if slice.is_empty() { slice } else { &mut slice[range] }
 }

@@ -64,7 +64,11 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
         bool whole = q < quads;
         u32 i = whole ? 4 * q : 4 * quads + (q - quads);
         int lanes = whole ? 4 : 1;
-        float x[4], g[4] = {}, m[4] = {}, v[4] = {}, w[4];
+        float x[4], g[4] = {}, m[4] = {}, v[4] = {}, w[4] = {1.f, 1.f, 1.f, 1.f};
+        if (plan.frozen) { // only weights that are not 0 move
+            if (whole) *(float4 *)w = *(const float4 *)(job.theta + i);
+            else w[0] = job.theta[i];
+        }
         if (whole) {
             *(float4 *)x = *(const float4 *)(at + i);
             if (moves) *(float4 *)g = *(const float4 *)(job.g + i);
@@ -79,6 +83,10 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             if (k >= lanes) break;
+            if (w[k] == 0.f) { // frozen
+                zeros++;
+                continue;
+            }
             if (!(fabsf(g[k]) <= 3.4028234e38f)) { // not finite: counts as 0, and is reported
                 atomicMin(&first_bad, i + k);
                 g[k] = 0.f;

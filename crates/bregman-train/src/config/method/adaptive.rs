@@ -21,6 +21,8 @@ use super::start::{self, SparseStart};
 /// | `initial_mask` | element | single weights or whole groups are zero at the start |
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
+/// | `freeze` | 1 | m: every m-th step is full, in the others only weights that are not zero move |
+/// | `freeze_after` | 0.25 | the share of the run before that, in which all steps are full |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveConfig {
@@ -65,6 +67,12 @@ pub struct AdaptiveConfig {
     /// What happens to weights that survive the initial mask.
     #[serde(default)]
     pub survivors: Survivors,
+    /// m: every m-th step is full, in the others only weights that are not zero move.
+    #[serde(default = "start::freeze")]
+    pub freeze: u64,
+    /// The share of the run before that: all steps are full.
+    #[serde(default = "start::freeze_after")]
+    pub freeze_after: f64,
 }
 
 /// Steps between updates of λ.

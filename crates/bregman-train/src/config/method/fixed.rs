@@ -36,6 +36,12 @@ pub struct FixedConfig {
     /// What happens to weights that survive the initial mask.
     #[serde(default)]
     pub survivors: Survivors,
+    /// m: every m-th step is full, in the others only weights that are not zero move.
+    #[serde(default = "start::freeze")]
+    pub freeze: u64,
+    /// The share of the run before that: all steps are full.
+    #[serde(default = "start::freeze_after")]
+    pub freeze_after: f64,
 }
 
 impl FixedConfig {

@@ -6,7 +6,7 @@ mod fixed;
 mod masked;
 mod start;
 
-use bregman::{GroupRule, Groups, Param, Rule, Topology};
+use bregman::{Freeze, GroupRule, Groups, Param, Rule, Topology};
 use serde::{Deserialize, Serialize};
 
 pub use adaptive::{AdaptiveConfig, Period, RunLength};
@@ -81,6 +81,17 @@ impl MethodConfig {
         }
     }
 
+    /// Which steps of a run of this length are full.
+    pub(crate) fn freeze(&self, total: u64) -> Freeze {
+        match self {
+            Self::Adaptive(AdaptiveConfig { freeze, freeze_after, .. })
+            | Self::Fixed(FixedConfig { freeze, freeze_after, .. }) => {
+                Freeze { every: *freeze, after: (freeze_after * total as f64).round() as u64 }
+            }
+            _ => Freeze::default(),
+        }
+    }
+
     /// A few words for tables and bars: "AdaBreg → 95 %".
     pub fn title(&self) -> String {
         let percent = |target: f64| format!("{} %", (target * 1e4).round() / 1e2);
@@ -101,6 +112,12 @@ impl MethodConfig {
     pub(super) fn check(&self) -> Result<()> {
         if let Some(target) = self.target() {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
+        }
+        if let Self::Adaptive(AdaptiveConfig { freeze, freeze_after, .. })
+        | Self::Fixed(FixedConfig { freeze, freeze_after, .. }) = self
+        {
+            require(*freeze >= 1, "method.freeze", freeze, "a whole number ≥ 1; 1 makes every step full")?;
+            require((0.0..=1.0).contains(freeze_after), "method.freeze_after", freeze_after, "a share in [0, 1]")?;
         }
         let dense = self.rule().is_dense();
         let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));

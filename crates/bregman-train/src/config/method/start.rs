@@ -8,6 +8,16 @@ pub(super) fn linbreg() -> Rule {
     Rule::LinBreg(LinBreg::default())
 }
 
+/// Every step is full.
+pub(super) fn freeze() -> u64 {
+    1
+}
+
+/// While a network looks for its support, zero weights need all their gradients: docs/results.md.
+pub(super) fn freeze_after() -> f64 {
+    0.25
+}
+
 pub(super) fn initial_sparsity() -> f64 {
     INITIAL_SPARSITY
 }
