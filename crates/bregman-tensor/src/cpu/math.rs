@@ -7,17 +7,30 @@
 
 use rayon::prelude::*;
 
-/// Evaluates an expression compiled for the widest instruction set of this CPU. All functions in it must be
-/// `#[inline(always)]`.
+/// Evaluates an expression compiled for the widest instruction set of this CPU, or for that of `arch`. All functions in
+/// it must be `#[inline(always)]`.
+///
+/// The closure gives away a value of its own, so that it can be called once only: one that could be called again would
+/// be called through a function that the compiler adds, and adds for the smallest CPU.
 macro_rules! simd {
     ($work:expr) => {
-        bregman_base::simd::arch().dispatch(
-            #[inline(always)]
-            || $work,
-        )
+        $crate::cpu::math::simd!(bregman_base::simd::arch(), $work)
     };
+    ($arch:expr, $work:expr) => {{
+        let once = $crate::cpu::math::Once;
+        $arch.dispatch(
+            #[inline(always)]
+            || {
+                let _given_away = once;
+                $work
+            },
+        )
+    }};
 }
 pub(super) use simd;
+
+/// What a closure can give away once.
+pub(super) struct Once;
 
 /// Below this many values a kernel is not worth waking other threads for.
 pub(super) const SERIAL: usize = 1 << 14;

@@ -13,6 +13,7 @@ use super::super::columns::Plain;
 use super::super::lanes::{self, LANES, Work, dispatch};
 use super::super::lines::{Grid, TapLines};
 use super::tile::Tile;
+use crate::cpu::math::simd;
 
 /// Columns of a block are a multiple of this: one vector of bf16.
 pub(super) const VECTOR: usize = 32;
@@ -112,29 +113,29 @@ pub(super) struct Lines<'a> {
     stride: usize,
     /// Where the line under each column of the tile begins.
     offsets: &'a [u32],
+    /// The largest of these.
+    last: usize,
 }
 
 impl<'a> Lines<'a> {
     /// In scratch memory of [`Dots::scratch`].
     pub(super) fn new(dots: Dots, scratch: &'a mut [f32], stride: usize, offsets: &'a [u32]) -> Self {
         let (wide, values) = scratch.split_at_mut(WIDE * stride);
-        Self { dots, wide, values, stride, offsets }
+        let last = offsets.iter().max().map_or(0, |&offset| offset as usize);
+        Self { dots, wide, values, stride, offsets, last }
     }
 
     /// Copies lines of X from a place on, as many places as there is room for.
     pub(super) fn copy(&mut self, x: &impl TapLines, item: usize, lines: Range<usize>, from: usize) {
         let Self { wide, values, stride, .. } = self;
         match self.dots {
-            Dots::F32(arch) | Dots::Rounded(arch) => arch.dispatch(
-                #[inline(always)]
-                || {
-                    let values = &mut values[..lines.len() * *stride];
-                    x.fill(item, lines, from, values, *stride);
-                    if matches!(self.dots, Dots::Rounded(_)) {
-                        values.iter_mut().for_each(|value| *value = round(*value));
-                    }
-                },
-            ),
+            Dots::F32(arch) | Dots::Rounded(arch) => simd!(arch, {
+                let values = &mut values[..lines.len() * *stride];
+                x.fill(item, lines, from, values, *stride);
+                if matches!(self.dots, Dots::Rounded(_)) {
+                    values.iter_mut().for_each(|value| *value = round(*value));
+                }
+            }),
             #[cfg(target_arch = "x86_64")]
             Dots::Bf16 => {
                 let halves = bytemuck::cast_slice_mut::<f32, u16>(values).chunks_mut(WIDE * *stride);
@@ -151,9 +152,8 @@ impl<'a> Lines<'a> {
     /// Adds the dot products of the rows' entries to `sums`.
     pub(super) fn add(&mut self, rows: &Rows, sums: &mut [f32]) {
         let padded = rows.places.len().next_multiple_of(VECTOR);
-        let last = self.offsets.iter().max().map_or(0, |&offset| offset as usize);
         let room = self.values.len() * 4 / self.dots.value_bytes() - self.stride;
-        assert!(last + padded <= room, "a line of X ends outside of its memory");
+        assert!(self.last + padded <= room, "a line of X ends outside of its memory");
         let Self { wide, values, offsets, .. } = self;
         match self.dots {
             #[cfg(target_arch = "x86_64")]

@@ -17,6 +17,7 @@ use super::super::output::{Output, SumStart};
 use super::super::scratch::with_scratch;
 use super::product::{self, LaneCount, StripFormat, load, store};
 use super::{TILE_COLUMNS, tile::Tile};
+use crate::cpu::math::simd;
 
 /// Bytes of X that stay in the second-level cache of one core.
 const BLOCK_BYTES: usize = 512 * 1024;
@@ -78,16 +79,15 @@ pub(super) fn multiply<'a>(
             let lines = channels.start * x.lines()..channels.end * x.lines();
             with_scratch(lines.len() * plan.stride, |values| {
                 let values = &mut values[..lines.len() * plan.stride];
-                arch.dispatch(
-                    #[inline(always)]
-                    || {
-                        x.fill(item, lines.clone(), from, values, plan.stride);
-                        if format == StripFormat::Bf16 {
-                            values.iter_mut().for_each(|value| *value = round(*value));
-                        }
-                    },
-                );
+                simd!(arch, {
+                    x.fill(item, lines.clone(), from, values, plan.stride);
+                    if format == StripFormat::Bf16 {
+                        values.iter_mut().for_each(|value| *value = round(*value));
+                    }
+                });
                 let lanes = arch.dispatch(LaneCount);
+                let offsets = &offsets[..channels.len() * tiles.taps];
+                let last = offsets.iter().max().map_or(0, |&offset| offset as usize);
                 for chunk in chunks(plan.grid, places.clone(), lanes) {
                     for row_block in 0..tiles.rows.count() {
                         let tile = (tiles.tile)(row_block, inner);
@@ -95,10 +95,9 @@ pub(super) fn multiply<'a>(
                             continue;
                         }
                         let first_row = tiles.rows.range(row_block).start;
-                        let offsets = &offsets[..channels.len() * tiles.taps];
                         let (grid, at) = (plan.grid, chunk.start - from);
                         let chunk = chunk.clone();
-                        arch.dispatch(Job { tile, first_row, values, offsets, at, item, grid, chunk, start, y });
+                        arch.dispatch(Job { tile, first_row, values, offsets, last, at, item, grid, chunk, start, y });
                     }
                 }
             });
@@ -127,6 +126,8 @@ struct Job<'a> {
     first_row: usize,
     values: &'a [f32],
     offsets: &'a [u32],
+    /// The largest of these.
+    last: usize,
     /// Where the chunk begins in a line.
     at: usize,
     item: usize,
@@ -158,8 +159,7 @@ impl Job<'_> {
     #[allow(unsafe_code)]
     fn run<S: Simd, const V: usize>(&self, simd: S) {
         let Tile { start, column, value, .. } = self.tile;
-        let last = self.offsets.iter().max().map_or(0, |&offset| offset as usize);
-        assert!(last + self.at + V * S::F32_LANES <= self.values.len() && column.len() == value.len());
+        assert!(self.last + self.at + V * S::F32_LANES <= self.values.len() && column.len() == value.len());
         let mut whole = None;
         self.grid.runs(self.chunk.clone(), |place, position, count| {
             whole = (place == 0 && count == self.chunk.len()).then_some(position);
