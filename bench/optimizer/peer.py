@@ -21,14 +21,12 @@ def soft(x, threshold):
 class Reference:
     """Weights, gradients, duals and moments of every tensor. Tensors of two or more dimensions have an ℓ1 penalty."""
 
-    def __init__(self, shapes, lam):
-        generator = torch.Generator().manual_seed(0)
+    def __init__(self, shapes, lam, device="cpu"):
+        generator = torch.Generator(device).manual_seed(0)
+        random = {"generator": generator, "device": device}
         self.lam = lam
-        self.theta = [
-            torch.randn(shape, generator=generator) * 0.05 * (torch.rand(shape, generator=generator) < 0.05)
-            for shape in shapes
-        ]
-        self.grad = [torch.randn(shape, generator=generator) * 1e-3 for shape in shapes]
+        self.theta = [torch.randn(s, **random) * 0.05 * (torch.rand(s, **random) < 0.05) for s in shapes]
+        self.grad = [torch.randn(shape, **random) * 1e-3 for shape in shapes]
         self.controlled = [len(shape) > 1 for shape in shapes]
         self.dual = [t + lam * torch.sign(t) if c else t.clone() for t, c in zip(self.theta, self.controlled)]
         self.mean = [torch.zeros_like(t) for t in self.theta]
@@ -67,17 +65,24 @@ class Reference:
         return zeros / sum(t.numel() for t, c in zip(self.theta, self.controlled) if c)
 
 
+def wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def median_ms(call):
     times = []
     for i in range(WARMUP + REPEATS):
+        wait()
         start = time.perf_counter()
         call()
+        wait()
         times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times[WARMUP:])
 
 
-def fused_adam_ms(shapes):
-    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+def fused_adam_ms(shapes, device="cpu"):
+    parameters = [torch.nn.Parameter(torch.randn(shape, device=device)) for shape in shapes]
     for p in parameters:
         p.grad = torch.randn_like(p)
     optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
@@ -97,4 +102,5 @@ def main():
     print(json.dumps(result))
 
 
-main()
+if __name__ == "__main__":
+    main()

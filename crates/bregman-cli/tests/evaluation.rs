@@ -332,6 +332,43 @@ fn a_sweep_trains_evaluates_skips_and_reports() {
 }
 
 #[test]
+fn a_sweep_over_methods_makes_one_table_and_one_picture() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (out, trials) = (dir.path().join("sweep"), world.voice("trials.txt"));
+    let sweep = |more: &[&str]| {
+        let lists = ["--trials", &trials, "--root", text(&world.voices)];
+        let methods = ["--methods", "static,dense-sgd,rigl", "--targets", "0.5,0.8", "--set", "train.epochs=1"];
+        bregman(&[&["sweep", text(&world.recipe), "--out", text(&out)], &methods[..], &lists, more].concat())
+    };
+    let comparison = json(&sweep(&["--set", "seed=1,2", "--json"]));
+    let methods = comparison["methods"].as_array().unwrap();
+    let named = |method: &str| methods.iter().filter(|row| row["method"] == method).collect::<Vec<_>>();
+    assert_eq!((methods.len(), named("static").len(), named("rigl").len(), named("dense-sgd").len()), (5, 2, 2, 1));
+    for row in methods {
+        assert_eq!(row["runs"], 2, "{row}");
+        let [low, high] = [0, 1].map(|end| row["eer_interval"][end].as_f64().unwrap());
+        assert!((low..=high).contains(&row["eer"].as_f64().unwrap()), "{row}");
+        assert!(row["minutes"].as_f64().unwrap() > 0.0 && row["bytes"].as_f64().unwrap() > 1000.0, "{row}");
+        let (target, sparsity) = (row["target"].as_f64().unwrap_or(0.0), row["sparsity"].as_f64().unwrap());
+        assert!((sparsity - target).abs() < 0.01, "{row}");
+    }
+    assert_eq!(comparison["runs"].as_array().unwrap().len(), 10);
+    let picture = std::fs::read_to_string(out.join("comparison.svg")).unwrap();
+    for word in ["sparsity, %", "training, minutes", "EER, %", "RigL", "static mask", "dense SGD"] {
+        assert!(picture.contains(word), "{word}");
+    }
+    let table = success(&sweep(&["--set", "seed=1,2"]));
+    assert!(table.contains("best at 80.00 %: ") && table.contains("comparison.svg"), "{table}");
+
+    let wrong =
+        |more: &[&str]| mistake(&bregman(&[&["sweep", text(&world.recipe), "--out", text(&out)], more].concat()));
+    assert!(wrong(&["--methods", "rigl", "--set", "method.period=0"]).contains("`method.period` is 0"));
+    assert!(wrong(&["--methods", "rigl", "--targets", "0.9,1.5"]).contains("method.target = 1.5"));
+    assert!(wrong(&["--methods", "riggle"]).contains("rigl"), "the nearest name");
+}
+
+#[test]
 fn a_sweep_evaluates_with_enrollment_cohort_and_every_root() {
     let world = &*WORLD;
     let dir = tempfile::tempdir().unwrap();

@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
-use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
+use bregman::topology::{
+    AcDc, Exchange, GraNet, MaskChange, MaskPolicy, MaskedLayer, Mest, MutationStage, Phases, RigL, RunClock, Set, Snip,
+};
 use bregman::{
     AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
-    Pruning, Role, Rule, TensorStats, Topology, Variant,
+    Pruning, Role, Rule, Sgd, Str, TensorStats, Topology, Variant,
 };
 use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
@@ -39,7 +41,7 @@ fn values(run: &Path, key: &str) -> Vec<f64> {
 /// Methods and settings under which rounding errors do not grow much within 200 steps, with how far apart mean losses
 /// may be: one thread and two on a CPU are 1e-7 apart with AdamW, 8e-3 with AdaBreg and 1e-2 with LinBreg. (Without
 /// clipping, or at ten times its learning rate, LinBreg's are 0.3 to 0.8 apart even there.)
-const METHODS: [(&str, &str, &[&str], f64); 5] = [
+const METHODS: [(&str, &str, &[&str], f64); 7] = [
     ("dense AdamW", "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", &["train.lr=0.0003"], 1e-3),
     (
         "AdaBreg",
@@ -66,6 +68,13 @@ const METHODS: [(&str, &str, &[&str], f64); 5] = [
         &["train.lr=0.0003", "train.clip=1.0"],
         1e-3,
     ),
+    (
+        "RigL",
+        "kind = \"rigl\"\ntarget = 0.8\nperiod = 20\noptimizer = { kind = \"adamw\" }",
+        &["train.lr=0.0003", "train.clip=1.0"],
+        5e-2,
+    ),
+    ("STR", "kind = \"str\"\nthreshold = 0.02", &["train.lr=0.01", "train.clip=1.0"], 5e-2),
 ];
 
 #[test]
@@ -268,17 +277,82 @@ fn masks_are_those_of_slices<B: Device>(backend: B) {
         device.upload(theta, &mut parameter.value).unwrap();
         device.upload(g, &mut parameter.grad).unwrap();
     }
-    let topology = Topology::new(Moving, Pruning::default(), 1).unwrap();
     let slices: Vec<&[f32]> = grads.iter().map(|g| &**g).collect();
-    for step in 0..7 {
-        let clock = RunClock { step, total: 7, epoch: 0, batch: step };
-        host.move_masks(&topology, &clock, &mut theta, &slices).unwrap();
-        let (mut there, gradients) = values.values_and_gradients();
-        placed.move_masks_on(&topology, &clock, &mut there, &gradients).unwrap();
-        assert_eq!(&*placed.state().tensors.fetch().unwrap(), &*host.state().tensors, "step {step}: moments and masks");
-        let there = downloaded(device, values);
-        assert_same_bits(&format!("step {step}: weight"), &params, &theta, &there);
+    for (name, topology) in moving_masks() {
+        for round in 0..2 {
+            host.start_masks(&topology, round, &mut theta, &slices).unwrap();
+            let (mut there, gradients) = values.values_and_gradients();
+            placed.start_masks_on(&topology, round, &mut there, &gradients).unwrap();
+        }
+        for step in 0..7 {
+            let clock = RunClock { step, total: 7, epoch: step, batch: 0 };
+            host.move_masks(&topology, &clock, &mut theta, &slices).unwrap();
+            let (mut there, gradients) = values.values_and_gradients();
+            placed.move_masks_on(&topology, &clock, &mut there, &gradients).unwrap();
+            let what = format!("{name}, step {step}");
+            let arrays = placed.state().tensors.fetch().unwrap();
+            assert_eq!(&*arrays, &*host.state().tensors, "{what}: moments and masks");
+            assert_same_bits(&format!("{what}: weight"), &params, &theta, &downloaded(device, values));
+        }
     }
+}
+
+/// Learnt thresholds and what they do, on a device as on slices; sums are of another order there.
+fn thresholds_are_those_of_slices<B: Device>(backend: B) {
+    let config = EcapaConfig { channels: 32, ..EcapaConfig::default() };
+    let mut model = TrainableModel::new(backend, &bregman_nn::Architecture::new(80, config), Some(70), 5).unwrap();
+    let params: Vec<Param> = model.params().described();
+    let random = |size: f32, seed: u32| -> Vec<Vec<f32>> {
+        params.iter().zip(0..).map(|(param, at)| noise(param.len(), size, seed + 100 * at)).collect()
+    };
+    let mut theta = random(0.05, 1);
+    let groups = Groups::resolve(params.clone(), vec![]).unwrap();
+    let mut host = Optimizer::new(Rule::Str(Str::new(Sgd::default(), 0.5)), groups, 0.01, &theta).unwrap();
+    let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+    let (device, values) = model.parts_mut();
+    values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
+    for step in 0..10 {
+        let grads = random(0.3, 1000 + step);
+        values.all_mut().iter_mut().zip(&grads).for_each(|(p, g)| device.upload(g, &mut p.grad).unwrap());
+        host.step(&mut theta, &grads, 0.05).unwrap();
+        let (mut there, gradients) = values.values_and_gradients();
+        placed.step_on(&mut there, &gradients, 0.05).unwrap();
+        for (ours, theirs) in host.state().lambda.iter().zip(&placed.state().lambda) {
+            assert!((ours - theirs).abs() < 1e-6 * ours, "step {step}: {ours} and {theirs}");
+        }
+        let there = downloaded(device, values);
+        let apart = theta.iter().flatten().zip(there.iter().flatten()).filter(|(a, b)| (*a - *b).abs() > 1e-4).count();
+        assert!(apart <= 10, "step {step}: {apart} weights"); // a few stand on their threshold, to the last bit
+    }
+    let zeros: u64 = host.stats().iter().map(|stats| stats.zeros).sum();
+    assert!(zeros > 1000, "{zeros}: nothing was behind its threshold");
+}
+
+#[test]
+fn learnt_thresholds_on_the_gpu_are_those_of_the_cpu() {
+    thresholds_are_those_of_slices(Cpu::new()); // the test itself is sound
+    if present() {
+        thresholds_are_those_of_slices(Cuda::open(0, Precision::F32).unwrap());
+    }
+}
+
+/// Every policy that moves masks, in a run of seven steps and epochs.
+fn moving_masks() -> Vec<(&'static str, Topology)> {
+    let target = 0.7;
+    let exchange = Exchange { period: 2, fraction: 0.3, until: 1.0 };
+    let stages = vec![MutationStage { until: 0.5, fraction: 0.2 }, MutationStage { until: 1.0, fraction: 0.1 }];
+    let (all, each) = (Pruning::default(), Pruning { layers: Some(Budget::erk()), ..Pruning::default() });
+    let granet = GraNet { target, from: 0.5, period: 1, fraction: 0.5, until: 0.7 };
+    let mest = Mest { target, period: 1, stages, gradient_weight: 0.1 };
+    vec![
+        ("on and off", Topology::new(Moving, all.clone(), 1).unwrap()),
+        ("SNIP", Topology::new(Snip { target: 0.5, rounds: 2 }, all.clone(), 1).unwrap()),
+        ("GraNet", Topology::new(granet, all.clone(), 1).unwrap()),
+        ("AC/DC", Topology::new(AcDc { target, phases: Phases::published(7) }, all, 1).unwrap()),
+        ("SET", Topology::new(Set { target, exchange }, each.clone(), 1).unwrap()),
+        ("RigL", Topology::new(RigL { target, exchange }, each.clone(), 1).unwrap()),
+        ("MEST", Topology::new(mest, each, 1).unwrap()),
+    ]
 }
 
 #[test]

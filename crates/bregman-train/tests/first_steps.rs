@@ -36,6 +36,9 @@ fn experiment(corpus: &str, network: &str, method: &str, root: &Path) -> Experim
     (experiment.data.seconds, experiment.data.join_seconds) = (0.6, 0.0);
     experiment.train.batch = BATCH;
     experiment.train.epochs = steps_of_the_run(corpus) / BATCHES;
+    if let MethodConfig::Snip(config) = &mut experiment.method {
+        config.rounds = 2; // a hundred are as many steps
+    }
     experiment
 }
 
@@ -59,8 +62,10 @@ fn expected(method: &MethodConfig, start: f64) -> std::ops::RangeInclusive<f64> 
             let whole_channels = if config.structure == bregman::Structure::Channels { 0.05 } else { 0.001 };
             first - whole_channels..=first + whole_channels
         }
-        MethodConfig::OneShot(config) => config.target - 0.001..=config.target + 0.001,
-        MethodConfig::Static(config) => config.target - 0.001..=config.target + 0.001,
+        MethodConfig::GraNet(config) => config.from - 0.001..=config.target + 0.001,
+        MethodConfig::AcDc(_) => 0.0..=0.001,
+        MethodConfig::Str(_) => 0.0..=0.2, // what is smaller than the first threshold
+        other => other.target().unwrap() - 0.001..=other.target().unwrap() + 0.001,
     }
 }
 

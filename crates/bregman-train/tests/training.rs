@@ -5,6 +5,7 @@ mod common;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bregman_nn::{Array, Checkpoint, Values};
 use bregman_speaker::score::Embedder;
 use bregman_tensor::Cpu;
 use bregman_train::{Error, Experiment, Inspection, NetworkShare, Observer, SharedNetworks, Trained, Trainer};
@@ -37,13 +38,19 @@ impl Place {
 }
 
 #[test]
-fn pruning_ends_at_its_target_and_dense_training_has_no_zeros() {
+fn masks_end_at_their_target_and_dense_training_has_no_zeros() {
     let place = Place::new();
     for (name, method, expected, tolerance) in [
         ("dense", "kind = \"dense\"", 0.0, 1e-3),
         ("gradual", "kind = \"gradual\"\ntarget = 0.9\nepochs = 3", 0.9, 1e-3),
         ("one-shot", "kind = \"one_shot\"\ntarget = 0.75", 0.75, 1e-3),
         ("static", "kind = \"static\"\ntarget = 0.6", 0.6, 1e-3),
+        ("SNIP", "kind = \"snip\"\ntarget = 0.9\nrounds = 5", 0.9, 1e-3),
+        ("SET", "kind = \"set\"\ntarget = 0.9", 0.9, 1e-3),
+        ("RigL", "kind = \"rigl\"\ntarget = 0.9", 0.9, 1e-3),
+        ("GraNet", "kind = \"granet\"\ntarget = 0.9", 0.9, 1e-3),
+        ("MEST", "kind = \"mest\"\ntarget = 0.9", 0.9, 1e-3),
+        ("AC/DC", "kind = \"acdc\"\ntarget = 0.9", 0.9, 1e-3),
         ("channels", "kind = \"gradual\"\ntarget = 0.5\nepochs = 2\nstructure = \"channels\"", 0.5, 0.05),
     ] {
         let inspection = Inspection::of(&place.train(name, method, &[]).join("last")).unwrap();
@@ -63,6 +70,30 @@ fn a_static_mask_gives_every_layer_its_share_to_the_weight_and_stays() {
         assert_eq!(layer["nonzero"].as_f64().unwrap(), expected, "{}", layer["name"]);
     }
     assert_eq!(epochs.len(), 4);
+}
+
+#[test]
+fn snip_looks_at_the_gradient_of_every_round_and_then_training_begins_anew() {
+    let place = Place::new();
+    let last = |name: &str, rounds: u64| {
+        let run = place.train(name, &format!("kind = \"snip\"\ntarget = 0.9\nrounds = {rounds}"), &[]);
+        Checkpoint::read(&run.join("last").join("model.safetensors")).unwrap()
+    };
+    let support = |checkpoint: &Checkpoint| -> Vec<bool> {
+        let weights = checkpoint.tensors.values().filter(|array| array.shape.len() > 1);
+        let values = |array: &Array| match &array.values {
+            Values::F32(values) => values.iter().map(|x| *x != 0.0).collect::<Vec<_>>(),
+            Values::I64(_) => vec![],
+        };
+        weights.flat_map(values).collect()
+    };
+    let batches = |checkpoint: &Checkpoint| -> Vec<Values> {
+        let counts = checkpoint.tensors.iter().filter(|(name, _)| name.ends_with("num_batches_tracked"));
+        counts.map(|(_, array)| array.values.clone()).collect()
+    };
+    let (once, often) = (last("once", 1), last("often", 10));
+    assert_ne!(support(&once), support(&often));
+    assert!(!batches(&once).is_empty() && batches(&once) == batches(&often), "batch norms have seen the rounds");
 }
 
 #[test]

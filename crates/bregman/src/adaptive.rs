@@ -46,13 +46,7 @@ impl AdaptiveOptimizer {
         let lambda = rule.default_lambda().ok_or(needs_threshold)?;
         let controller = Controller::new(config, &groups, lambda)?;
         let optimizer = Optimizer::new(rule, groups, controller.state()[0].lambda, theta)?;
-        if controller.config().law.needs_duals() {
-            let (_, variant) = rule.mirror().ok_or(Error::NoDuals)?;
-            // It pulls the duals of zero weights back under every new λ, so that no order among them is left.
-            let ordered = variant != Variant::SubgradientCorrection;
-            require(ordered, "optimizer.variant", "subgradient_correction", "another variant with the quantile law")?;
-        }
-        Ok(Self { optimizer, controller })
+        Self::over(optimizer, controller)
     }
 
     /// One step with learning rate `tau`, then the controller's update where one is due.
@@ -82,6 +76,20 @@ impl AdaptiveOptimizer {
 
 /// Wherever the arrays are.
 impl<A> AdaptiveOptimizer<A> {
+    /// An optimizer and the controller that steers it, both of the same groups.
+    ///
+    /// # Errors
+    /// A law that computes λ from duals with an optimizer that keeps none, or no order among them.
+    pub fn over(optimizer: Optimizer<A>, controller: Controller) -> Result<Self> {
+        if controller.config().law.needs_duals() {
+            let (_, variant) = optimizer.rule().mirror().ok_or(Error::NoDuals)?;
+            // It pulls the duals of zero weights back under every new λ, so that no order among them is left.
+            let ordered = variant != Variant::SubgradientCorrection;
+            require(ordered, "optimizer.variant", "subgradient_correction", "another variant with the quantile law")?;
+        }
+        Ok(Self { optimizer, controller })
+    }
+
     /// [`AdaptiveOptimizer::step`] on weights and gradients where the arrays are.
     ///
     /// # Errors
@@ -90,9 +98,26 @@ impl<A> AdaptiveOptimizer<A> {
     where
         A: Engine<W>,
     {
+        require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.step_at(theta, grads, |_| tau)
+    }
+
+    /// [`AdaptiveOptimizer::step_on`] with a learning rate for every tensor, see [`Optimizer::step_at`].
+    ///
+    /// # Errors
+    /// As [`AdaptiveOptimizer::step_on`].
+    pub fn step_at<W: ?Sized>(
+        &mut self,
+        theta: &mut [&mut W],
+        grads: &[&W],
+        tau: impl Fn(usize) -> f64,
+    ) -> Result<StepReport>
+    where
+        A: Engine<W>,
+    {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
-        self.optimizer.step_on(theta, grads, tau)?;
+        self.optimizer.step_at(theta, grads, tau)?;
         // after frozen steps nothing is due
         if self.optimizer.control(&mut self.controller)? {
             let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();

@@ -61,6 +61,11 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Erdős–Rényi-kernel without limits.
+    pub fn erk() -> Self {
+        Self { sharing: Sharing::Erk, limits: vec![] }
+    }
+
     /// The target sparsity of each layer.
     ///
     /// # Errors

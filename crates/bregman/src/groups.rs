@@ -136,12 +136,7 @@ impl Groups {
     /// A parameter that is empty or named twice, a setting out of range, and a rule that ends up with no parameter:
     /// because nothing has such a name (the error lists near misses) or because earlier rules took them all.
     pub fn resolve_over(params: Vec<Param>, rules: Vec<GroupRule>, general: Vec<GroupRule>) -> Result<Self> {
-        let mut names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::DuplicateParameter { parameter: pair[0].into() });
-        }
-        params.iter().try_for_each(Param::check)?;
+        check_params(&params)?;
         let given = rules.len();
         let rules: Vec<GroupRule> = rules.into_iter().chain(general).chain([GroupRule::default()]).collect();
         rules.iter().try_for_each(GroupRule::check)?;
@@ -165,6 +160,18 @@ impl Groups {
             return Err(Error::EmptyGroup { group: rules[index].label(), reason, near });
         }
         drop(matchers);
+        Ok(Self { params, rules, given, rule_of })
+    }
+
+    /// Parameters that come with their rule: who they are for (patterns and roles) is not asked.
+    ///
+    /// # Errors
+    /// A parameter that is empty or named twice, a setting out of range.
+    pub fn paired(params: Vec<(Param, GroupRule)>) -> Result<Self> {
+        let (params, rules): (Vec<Param>, Vec<GroupRule>) = params.into_iter().unzip();
+        check_params(&params)?;
+        rules.iter().try_for_each(GroupRule::check)?;
+        let (given, rule_of) = (rules.len(), (0..rules.len()).collect());
         Ok(Self { params, rules, given, rule_of })
     }
 
@@ -211,6 +218,16 @@ impl Groups {
     pub fn controlled(&self) -> Vec<usize> {
         (0..self.params.len()).filter(|&tensor| self.shrinkage(tensor) != Shrinkage::Identity).collect()
     }
+}
+
+/// Refuses empty parameters and names that occur twice.
+fn check_params(params: &[Param]) -> Result<()> {
+    let mut names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::DuplicateParameter { parameter: pair[0].into() });
+    }
+    params.iter().try_for_each(Param::check)
 }
 
 #[cfg(test)]
@@ -286,6 +303,20 @@ mod tests {
         assert_eq!(start(0.0), [0.99, 0.99]);
         assert_eq!(start(2.0), [0.5, 0.75]);
         assert_eq!(start(5.0), [0.0, 0.375]);
+    }
+
+    #[test]
+    fn rules_that_come_with_their_parameters_are_theirs() {
+        let penalties = [Penalty::GroupKernel, Penalty::L1, Penalty::L1, Penalty::None, Penalty::L1];
+        let paired = |twice: bool| {
+            let rule = |penalty| GroupRule { penalty, ..GroupRule::for_names("nobody") };
+            let mut params: Vec<_> = network().into_iter().zip(penalties.map(rule)).collect();
+            params.extend(twice.then(|| params[3].clone()));
+            Groups::paired(params)
+        };
+        let groups = paired(false).unwrap();
+        assert_eq!((groups.controlled(), groups.shrinkage(0)), (vec![0, 4], Shrinkage::Group(3)));
+        assert!(paired(true).unwrap_err().to_string().contains("`layer2.linear.weight` occurs twice"));
     }
 
     #[test]

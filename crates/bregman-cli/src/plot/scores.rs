@@ -1,21 +1,36 @@
 //! Error rates, DET curves and scores of evaluated runs.
 
-use bregman_train::{EvaluationRecord, TestDomain};
+use bregman_speaker::score::Rates;
+use bregman_train::TestDomain;
 
 use super::axis::Scale;
 use super::scene::{COLORS, Color, Drawn, GREY, LegendEntry, Look, Mark, Panel};
 use crate::runs::ReportedRun;
 
+/// What error rates are drawn against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Against {
+    Sparsity,
+    /// Of training.
+    Minutes,
+}
+
 /// One symbol and colour per method; a line through the means of the runs with the same target.
-pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain) -> Drawn {
-    type Points<'a> = Vec<(Option<f64>, &'a EvaluationRecord)>;
+pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against) -> Drawn {
+    /// A target, and where the evaluation stands.
+    type Points<'a> = Vec<(Option<f64>, f64, &'a Rates)>;
     let mut methods: Vec<(&str, Points)> = Vec::new();
     for run in runs {
         let name = run.method.as_deref().unwrap_or(&run.name);
         for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.domain == domain) {
+            let x = match against {
+                Against::Sparsity => evaluation.sparsity,
+                Against::Minutes => run.seconds.unwrap_or(f64::NAN) / 60.0,
+            };
+            let point = (run.target, x, &evaluation.report.rates);
             match methods.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, points)) => points.push((run.target, evaluation)),
-                None => methods.push((name, vec![(run.target, evaluation)])),
+                Some((_, points)) => points.push(point),
+                None => methods.push((name, vec![point])),
             }
         }
     }
@@ -24,24 +39,25 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain) -> Drawn {
         points.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
         let look = Look { dash: None, width: 0.9, ..Look::of(number) };
         let means = points.chunk_by(|a, b| a.0 == b.0).map(|same| {
-            let mean = |value: fn(&EvaluationRecord) -> f64| {
-                same.iter().map(|(_, one)| value(one)).sum::<f64>() / same.len() as f64
-            };
-            [mean(|one| one.sparsity), mean(|one| one.report.rates.eer)]
+            let mean = |values: Vec<f64>| values.iter().sum::<f64>() / same.len() as f64;
+            [mean(same.iter().map(|point| point.1).collect()), mean(same.iter().map(|point| point.2.eer).collect())]
         });
         marks.push(Mark::Line { points: means.collect(), look });
-        for (_, EvaluationRecord { sparsity, report, .. }) in points.iter() {
-            let (sparsity, rates) = (*sparsity, &report.rates);
+        for &(_, x, rates) in points.iter() {
             if let Some(intervals) = &rates.intervals {
                 let [low, high] = intervals.eer;
-                marks.push(Mark::Line { points: vec![[sparsity, low], [sparsity, high]], look });
+                marks.push(Mark::Line { points: vec![[x, low], [x, high]], look });
             }
-            marks.push(Mark::Point { at: [sparsity, rates.eer], symbol: number, color: look.color });
+            marks.push(Mark::Point { at: [x, rates.eer], symbol: number, color: look.color });
         }
         keys.push(LegendEntry { name: (*name).to_owned(), look, symbol: Some(number) });
     }
     let label = if domain == TestDomain::In { "EER, %" } else { "EER out of domain, %" };
-    let mut panel = Panel::around((Scale::Nines, "sparsity, %", true), (Scale::Linear, label, true), marks)?;
+    let x = match against {
+        Against::Sparsity => (Scale::Nines, "sparsity, %", true),
+        Against::Minutes => (Scale::Linear, "training, minutes", false),
+    };
+    let mut panel = Panel::around(x, (Scale::Linear, label, true), marks)?;
     panel.y.range[0] = 0.0;
     Some((panel, keys))
 }

@@ -7,7 +7,7 @@ use super::axis::Scale;
 use super::curves::{epochs, groups, steps, with_targets, with_tolerance};
 use super::layers::{heat, layers};
 use super::scene::{Drawn, Figure};
-use super::scores::{det, rates, scores};
+use super::scores::{Against, det, rates, scores};
 use crate::failure::Failure;
 use crate::runs::ReportedRun;
 
@@ -46,6 +46,8 @@ pub(crate) enum What {
     Eer,
     /// The same out of domain
     EerOut,
+    /// EER in domain against minutes of training
+    EerTime,
     /// DET curves
     Det,
     /// Scores of the first evaluated run, with the EER threshold
@@ -74,7 +76,7 @@ impl What {
     /// Where the data of this chart comes from.
     fn needs(self) -> &'static str {
         match self {
-            Self::Eer | Self::EerOut | Self::Det | Self::Scores => {
+            Self::Eer | Self::EerOut | Self::EerTime | Self::Det | Self::Scores => {
                 "evaluate the run first: bregman evaluate RUN --trials LIST --root DIR"
             }
             Self::Lambda | Self::Error => "only runs with an adaptive λ have it",
@@ -108,8 +110,9 @@ impl What {
             Self::Groups => groups(runs),
             Self::Layers => layers(runs),
             Self::Heat => heat(runs),
-            Self::Eer => rates(runs, TestDomain::In),
-            Self::EerOut => rates(runs, TestDomain::Out),
+            Self::Eer => rates(runs, TestDomain::In, Against::Sparsity),
+            Self::EerOut => rates(runs, TestDomain::Out, Against::Sparsity),
+            Self::EerTime => rates(runs, TestDomain::In, Against::Minutes),
             Self::Det => det(runs),
             Self::Scores => scores(runs),
         }

@@ -198,7 +198,8 @@ fn family(method: &MethodConfig) -> String {
     let word =
         |value: &Value, usual: &str| value.as_str().filter(|word| *word != usual).map(|word| word.replace('_', " "));
     let fixed = (config["kind"] == "fixed").then(|| "fixed λ".to_owned());
-    let layerwise = config["layers"].is_object().then(|| "layerwise".to_owned());
+    let usually_layerwise = ["static", "set", "rigl", "mest"].iter().any(|kind| config["kind"] == *kind);
+    let layerwise = (config["layers"].is_object() && !usually_layerwise).then(|| "layerwise".to_owned());
     let details =
         [fixed, word(&config["law"]["kind"], "quantile"), layerwise, word(&config["optimizer"]["variant"], "steady")];
     details.into_iter().flatten().fold(name.to_owned(), |name, detail| format!("{name}, {detail}"))
@@ -240,5 +241,8 @@ mod tests {
         assert_eq!(of(&["method.kind=fixed", "method.lambda=0.3"]), "LinBreg, fixed λ");
         assert_eq!(of(&["method.kind=dense"]), "dense SGD");
         assert_eq!(of(&["method.kind=gradual", "method.target=0.9"]), "gradual pruning");
+        assert_eq!(of(&["method.kind=rigl", "method.target=0.9"]), "RigL");
+        let layerwise = ["method.kind=granet", "method.target=0.9", "method.layers={ sharing = \"erk\" }"];
+        assert_eq!(of(&layerwise), "GraNet, layerwise");
     }
 }

@@ -68,6 +68,16 @@ pub struct NormState<B: Backend> {
     pub(crate) inverse_std: B::Buffer,
 }
 
+impl<B: Backend> NormState<B> {
+    /// The running statistics as they are before the first batch: mean 0, variance 1.
+    pub fn reset(&mut self, backend: &B) -> Result<()> {
+        backend.upload(&vec![0.0; self.channels], &mut self.running_mean)?;
+        backend.upload(&vec![1.0; self.channels], &mut self.running_variance)?;
+        self.batches = 0;
+        Ok(())
+    }
+}
+
 /// Number of a parameter in its [`Params`].
 #[derive(Clone, Copy, Debug)]
 pub struct ParamId(usize);
@@ -237,7 +247,7 @@ impl<'a, B: Backend> Builder<'a, B> {
             mean: exact(self.backend)?,
             inverse_std: exact(self.backend)?,
         };
-        self.backend.upload(&vec![1.0; channels], &mut state.running_variance)?;
+        state.reset(self.backend)?;
         self.params.norms.push(state);
         Ok((scale, shift, NormId(self.params.norms.len() - 1)))
     }

@@ -35,11 +35,19 @@ pub(super) struct Working {
     counts: Scratch,
     /// A mask on its way.
     pub(super) mask: Scratch,
+    /// How gradients pull at thresholds.
+    pub(super) pulls: Scratch,
 }
 
 impl Default for Working {
     fn default() -> Self {
-        Self { jobs: Scratch::new(), chosen: Scratch::new(), counts: Scratch::new(), mask: Scratch::new() }
+        Self {
+            jobs: Scratch::new(),
+            chosen: Scratch::new(),
+            counts: Scratch::new(),
+            mask: Scratch::new(),
+            pulls: Scratch::new(),
+        }
     }
 }
 

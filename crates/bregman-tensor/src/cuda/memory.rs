@@ -9,11 +9,12 @@ use super::driver::{allocation, driver};
 use super::gpu::Gpu;
 use crate::{Error, Result};
 
-/// A stretch of GPU memory, freed when dropped.
+/// A stretch of GPU memory, freed when dropped unless it is lent.
 pub struct DeviceBuffer {
     device: Arc<Gpu>,
     pointer: sys::CUdeviceptr,
     bytes: usize,
+    lent: bool,
 }
 
 impl DeviceBuffer {
@@ -30,7 +31,12 @@ impl DeviceBuffer {
             }
             device.wait()?; // either stream may use it from now on
         }
-        Ok(Self { device: device.clone(), pointer, bytes })
+        Ok(Self { device: device.clone(), pointer, bytes, lent: false })
+    }
+
+    /// Memory of somebody else.
+    pub(super) fn lent(device: &Arc<Gpu>, pointer: u64, bytes: usize) -> Self {
+        Self { device: device.clone(), pointer, bytes, lent: true }
     }
 
     pub(super) fn pointer(&self) -> u64 {
@@ -73,7 +79,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.bytes > 0 && self.device.bind().is_ok() {
+        if self.bytes > 0 && !self.lent && self.device.bind().is_ok() {
             self.device.count_allocation();
             // SAFETY: allocated in `zeros`, freed once; the driver waits for work that still uses it. A failure here
             // has been reported by the work that caused it.

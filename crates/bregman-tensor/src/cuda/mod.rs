@@ -14,6 +14,7 @@
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
 //! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
+//! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
 //! | `program`, `cache` | the kernels, compiled |
@@ -34,6 +35,7 @@ mod gpu;
 mod graph;
 mod launch;
 mod layout;
+mod lent;
 mod loss;
 mod memory;
 mod multi;
@@ -49,6 +51,7 @@ mod transfer;
 pub(crate) use driver::probe;
 pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
+pub use lent::StepDevice;
 pub use memory::DeviceBuffer;
 pub use step::DeviceArrays;
 

@@ -86,6 +86,9 @@ kernel_struct! {
     }
 }
 
+/// Blocks that share the pull of a tensor's gradient at its threshold.
+const PULLING: usize = 128;
+
 /// `NONE` of kernels/step.cu.
 const NONE: u32 = u32::MAX;
 
@@ -114,6 +117,15 @@ impl Cuda {
     pub fn place_arrays(&self, arrays: &[TensorState]) -> Result<DeviceArrays> {
         let tensors = arrays.iter().map(|arrays| Placed::new(&self.device, arrays)).collect::<Result<_>>()?;
         Ok(DeviceArrays { device: self.device.clone(), tensors, working: Working::default(), table: None })
+    }
+}
+
+impl DeviceArrays {
+    /// Arrays that are on the GPU already: dual and moments of every tensor.
+    pub(super) fn over(device: &Arc<Gpu>, tensors: Vec<[DeviceBuffer; 3]>) -> Self {
+        let place = |[p, m, v]: [DeviceBuffer; 3]| Placed { p, m, v, mask: DeviceBuffer::lent(device, 0, 0) };
+        let tensors = tensors.into_iter().map(place).collect();
+        Self { device: device.clone(), tensors, working: Working::default(), table: None }
     }
 }
 
@@ -228,6 +240,17 @@ impl Engine<DeviceBuffer> for DeviceArrays {
             self.tensors[tensor].mask = DeviceBuffer::zeros(&self.device, 0)?;
         }
         Ok(())
+    }
+
+    fn pull(&mut self, theta: &DeviceBuffer, gradient: &DeviceBuffer) -> bregman::Result<f64> {
+        let parts = self.working.pulls.at_least(&self.device, PULLING * 8)?;
+        let launch = self.device.kernel("pull_threshold").arg(theta.pointer()).arg(gradient.pointer());
+        let launch = launch.arg((theta.bytes() / 4) as u64).arg(parts.pointer());
+        // SAFETY: as many weights as gradients; a part per block.
+        unsafe { launch.run([PULLING as u32, 1], [256, 1], 0)? };
+        let mut sums = vec![0f64; parts.bytes() / 8];
+        parts.download(&mut sums)?;
+        Ok(sums[..PULLING].iter().sum())
     }
 
     fn len(values: &DeviceBuffer) -> usize {

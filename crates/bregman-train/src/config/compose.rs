@@ -164,8 +164,17 @@ impl Part {
     }
 }
 
-/// The parts in their order, without the settings whose conditions do not hold.
+/// The parts in their order, without the settings whose conditions do not hold. A method takes the place of that of a
+/// whole recipe.
 fn compose(mut parts: Vec<Part>) -> Result<Vec<(String, Table)>> {
+    let is_whole = |part: &Part| SECTIONS.iter().all(|section| part.labels(section).is_some());
+    let is_method = |part: &Part| SECTIONS.iter().all(|name| part.labels(name).is_some() == (*name == "method"));
+    if parts.iter().any(is_method) {
+        for part in parts.iter_mut().filter(|part| is_whole(part)) {
+            let own = part.layers.iter_mut().filter(|layer| layer.when.is_none());
+            own.for_each(|layer| drop(layer.table.remove("method")));
+        }
+    }
     for section in SECTIONS {
         let mut having = parts.iter().filter(|part| part.labels(section).is_some());
         if let (Some(first), Some(second)) = (having.next(), having.next()) {
@@ -186,8 +195,23 @@ fn compose(mut parts: Vec<Part>) -> Result<Vec<(String, Table)>> {
 mod tests {
     use super::*;
     use crate::Experiment;
+    use crate::config::MethodConfig;
 
     const NONE: &[&str] = &[];
+
+    #[test]
+    fn a_method_takes_the_place_of_that_of_a_whole_recipe() {
+        let demo = Experiment::read(&["demo"], NONE).unwrap();
+        let other = Experiment::read(&["demo", "methods/adabreg"], NONE).unwrap();
+        assert_eq!((demo.method.target(), other.method.target()), (Some(0.9), Some(0.95)));
+        let rigl = Experiment::read(&["demo", "methods/rigl"], NONE).unwrap();
+        assert!(matches!(rigl.method, MethodConfig::RigL(_)), "{:?}", rigl.method);
+        assert_eq!((rigl.model, rigl.data), (demo.model, demo.data));
+        let gradual = Experiment::read(&["demo", "methods/pruned-gradual"], NONE).unwrap();
+        assert!(matches!(&gradual.method, MethodConfig::Gradual(config) if config.epochs == 3), "{:?}", gradual.method);
+        let twice = Experiment::read(&["audiomnist/ecapa-adabreg", "methods/rigl"], NONE).unwrap_err().to_string();
+        assert!(twice.contains("give one of them"), "{twice}");
+    }
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 pub use bregman_network::NetworkConfig;
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
-pub(crate) use method::SparseStart;
 pub use method::{
-    AdaptiveConfig, DenseConfig, FixedConfig, GradualConfig, MethodConfig, OneShotConfig, Period, RunLength,
-    StaticConfig,
+    AcDcConfig, AdaptiveConfig, DenseConfig, FixedConfig, GraNetConfig, GradualConfig, MestConfig, MethodConfig,
+    OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig, StrConfig,
 };
+pub(crate) use method::{MaskedRun, SparseStart};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -123,7 +123,7 @@ impl Experiment {
         self.architecture().check().map_err(bregman_nn::Error::from)?;
         self.data.check()?;
         self.loss.check()?;
-        self.method.check()?;
+        self.method.check(self.train.epochs)?;
         self.train.check()?;
         self.select.check()
     }

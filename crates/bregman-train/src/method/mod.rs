@@ -5,8 +5,11 @@
 //! | `adaptive` | LinBreg, AdaBreg, ProxSGD | a controller moves it towards a target | none |
 //! | `fixed` | the same | stays | none |
 //! | `dense` | SGD, AdamW | none | none |
+//! | `str` | SGD | every layer learns its own | none |
 //! | `gradual`, `one_shot` | SGD, AdamW | none | the smallest weights |
-//! | `static` | SGD, AdamW | none | drawn at random |
+//! | `static`, `snip` | SGD, AdamW | none | drawn at random, or by connection sensitivity |
+//! | `set`, `rigl`, `granet`, `mest` | SGD, AdamW | none | weights are exchanged for others |
+//! | `acdc` | SGD, AdamW | none | on and off in turns |
 //!
 //! What masks do and when is a policy, see [`bregman::topology`].
 
@@ -14,12 +17,12 @@ use std::borrow::Cow;
 
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
-use bregman::topology::RunClock;
+use bregman::topology::{RunClock, Start};
 use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
 use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
-use crate::config::{self, MethodConfig};
+use crate::config::{self, MaskedRun, MethodConfig};
 use crate::{Device, Experiment, Result};
 
 /// A control loop swings if the sparsity crosses its target more often than once in so many updates.
@@ -76,19 +79,44 @@ impl<B: Device> Method<B> {
                 optimizer.set_freeze(freeze)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
             }
-            MethodConfig::Dense(_) | MethodConfig::Gradual(_) | MethodConfig::OneShot(_) | MethodConfig::Static(_) => {
+            MethodConfig::Str(settings) => {
+                let (rule, groups) =
+                    (settings.rule(&experiment.length(total))?, config.groups(model.params().described())?);
+                let optimizer = Optimizer::new(rule, groups, settings.threshold, &weights(model)?)?;
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
+            }
+            _ => {
                 let groups = config.groups(model.params().described())?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
             }
         };
-        let method = Self { steering, target: config.target(), topology: config.topology(seed)? };
+        let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };
+        let method = Self { steering, target: config.target(), topology: config.topology(run)? };
         for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
             let masked = method.topology.is_some() && parameter.param.role.is_weight();
             parameter.sparse = masked || method.optimizer().is_sparse(tensor);
         }
         model.refresh()?;
         Ok(method)
+    }
+
+    /// The masks before the first step.
+    pub fn start(&self) -> Start {
+        self.topology.as_ref().map_or(Start::Dense, |topology| topology.policy().start())
+    }
+
+    /// Sets the masks of a round of the [start](Method::start), counted from 0, from the gradients in `model` where
+    /// they are made from gradients.
+    ///
+    /// # Errors
+    /// As [`Method::before_step`].
+    pub fn start_masks(&mut self, round: usize, model: &mut TrainableModel<B>) -> Result<()> {
+        if let (Some(topology), Steering::Fixed(optimizer, _)) = (&self.topology, &mut self.steering) {
+            let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+            optimizer.start_masks_on(topology, round, &mut theta, &grads)?;
+        }
+        Ok(())
     }
 
     /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that

@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `masks` | the masks before the first step |
 //! | `epoch` | the end of an epoch: validation, its record, the best checkpoint |
 //! | `data` | the corpus as training and validation batches |
 //! | `schedule` | learning rate and margin over a run |
@@ -17,6 +18,7 @@ pub(crate) mod schedule;
 pub(crate) mod selection;
 
 mod epoch;
+mod masks;
 mod start;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +87,9 @@ impl<B: Device> Trainer<'_, B> {
         self.observer.plan(&self.experiment.plan(total));
         self.observer.begin(self.state.step, total);
         self.began = Instant::now();
+        if self.state.step == 0 {
+            self.start_masks()?;
+        }
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {

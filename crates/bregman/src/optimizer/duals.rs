@@ -4,7 +4,6 @@
 
 use rayon::prelude::*;
 
-use super::state::TensorState;
 use crate::error::Result;
 use crate::penalty::Shrinkage;
 use crate::select::Digit;
@@ -64,15 +63,16 @@ impl DualKey {
     }
 }
 
-/// The duals of arrays on the host.
+/// Duals in memory.
 pub struct HostDuals<'a> {
-    arrays: &'a [TensorState],
+    duals: Vec<&'a [f32]>,
     keys: Vec<DualKey>,
 }
 
 impl<'a> HostDuals<'a> {
-    pub(super) fn new(arrays: &'a [TensorState], keys: Vec<DualKey>) -> Self {
-        Self { arrays, keys }
+    /// The dual of every tensor, with its key.
+    pub fn new(duals: Vec<&'a [f32]>, keys: Vec<DualKey>) -> Self {
+        Self { duals, keys }
     }
 
     /// Whole groups of these tensors' duals, each with its key.
@@ -80,7 +80,7 @@ impl<'a> HostDuals<'a> {
         tensors.par_iter().flat_map(|&tensor| {
             let key = self.keys[tensor];
             let whole_groups = (CHUNK / key.shrinkage.group_len()).max(1) * key.shrinkage.group_len();
-            self.arrays[tensor].p.par_chunks(whole_groups).map(move |p| (key, p))
+            self.duals[tensor].par_chunks(whole_groups).map(move |p| (key, p))
         })
     }
 }

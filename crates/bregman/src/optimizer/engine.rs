@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use super::correction::Correction;
 use super::duals::{DualKey, Duals};
+use super::pass::pull;
 use super::rule::Update;
 use super::state::TensorState;
 use crate::error::Result;
@@ -64,6 +65,15 @@ pub trait Engine<W: ?Sized>: Arrays {
     /// # Errors
     /// A lost device.
     fn set_mask(&mut self, tensor: usize, mask: &[bool], theta: &mut W) -> Result<()>;
+
+    /// Σ g·sgn(θ) of a tensor: how its gradient pulls at a threshold that all its weights lie behind. Gradients that
+    /// are not finite count as 0.
+    ///
+    /// # Errors
+    /// A lost device.
+    fn pull(&mut self, theta: &W, gradient: &W) -> Result<f64> {
+        Ok(pull(&Self::read(theta)?, &Self::read(gradient)?))
+    }
 
     /// How many weights or gradients these are.
     fn len(values: &W) -> usize;

@@ -26,6 +26,7 @@ mod state;
 pub use correction::Correction;
 pub use duals::{DualKey, Duals, HostDuals};
 pub use engine::{Arrays, Counted, Engine, HostArrays, Prox, TensorStep};
+pub use host::StateSlices;
 pub use rule::*;
 pub use state::{OptimizerState, TensorState};
 
@@ -75,9 +76,7 @@ impl Optimizer {
         check_lambda(lambda)?;
         check_count("weights", groups.params().len(), theta.len())?;
         let mut optimizer = Self {
-            shrinkage: (0..groups.params().len())
-                .map(|tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) })
-                .collect(),
+            shrinkage: shrinkage(&rule, &groups),
             state: OptimizerState {
                 step: 0,
                 lambda: vec![lambda; theta.len()],
@@ -88,6 +87,7 @@ impl Optimizer {
             rule,
             groups,
         };
+        check_learnt(&rule, &optimizer.shrinkage, &optimizer.state.lambda)?;
         for (tensor, theta) in theta.iter().map(AsRef::as_ref).enumerate() {
             let param = &optimizer.groups.params()[tensor];
             param.check_len("weight", theta.len())?;
@@ -131,7 +131,8 @@ impl Optimizer {
 
     /// Counting access to the duals, for the optimizers that keep them.
     pub fn duals(&self) -> Option<HostDuals<'_>> {
-        self.rule.mirror().map(|_| HostDuals::new(&self.state.tensors, self.dual_keys()))
+        let duals = || self.state.tensors.iter().map(|state| &*state.p).collect();
+        self.rule.mirror().map(|_| HostDuals::new(duals(), self.dual_keys()))
     }
 
     /// Moves the arrays to where `place` puts them, such as the memory of a GPU.
@@ -160,6 +161,21 @@ impl Optimizer {
 
 /// Wherever the arrays are.
 impl<A> Optimizer<A> {
+    /// An optimizer over arrays that are in their place already, and what was counted in the weights that go with
+    /// them. That the arrays are those the rule keeps is for their owner to see to.
+    ///
+    /// # Errors
+    /// A setting out of range, λ ≤ 0, statistics or a number of λ that do not fit the parameters.
+    pub fn over(rule: Rule, groups: Groups, state: OptimizerState<A>, stats: Vec<TensorStats>) -> Result<Self> {
+        rule.check()?;
+        check_count("λ", groups.params().len(), state.lambda.len())?;
+        check_count("statistics", groups.params().len(), stats.len())?;
+        state.lambda.iter().try_for_each(|&lambda| check_lambda(lambda))?;
+        let shrinkage = shrinkage(&rule, &groups);
+        check_learnt(&rule, &shrinkage, &state.lambda)?;
+        Ok(Self { shrinkage, freeze: Freeze::default(), rule, groups, state, stats })
+    }
+
     /// [`Optimizer::step`] on weights and gradients where the arrays are.
     ///
     /// # Errors
@@ -169,11 +185,34 @@ impl<A> Optimizer<A> {
         A: Engine<W>,
     {
         require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.step_at(theta, grads, |_| tau)
+    }
+
+    /// [`Optimizer::step_on`] with a learning rate for every tensor (before its group's factor), which may be 0: then
+    /// its weights and duals stay where they are, and its moments move.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step_on`].
+    pub fn step_at<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: impl Fn(usize) -> f64) -> Result<()>
+    where
+        A: Engine<W>,
+    {
+        for (tensor, param) in self.groups.params().iter().enumerate() {
+            let (tau, name) = (tau(tensor), || format!("learning rate of `{}`", param.name));
+            if !(tau >= 0.0 && tau.is_finite()) {
+                require(false, &name(), tau, "a number ≥ 0")?;
+            }
+        }
         self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
         let (step, frozen) = (self.state.step + 1, !self.next_is_full());
-        let tau = |tensor| tau * self.groups.rule(tensor).lr_scale;
-        let steps = self.plan(tau, |tau| self.rule.update(step, tau), frozen);
+        let scaled: Vec<f64> = (0..theta.len()).map(|tensor| tau(tensor) * self.groups.rule(tensor).lr_scale).collect();
+        let before = self.learn_thresholds(theta, grads, &scaled)?;
+        let update = |tensor: usize, tau| match &before {
+            Some(before) if self.is_sparse(tensor) => self.rule.update(step, tau).above(before[tensor]),
+            _ => self.rule.update(step, tau),
+        };
+        let steps = self.plan(|tensor| scaled[tensor], update, frozen);
         let counted = self.state.tensors.pass(theta, grads, &steps)?;
         self.record(&counted);
         if let Some((tensor, (index, value))) =
@@ -198,7 +237,7 @@ impl<A> Optimizer<A> {
             return Ok(());
         }
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let steps = self.plan(|_| 1.0, |_| Update::Rest, false);
+        let steps = self.plan(|_| 1.0, |_, _| Update::Rest, false);
         let counted = self.state.tensors.pass(theta, &[], &steps)?;
         self.record(&counted);
         Ok(())
@@ -344,13 +383,30 @@ impl<A> Optimizer<A> {
     }
 
     /// What a pass does to every tensor, given its learning rate and the update at that rate.
-    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(f64) -> Update, frozen: bool) -> Vec<TensorStep> {
+    fn plan(&self, tau: impl Fn(usize) -> f64, update: impl Fn(usize, f64) -> Update, frozen: bool) -> Vec<TensorStep> {
         let step = |tensor| {
             let tau = tau(tensor);
             let frozen = frozen && self.is_sparse(tensor);
-            TensorStep { update: update(tau), prox: self.prox(tensor, tau), frozen }
+            TensorStep { update: update(tensor, tau), prox: self.prox(tensor, tau), frozen }
         };
         (0..self.shrinkage.len()).map(step).collect()
+    }
+
+    /// Moves the λ of every tensor that learns its own, and returns the thresholds that the present weights were made
+    /// with.
+    fn learn_thresholds<W: ?Sized>(&mut self, theta: &[&mut W], grads: &[&W], tau: &[f64]) -> Result<Option<Vec<f32>>>
+    where
+        A: Engine<W>,
+    {
+        let Rule::Str(rule) = self.rule else { return Ok(None) };
+        let before = (0..theta.len()).map(|tensor| self.dual_key(tensor).threshold(self.state.lambda[tensor]));
+        let before = before.collect();
+        for tensor in (0..theta.len()).filter(|&tensor| self.shrinkage[tensor] != Shrinkage::Identity) {
+            let scale = self.groups.rule(tensor).lambda_scale;
+            let pull = scale * self.state.tensors.pull(&*theta[tensor], grads[tensor])?;
+            self.state.lambda[tensor] = rule.next_threshold(self.state.lambda[tensor], pull, tau[tensor]);
+        }
+        Ok(Some(before))
     }
 
     /// The prox between the variable a tensor's update steps in and its weights: prox_{δλR}(δ·p) = δ·prox_{λR}(p) of
@@ -396,8 +452,26 @@ pub(crate) fn slices_mut(values: &mut [impl AsMut<[f32]>]) -> Vec<&mut [f32]> {
     values.iter_mut().map(AsMut::as_mut).collect()
 }
 
+/// What a rule makes of the penalties of every tensor.
+fn shrinkage(rule: &Rule, groups: &Groups) -> Vec<Shrinkage> {
+    let of = |tensor| if rule.is_dense() { Shrinkage::Identity } else { groups.shrinkage(tensor) };
+    (0..groups.params().len()).map(of).collect()
+}
+
 fn stats(len: usize, counted: &Counted) -> TensorStats {
     TensorStats { len: len as u64, zeros: counted.zeros, sum_squares: counted.sum_squares }
+}
+
+/// Thresholds that are learnt are those of single weights, and lie in (0, 1).
+fn check_learnt(rule: &Rule, shrinkage: &[Shrinkage], lambda: &[f64]) -> Result<()> {
+    if !matches!(rule, Rule::Str(_)) {
+        return Ok(());
+    }
+    if shrinkage.iter().any(|kind| !matches!(kind, Shrinkage::Identity | Shrinkage::Soft)) {
+        let (what, needs, optimizer) = ("a penalty other than ℓ1", "LinBreg, AdaBreg or ProxSGD", rule.name());
+        return Err(Error::Unsupported { what, needs, optimizer });
+    }
+    lambda.iter().try_for_each(|&lambda| require(lambda < 1.0, "λ", lambda, "a threshold in (0, 1) with STR"))
 }
 
 fn check_lambda(lambda: f64) -> Result<()> {

@@ -126,6 +126,17 @@ fn count_block(theta: &[f32]) -> Counted {
     }
 }
 
+/// Σ g·sgn(θ), the same on any number of threads.
+pub(crate) fn pull(theta: &[f32], gradient: &[f32]) -> f64 {
+    let pull = |(x, g): (&f32, &f32)| {
+        let side = f32::from(*x > 0.0) - f32::from(*x < 0.0);
+        f64::from(side * lanes::finite_or_zero(*g))
+    };
+    let chunk = |(theta, gradient): (&[f32], &[f32])| theta.iter().zip(gradient).map(pull).sum::<f64>();
+    let chunks: Vec<f64> = theta.par_chunks(CHUNK).zip(gradient.par_chunks(CHUNK)).map(chunk).collect();
+    chunks.iter().sum()
+}
+
 /// `len` rounded down to whole groups, one group at least.
 fn whole_groups(len: usize, group: usize) -> usize {
     (len / group).max(1) * group

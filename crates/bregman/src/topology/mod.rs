@@ -5,33 +5,56 @@
 //! what (all layers together, or each by its [`Budget`](crate::Budget)). A [`Topology`] is both:
 //! [`Optimizer::move_masks`](crate::Optimizer::move_masks) asks it before every step.
 //!
-//! | policy | changes | keeps | grows |
-//! | --- | --- | --- | --- |
-//! | [`GradualPruning`] | along a ramp of epochs | the largest | nothing |
-//! | [`OneShotPruning`] | once | the largest | nothing |
-//! | [`StaticMask`] | before the first step | at random | nothing |
+//! | policy | starts | changes | keeps | grows |
+//! | --- | --- | --- | --- | --- |
+//! | [`GradualPruning`] | dense | along a ramp of epochs | the largest | nothing |
+//! | [`OneShotPruning`] | dense | once | the largest | nothing |
+//! | [`StaticMask`] | at random | never | | |
+//! | [`Snip`] | by \|θ·g\|, in rounds | never | | |
+//! | [`Set`] | at random | every ΔT steps | the largest | at random |
+//! | [`RigL`] | at random | every ΔT steps | the largest | the steepest |
+//! | [`GraNet`] | at random | every ΔT steps, ever sparser | the largest | the steepest |
+//! | [`Mest`] | at random | every ΔT steps | by \|θ\| + λ·\|g\| | at random |
+//! | [`AcDc`] | dense | sparse and dense in turns of epochs | the largest | all |
 //!
 //! A policy has no state: what is masked is part of the optimizer's state, and random numbers are drawn by the step's
 //! number. So a resumed run continues to the same bits.
 
+mod acdc;
+mod exchange;
 mod gradual;
+mod granet;
 mod layer;
+mod mest;
 mod one_shot;
+#[cfg(test)]
+mod policy_tests;
 mod pruning;
+mod rigl;
+mod set;
+mod snip;
 mod static_mask;
 #[cfg(test)]
 mod tests;
 
+pub use acdc::{AcDc, Phases};
+pub use exchange::Exchange;
 pub use gradual::GradualPruning;
+pub use granet::GraNet;
 pub use layer::MaskedLayer;
+pub use mest::{Mest, MutationStage};
 pub use one_shot::OneShotPruning;
 pub use pruning::{Pruning, Structure};
+pub use rigl::RigL;
+pub use set::Set;
+pub use snip::Snip;
 pub use static_mask::StaticMask;
 
 use std::fmt::Debug;
 
-use crate::error::{Error, Result, require};
-use pruning::{Scores, largest};
+use crate::budget::Budget;
+use crate::error::{Result, require};
+use pruning::{Scope, Scores, largest};
 
 /// Where a run stands: what a policy decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +81,8 @@ impl RunClock {
 pub struct MaskChange {
     /// The share of weights that is masked afterwards; 0 lifts all masks.
     pub sparsity: f64,
-    /// Of the weights that are not masked afterwards, the share that is grown in exchange for others: SET's and RigL's
-    /// drop fraction.
+    /// Of each layer's weights that are not masked afterwards, the share that is grown in exchange for others of that
+    /// layer: SET's and RigL's drop fraction.
     pub exchanged: f64,
 }
 
@@ -70,27 +93,57 @@ impl MaskChange {
     }
 }
 
+/// The masks before the first step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Start {
+    /// None.
+    Dense,
+    /// A random mask of this sparsity, shared out between the layers by the budget, or by ERK where all layers are
+    /// compared together.
+    Random(f64),
+    /// Masks by [`MaskPolicy::keep`] in rounds of these sparsities, each with gradients under the masks of the last.
+    Scored(Vec<f64>),
+}
+
+impl Start {
+    /// The sparsity after a round, counted from 0; `None` when there is no such round.
+    pub fn round(&self, round: usize) -> Option<f64> {
+        match self {
+            Start::Dense => None,
+            Start::Random(sparsity) => (round == 0).then_some(*sparsity),
+            Start::Scored(rounds) => rounds.get(round).copied(),
+        }
+    }
+}
+
 /// When masks change, and which weights they keep and grow.
 ///
-/// SET (Mocanu et al., 2018), which drops the smallest weights and grows as many at random, would be:
+/// One that exchanges a tenth of the weights after every epoch, those with the smallest gradients for random ones:
 ///
 /// ```
-/// use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock};
+/// use bregman::topology::{MaskChange, MaskPolicy, MaskedLayer, RunClock, Start};
 ///
 /// #[derive(Debug)]
-/// struct Set { target: f64, fraction: f64, every: u64 }
+/// struct Restless { target: f64 }
 ///
-/// impl MaskPolicy for Set {
+/// impl MaskPolicy for Restless {
+///     fn start(&self) -> Start {
+///         Start::Random(self.target)
+///     }
 ///     fn sparsity(&self, _: &RunClock) -> f64 {
 ///         self.target
 ///     }
 ///     fn change(&self, clock: &RunClock) -> Option<MaskChange> {
-///         let fading = 0.5 * (1.0 + (std::f64::consts::PI * clock.step as f64 / clock.total as f64).cos());
-///         let change = MaskChange { sparsity: self.target, exchanged: self.fraction * fading };
-///         clock.step.is_multiple_of(self.every).then_some(change)
+///         clock.begins_epoch().then_some(MaskChange { sparsity: self.target, exchanged: 0.1 })
+///     }
+///     fn keep(&self, layer: &MaskedLayer<'_>) -> Vec<f32> {
+///         layer.gradients()
 ///     }
 ///     fn grow(&self, layer: &MaskedLayer<'_>) -> Option<Vec<f32>> {
-///         Some(layer.random()) // RigL: layer.gradients(), and `needs_gradients`
+///         Some(layer.random())
+///     }
+///     fn needs_gradients(&self) -> bool {
+///         true
 ///     }
 /// }
 /// ```
@@ -103,10 +156,16 @@ pub trait MaskPolicy: Debug + Send {
         Ok(())
     }
 
+    /// The masks before the first step.
+    fn start(&self) -> Start {
+        Start::Dense
+    }
+
     /// The share of weights that is masked during the next step.
     fn sparsity(&self, clock: &RunClock) -> f64;
 
-    /// What happens to the masks before the next step; `None` leaves them as they are.
+    /// What happens to the masks before the next step; `None` leaves them as they are. It depends on the clock alone:
+    /// whoever computes gradients asks beforehand whether this step needs those of masked weights.
     fn change(&self, clock: &RunClock) -> Option<MaskChange>;
 
     /// A score ≥ 0 for every weight: among the weights that are not masked yet, those with the largest are kept.
@@ -114,14 +173,14 @@ pub trait MaskPolicy: Debug + Send {
         layer.magnitudes()
     }
 
-    /// A score ≥ 0 for every weight: among the weights that are not kept, those with the largest are grown. `None`
-    /// grows nothing, so that fewer and fewer weights are non-zero.
+    /// A score ≥ 0 for every weight: among the weights that are not kept, those with the largest are grown; one that
+    /// was dropped for it just now keeps its value. `None` grows nothing, so that fewer and fewer weights are non-zero.
     fn grow(&self, _: &MaskedLayer<'_>) -> Option<Vec<f32>> {
         None
     }
 
-    /// Whether scores look at gradients. Masks then change between the gradients of a step and the step itself,
-    /// otherwise before the forward pass.
+    /// Whether scores look at gradients. Masks then change between the gradients of a step and the step itself, which
+    /// takes the same gradients; otherwise before the forward pass. A random start needs none.
     fn needs_gradients(&self) -> bool {
         false
     }
@@ -161,25 +220,46 @@ impl Topology {
     /// The masks after a change, `true` where a weight may be non-zero; empty where all may. Exactly round(s·n) single
     /// weights are masked, ties by position; of channels, as many as are needed to reach the share.
     ///
+    /// Where all layers are compared together, that decides how many weights each layer has; the exchange stays inside
+    /// of each.
+    ///
     /// # Errors
     /// A share outside [0, 1), weights that do not fit their shape or are not finite, a budget that cannot be met.
     pub fn masks(&self, change: MaskChange, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
         let MaskChange { sparsity, exchanged } = change;
-        require((0.0..1.0).contains(&sparsity), "sparsity", sparsity, "a share in [0, 1)")?;
         require((0.0..=1.0).contains(&exchanged), "exchanged", exchanged, "a share in [0, 1]")?;
-        if layers.is_empty() {
-            return Err(Error::NothingControlled);
-        }
-        layers.iter().try_for_each(MaskedLayer::check)?;
-        if sparsity == 0.0 {
-            return Ok(vec![vec![]; layers.len()]);
-        }
+        let Some(scopes) = self.pruning.scopes(layers, sparsity)? else { return Ok(vec![vec![]; layers.len()]) };
+        let grown = |most: u64| (exchanged * most as f64).round() as u64;
         let mut masks = Vec::with_capacity(layers.len());
-        let params: Vec<_> = layers.iter().map(|layer| layer.param).collect();
-        for (scope, most) in self.pruning.scopes(&params, sparsity)? {
-            masks.extend(self.masks_of(&layers[scope], most, (exchanged * most as f64).round() as u64));
+        for Scope { layers: scope, most } in scopes {
+            let layers = &layers[scope];
+            if layers.len() == 1 || exchanged == 0.0 {
+                masks.extend(self.masks_of(layers, most, grown(most)));
+                continue;
+            }
+            for (layer, mask) in layers.iter().zip(self.masks_of(layers, most, 0)) {
+                let most = mask.iter().filter(|kept| **kept).count() as u64;
+                masks.extend(self.masks_of(std::slice::from_ref(layer), most, grown(most)));
+            }
         }
         Ok(masks)
+    }
+
+    /// The masks of a start of this sparsity, drawn or scored.
+    pub(crate) fn start_masks(&self, sparsity: f64, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
+        if !matches!(self.policy.start(), Start::Random(_)) {
+            return self.masks(MaskChange::to(sparsity), layers);
+        }
+        let budget = self.pruning.layers.clone().unwrap_or_else(Budget::erk);
+        let pruning = Pruning { layers: Some(budget), structure: self.pruning.structure };
+        let Some(scopes) = pruning.scopes(layers, sparsity)? else { return Ok(vec![vec![]; layers.len()]) };
+        let draw = |Scope { layers: scope, most }: Scope| {
+            let scores = |layer: &MaskedLayer<'_>| {
+                Scores::new(pruning.structure, layer.param, layer.random(), &|i| layer.allows(i))
+            };
+            largest(&layers[scope].iter().map(scores).collect::<Vec<_>>(), most)
+        };
+        Ok(scopes.into_iter().flat_map(draw).collect())
     }
 
     /// The masks of layers that are compared with each other and keep `most` weights, `grown` of them new ones.

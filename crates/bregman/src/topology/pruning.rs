@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MaskChange, MaskedLayer, OneShotPruning, Topology};
 use crate::budget::Budget;
-use crate::error::Result;
+use crate::error::{Error, Result, require};
 use crate::param::Param;
 use crate::select::smallest_threshold;
 
@@ -60,21 +60,35 @@ impl Pruning {
         Ok(masks.into_iter().zip(layers).map(all).collect())
     }
 
-    /// Layers that are compared with each other, and how many of their weights stay at this sparsity.
-    pub(super) fn scopes(&self, layers: &[&Param], sparsity: f64) -> Result<Vec<(Range<usize>, u64)>> {
+    /// The layers in scopes at this sparsity; `None` where all weights stay.
+    pub(super) fn scopes(&self, layers: &[MaskedLayer<'_>], sparsity: f64) -> Result<Option<Vec<Scope>>> {
+        require((0.0..1.0).contains(&sparsity), "sparsity", sparsity, "a share in [0, 1)")?;
+        if layers.is_empty() {
+            return Err(Error::NothingControlled);
+        }
+        layers.iter().try_for_each(MaskedLayer::check)?;
+        if sparsity == 0.0 {
+            return Ok(None);
+        }
+        let layers: Vec<&Param> = layers.iter().map(|layer| layer.param).collect();
         let stay = |layers: &[&Param], sparsity: f64| {
             let total: u64 = layers.iter().map(|layer| layer.len() as u64).sum();
             total - (sparsity * total as f64).round_ties_even() as u64
         };
-        match &self.layers {
-            None => Ok(vec![(0..layers.len(), stay(layers, sparsity))]),
-            Some(budget) => {
-                let targets = budget.targets(layers, sparsity)?;
-                let scope = |(layer, target)| (layer..layer + 1, stay(&layers[layer..=layer], target));
-                Ok(targets.into_iter().enumerate().map(scope).collect())
-            }
-        }
+        let Some(budget) = &self.layers else {
+            return Ok(Some(vec![Scope { layers: 0..layers.len(), most: stay(&layers, sparsity) }]));
+        };
+        let targets = budget.targets(&layers, sparsity)?;
+        let scope = |(layer, target)| Scope { layers: layer..layer + 1, most: stay(&layers[layer..=layer], target) };
+        Ok(Some(targets.into_iter().enumerate().map(scope).collect()))
     }
+}
+
+/// Layers that are compared with each other.
+pub(super) struct Scope {
+    pub(super) layers: Range<usize>,
+    /// How many of their weights stay.
+    pub(super) most: u64,
 }
 
 /// What is compared in one layer: a key for every run of `size` weights, −1 where the run is no candidate.

@@ -7,15 +7,15 @@ use crate::optimizer::{AdamW, Optimizer, Rule, Sgd};
 use crate::param::{Param, Role};
 use crate::schedule::{Ramp, RampShape};
 
-/// Drops the smallest weights, grows as many at random: SET.
+/// Drops the smallest weights, grows as many at random or by the gradient, before every step.
 #[derive(Debug)]
-struct Exchange {
+struct Always {
     target: f64,
     fraction: f64,
     by_gradient: bool,
 }
 
-impl MaskPolicy for Exchange {
+impl MaskPolicy for Always {
     fn sparsity(&self, _: &RunClock) -> f64 {
         self.target
     }
@@ -84,12 +84,11 @@ proptest! {
     ) {
         let [a, b] = params();
         let ramp = Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end: 3 };
-        let policies: [Box<dyn MaskPolicy>; 5] = [
+        let policies: [Box<dyn MaskPolicy>; 4] = [
             Box::new(GradualPruning { target, ramp }),
             Box::new(OneShotPruning { target, epoch: 1 }),
-            Box::new(StaticMask { target }),
-            Box::new(Exchange { target, fraction, by_gradient: false }),
-            Box::new(Exchange { target, fraction, by_gradient: true }),
+            Box::new(Always { target, fraction, by_gradient: false }),
+            Box::new(Always { target, fraction, by_gradient: true }),
         ];
         for policy in policies {
             let topology = Topology { policy, pruning: pruning(Structure::Weights, per_layer), seed: 3 };
@@ -117,7 +116,7 @@ proptest! {
     fn an_exchange_keeps_the_largest_and_grows_by_score(theta in values(), gradient in values()) {
         let layer = Param::new("w", [12, 5], Role::LinearWeight);
         let mask: Vec<bool> = (0..60).map(|i| i % 2 == 0).collect();
-        let exchange = Exchange { target: 0.5, fraction: 0.3, by_gradient: true };
+        let exchange = Always { target: 0.5, fraction: 0.3, by_gradient: true };
         let topology = Topology::new(exchange, Pruning::default(), 0).unwrap();
         let layers = [MaskedLayer::new(&layer, &theta, &gradient, &mask, 0, 0)];
         let next = topology.masks(topology.policy().change(&clock(0)).unwrap(), &layers).unwrap().remove(0);
@@ -212,7 +211,7 @@ fn random_masks_differ_by_seed_and_step_and_are_the_same_again() {
     let draw = |seed, step| {
         let topology = Topology::new(StaticMask { target: 0.9 }, pruning(Structure::Weights, true), seed).unwrap();
         let layers = [MaskedLayer::new(&layer, &theta, &[], &[], seed, step)];
-        topology.masks(MaskChange::to(0.9), &layers).unwrap().remove(0)
+        topology.start_masks(0.9, &layers).unwrap().remove(0)
     };
     assert_eq!(masked(&draw(1, 0)), 360);
     assert_eq!(draw(1, 0), draw(1, 0));
@@ -228,9 +227,32 @@ fn bad_input_is_named() {
     assert!(error(&[1.0; 3], 0.5).contains("parameter `w`: the weight has 3 values, its shape asks for 4"));
     assert!(error(&[1.0, f32::NAN, 0.0, 0.0], 0.5).contains("weight[1] is NaN"));
     let ramp = Ramp { shape: RampShape::Linear, from: 0.0, begin: 4, end: 4 };
-    let policies: [&dyn MaskPolicy; 3] =
-        [&StaticMask { target: 1.0 }, &OneShotPruning { target: 0.0, epoch: 0 }, &GradualPruning { target: 0.9, ramp }];
-    let named = ["`target` is 1", "`target` is 0", "ramp.end"];
+    let exchange = Exchange { period: 10, fraction: 0.3, until: 0.75 };
+    let phases = Phases { epochs: 10, dense_epochs: 0, phase_epochs: 1, last_epochs: 0 };
+    let granet = GraNet { target: 0.9, from: 0.95, period: 1, fraction: 0.5, until: 0.7 };
+    let stages = vec![MutationStage { until: 0.5, fraction: 0.2 }, MutationStage { until: 0.4, fraction: 0.1 }];
+    let policies: [&dyn MaskPolicy; 9] = [
+        &StaticMask { target: 1.0 },
+        &OneShotPruning { target: 0.0, epoch: 0 },
+        &GradualPruning { target: 0.9, ramp },
+        &Set { target: 0.9, exchange: Exchange { period: 0, ..exchange } },
+        &RigL { target: 0.9, exchange: Exchange { fraction: 1.5, ..exchange } },
+        &granet,
+        &Mest { target: 0.9, period: 1, stages, gradient_weight: 0.0 },
+        &AcDc { target: 0.9, phases },
+        &Snip { target: 0.9, rounds: 0 },
+    ];
+    let named = [
+        "`target` is 1",
+        "`target` is 0",
+        "ramp.end",
+        "`period` is 0",
+        "`fraction` is 1.5",
+        "`from` is 0.95",
+        "`stages.until` is out of order",
+        "`last_epochs` is 0",
+        "`rounds` is 0",
+    ];
     for (policy, name) in policies.into_iter().zip(named) {
         assert!(policy.check().unwrap_err().to_string().contains(name), "{policy:?}");
     }

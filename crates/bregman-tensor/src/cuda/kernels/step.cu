@@ -30,6 +30,12 @@ DEVICE float advance(const StepPlan &plan, float x, float g, float &m, float &v)
         m = c.mu * m + g;
         return x - c.tau * (c.of_g * g + c.of_m * m);
     }
+    case Update::Str: {
+        const StrCoefficients &c = plan.coefficients.str;
+        g = (fabsf(x) > c.threshold ? g : 0.f) + c.decay * x;
+        m = c.mu * m + g;
+        return x - c.tau * (c.of_g * g + c.of_m * m);
+    }
     }
     return x;
 }
@@ -126,6 +132,17 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
     double total = sum_block((double)squares);
     zeros = sum_block(zeros);
     if (threadIdx.x == 0) counts[blockIdx.x] = {total, zeros, first_bad};
+}
+
+// Σ g·sgn(θ), a part per block.
+extern "C" __global__ void pull_threshold(const float *theta, const float *gradient, u64 count, double *parts) {
+    double sum = 0;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
+        float x = theta[i], g = gradient[i];
+        if (fabsf(g) <= 3.4028234e38f) sum += x > 0.f ? g : x < 0.f ? -g : 0.f;
+    }
+    sum = sum_block(sum);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
 // Another mask: weights it drops become 0, weights it lets grow again start with moments of 0.

@@ -22,7 +22,7 @@ use super::start::{self, SparseStart};
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
 /// | `freeze` | 1 | m: every m-th step is full, in the others only weights that are not zero move |
-/// | `freeze_after` | 0.25 | the share of the run before that, in which all steps are full |
+/// | `freeze_after` | 0.5 | the share of the run before that, in which all steps are full |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveConfig {
@@ -75,11 +75,12 @@ pub struct AdaptiveConfig {
     pub freeze_after: f64,
 }
 
-/// Steps between updates of λ.
+/// Steps between updates, of λ or of masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Period {
-    /// Total steps / 150, between 1 and the paper's 50: a short run needs as many updates as a long one.
+    /// As many as the run's length asks for: a short run needs as many updates as a long one. Of λ, total steps / 150,
+    /// between 1 and the paper's 50.
     #[default]
     #[serde(with = "auto")]
     Auto,
@@ -101,10 +102,15 @@ mod auto {
 }
 
 impl Period {
-    /// f for a run of this many steps.
+    /// f, between updates of λ in a run of this many steps.
     pub fn steps(self, total: u64) -> u64 {
+        self.or((total / 150).clamp(1, 50))
+    }
+
+    /// What is asked for, or else what somebody works out.
+    pub(super) fn or(self, automatic: u64) -> u64 {
         match self {
-            Self::Auto => (total / 150).clamp(1, 50),
+            Self::Auto => automatic,
             Self::Steps(steps) => steps,
         }
     }

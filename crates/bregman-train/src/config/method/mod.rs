@@ -3,6 +3,7 @@
 mod adaptive;
 mod dense;
 mod fixed;
+mod learnt;
 mod masked;
 mod start;
 
@@ -12,7 +13,12 @@ use serde::{Deserialize, Serialize};
 pub use adaptive::{AdaptiveConfig, Period, RunLength};
 pub use dense::DenseConfig;
 pub use fixed::FixedConfig;
-pub use masked::{GradualConfig, OneShotConfig, StaticConfig};
+pub use learnt::StrConfig;
+use masked::Masked;
+pub(crate) use masked::MaskedRun;
+pub use masked::{
+    AcDcConfig, GraNetConfig, GradualConfig, MestConfig, OneShotConfig, RigLConfig, SetConfig, SnipConfig, StaticConfig,
+};
 pub(crate) use start::SparseStart;
 
 use crate::Result;
@@ -28,56 +34,94 @@ pub enum MethodConfig {
     Fixed(FixedConfig),
     /// No sparsity.
     Dense(DenseConfig),
+    /// STR: every layer learns its threshold.
+    Str(StrConfig),
     /// Magnitude pruning along a ramp of epochs.
     Gradual(GradualConfig),
     /// Magnitude pruning once.
     OneShot(OneShotConfig),
     /// A random mask from the start, which stays.
     Static(StaticConfig),
+    /// SNIP: a mask by connection sensitivity from the start, which stays.
+    Snip(SnipConfig),
+    /// SET: a random mask whose smallest weights are exchanged for random ones.
+    Set(SetConfig),
+    /// RigL: the same, for those where the loss is steepest.
+    #[serde(rename = "rigl")]
+    RigL(RigLConfig),
+    /// GraNet: gradual pruning with RigL's regrowth.
+    #[serde(rename = "granet")]
+    GraNet(GraNetConfig),
+    /// MEST: a random mask whose least important weights are exchanged for random ones.
+    Mest(MestConfig),
+    /// AC/DC: sparse and dense in turns.
+    #[serde(rename = "acdc")]
+    AcDc(AcDcConfig),
+}
+
+/// What kinds of method differ in, but for their settings.
+enum Family<'a> {
+    Adaptive(&'a AdaptiveConfig),
+    Fixed(&'a FixedConfig),
+    Dense(&'a DenseConfig),
+    Str(&'a StrConfig),
+    Masked(&'a dyn Masked),
 }
 
 impl MethodConfig {
+    fn family(&self) -> Family<'_> {
+        match self {
+            Self::Adaptive(config) => Family::Adaptive(config),
+            Self::Fixed(config) => Family::Fixed(config),
+            Self::Dense(config) => Family::Dense(config),
+            Self::Str(config) => Family::Str(config),
+            Self::Gradual(config) => Family::Masked(config),
+            Self::OneShot(config) => Family::Masked(config),
+            Self::Static(config) => Family::Masked(config),
+            Self::Snip(config) => Family::Masked(config),
+            Self::Set(config) => Family::Masked(config),
+            Self::RigL(config) => Family::Masked(config),
+            Self::GraNet(config) => Family::Masked(config),
+            Self::Mest(config) => Family::Masked(config),
+            Self::AcDc(config) => Family::Masked(config),
+        }
+    }
+
     /// The optimizer.
     pub fn rule(&self) -> Rule {
-        match self {
-            Self::Adaptive(config) => config.optimizer,
-            Self::Fixed(config) => config.optimizer,
-            Self::Dense(config) => config.optimizer,
-            Self::Gradual(config) => config.optimizer,
-            Self::OneShot(config) => config.optimizer,
-            Self::Static(config) => config.optimizer,
+        match self.family() {
+            Family::Adaptive(config) => config.optimizer,
+            Family::Fixed(config) => config.optimizer,
+            Family::Dense(config) => config.optimizer,
+            Family::Str(config) => config.optimizer,
+            Family::Masked(config) => config.rule(),
         }
     }
 
     /// The sparsity asked for.
     pub fn target(&self) -> Option<f64> {
-        match self {
-            Self::Adaptive(config) => Some(config.target),
-            Self::Fixed(_) | Self::Dense(_) => None,
-            Self::Gradual(config) => Some(config.target),
-            Self::OneShot(config) => Some(config.target),
-            Self::Static(config) => Some(config.target),
+        match self.family() {
+            Family::Adaptive(config) => Some(config.target),
+            Family::Fixed(_) | Family::Dense(_) | Family::Str(_) => None,
+            Family::Masked(config) => Some(config.target()),
         }
     }
 
     /// The parameters in the groups of this method.
     pub(crate) fn groups(&self, params: Vec<Param>) -> Result<Groups> {
-        match self {
-            Self::Adaptive(config) => config.start().groups(params),
-            Self::Fixed(config) => config.start().groups(params),
-            Self::Dense(_) | Self::Gradual(_) | Self::OneShot(_) | Self::Static(_) => {
-                Ok(Groups::resolve(params, vec![GroupRule::dense()])?)
-            }
+        match self.family() {
+            Family::Adaptive(config) => config.start().groups(params),
+            Family::Fixed(config) => config.start().groups(params),
+            Family::Str(_) => Ok(Groups::resolve(params, vec![])?),
+            Family::Dense(_) | Family::Masked(_) => Ok(Groups::resolve(params, vec![GroupRule::dense()])?),
         }
     }
 
     /// Which weights are masked and when, where the method has masks.
-    pub(crate) fn topology(&self, seed: u64) -> Result<Option<Topology>> {
-        match self {
-            Self::Adaptive(_) | Self::Fixed(_) | Self::Dense(_) => Ok(None),
-            Self::Gradual(config) => config.topology(seed).map(Some),
-            Self::OneShot(config) => config.topology(seed).map(Some),
-            Self::Static(config) => config.topology(seed).map(Some),
+    pub(crate) fn topology(&self, run: MaskedRun) -> Result<Option<Topology>> {
+        match self.family() {
+            Family::Adaptive(_) | Family::Fixed(_) | Family::Dense(_) | Family::Str(_) => Ok(None),
+            Family::Masked(config) => config.topology_of_recipe(run).map(Some),
         }
     }
 
@@ -96,20 +140,19 @@ impl MethodConfig {
     pub fn title(&self) -> String {
         let percent = |target: f64| format!("{} %", (target * 1e4).round() / 1e2);
         let rule = self.rule().name();
-        match self {
-            Self::Adaptive(config) => format!("{rule} → {}", percent(config.target)),
-            Self::Fixed(config) => {
+        match self.family() {
+            Family::Adaptive(config) => format!("{rule} → {}", percent(config.target)),
+            Family::Fixed(config) => {
                 let lambda = config.lambda.or(self.rule().default_lambda()).unwrap_or_default();
                 format!("{rule}, λ = {lambda}")
             }
-            Self::Dense(_) => format!("dense {rule}"),
-            Self::Gradual(config) => format!("gradual pruning → {}", percent(config.target)),
-            Self::OneShot(config) => format!("one-shot pruning → {}", percent(config.target)),
-            Self::Static(config) => format!("static mask, {}", percent(config.target)),
+            Family::Dense(_) => format!("dense {rule}"),
+            Family::Str(_) => "STR".to_owned(),
+            Family::Masked(config) => format!("{} {}", config.title(), percent(config.target())),
         }
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self, epochs: u64) -> Result<()> {
         if let Some(target) = self.target() {
             require(target > 0.0 && target < 1.0, "method.target", target, "a share in (0, 1), such as 0.95")?;
         }
@@ -119,20 +162,26 @@ impl MethodConfig {
             require(*freeze >= 1, "method.freeze", freeze, "a whole number ≥ 1; 1 makes every step full")?;
             require((0.0..=1.0).contains(freeze_after), "method.freeze_after", freeze_after, "a share in [0, 1]")?;
         }
-        let dense = self.rule().is_dense();
+        let (dense, learnt) = (self.rule().is_dense(), matches!(self.rule(), Rule::Str(_)));
         let wants_dense = !matches!(self, Self::Adaptive(_) | Self::Fixed(_));
         let expected = if wants_dense {
             "sgd or adamw with this kind of method"
         } else {
             "linbreg, adabreg or prox_sgd with this kind of method"
         };
-        require(dense == wants_dense, "method.optimizer.kind", self.rule().name(), expected)?;
-        match self {
-            Self::Gradual(config) => require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more"),
-            Self::Adaptive(config) => {
+        let right = dense == wants_dense && !learnt; // STR is a kind of its own
+        require(right, "method.optimizer.kind", self.rule().name(), expected)?;
+        if let Self::Gradual(config) = self {
+            require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more")?;
+        }
+        match self.family() {
+            Family::Adaptive(config) => {
                 require(config.period != Period::Steps(0), "method.period", 0, "\"auto\" or 1 or more steps")
             }
-            _ => Ok(()),
+            Family::Fixed(_) | Family::Dense(_) => Ok(()),
+            Family::Str(config) => config.check(),
+            // of any length: what is wrong with the settings themselves shows before the corpus is read
+            Family::Masked(config) => config.topology_of_recipe(MaskedRun { seed: 0, steps: 1, epochs }).map(drop),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn freeze() -> u64 {
 
 /// While a network looks for its support, zero weights need all their gradients: docs/results.md.
 pub(super) fn freeze_after() -> f64 {
-    0.25
+    0.5
 }
 
 pub(super) fn initial_sparsity() -> f64 {

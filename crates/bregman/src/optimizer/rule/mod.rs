@@ -9,6 +9,7 @@ mod adamw;
 mod linbreg;
 mod prox_sgd;
 mod sgd;
+mod soft_threshold;
 mod update;
 
 pub use adabreg::AdaBreg;
@@ -16,6 +17,7 @@ pub use adamw::{AdamCoefficients, AdamW};
 pub use linbreg::{LinBreg, LinBregCoefficients};
 pub use prox_sgd::ProxSgd;
 pub use sgd::{Sgd, SgdCoefficients};
+pub use soft_threshold::{Str, StrCoefficients};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,8 @@ pub enum Rule {
     AdaBreg(AdaBreg),
     /// Proximal SGD.
     ProxSgd(ProxSgd),
+    /// SGD on weights behind a threshold that is learnt.
+    Str(Str),
     /// SGD with momentum: dense, or pruned under masks.
     Sgd(Sgd),
     /// AdamW: dense, or pruned under masks.
@@ -49,6 +53,7 @@ impl Rule {
             Rule::LinBreg(rule) => rule,
             Rule::AdaBreg(rule) => rule,
             Rule::ProxSgd(rule) => rule,
+            Rule::Str(rule) => rule,
             Rule::Sgd(rule) => rule,
             Rule::AdamW(rule) => rule,
         }
@@ -62,6 +67,8 @@ updates! {
     adam: Adam(AdamCoefficients),
     /// SGD and ProxSGD.
     sgd: Sgd(SgdCoefficients),
+    /// STR.
+    str: Str(StrCoefficients),
 }
 
 /// What happens to the duals when λ moves: nothing in the paper, two options of its appendix, and ours.
@@ -130,7 +137,7 @@ mod tests {
     fn coefficients_lie_in_memory_as_their_declaration_in_c_says() {
         let c = Update::declarations();
         assert!(c.contains("struct LinBregCoefficients { float mu; float fresh; };"), "{c}");
-        assert!(c.contains("enum class Update : unsigned { Rest, LinBreg, Adam, Sgd };"), "{c}");
+        assert!(c.contains("enum class Update : unsigned { Rest, LinBreg, Adam, Sgd, Str };"), "{c}");
         assert!(c.contains("union Coefficients { LinBregCoefficients linbreg; AdamCoefficients adam; "), "{c}");
         assert_eq!(offset_of!(LinBregCoefficients, mu), 0);
         assert_eq!(offset_of!(LinBregCoefficients, fresh), 4);
@@ -139,6 +146,7 @@ mod tests {
             Rule::LinBreg(LinBreg::default()),
             Rule::AdaBreg(AdaBreg::default()),
             Rule::ProxSgd(ProxSgd {}),
+            Rule::Str(Str::default()),
             Rule::Sgd(Sgd::default()),
             Rule::AdamW(AdamW::default()),
         ];

@@ -1,11 +1,11 @@
-//! Masks: the smallest weights, step by step or at once, or weights drawn at random.
+//! Masks on the smallest weights, step by step or at once.
 
-use bregman::topology::{GradualPruning, OneShotPruning, StaticMask};
+use bregman::topology::{GradualPruning, OneShotPruning};
 use bregman::{Budget, Pruning, Ramp, RampShape, Rule, Structure, Topology};
 use serde::{Deserialize, Serialize};
 
-use super::dense;
-use crate::Result;
+use super::super::dense;
+use super::{Masked, MaskedRun};
 
 /// | setting | default | purpose |
 /// | --- | --- | --- |
@@ -45,11 +45,23 @@ fn exponential() -> RampShape {
     RampShape::Exponential
 }
 
-impl GradualConfig {
-    pub(super) fn topology(&self, seed: u64) -> Result<Topology> {
+impl Masked for GradualConfig {
+    fn title(&self) -> &'static str {
+        "gradual pruning →"
+    }
+
+    fn target(&self) -> f64 {
+        self.target
+    }
+
+    fn rule(&self) -> Rule {
+        self.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
         let ramp = Ramp { shape: self.shape, from: 0.0, begin: 0, end: self.epochs };
         let pruning = Pruning { structure: self.structure, layers: self.layers.clone() };
-        Ok(Topology::new(GradualPruning { target: self.target, ramp }, pruning, seed)?)
+        Topology::new(GradualPruning { target: self.target, ramp }, pruning, run.seed)
     }
 }
 
@@ -77,38 +89,21 @@ pub struct OneShotConfig {
     pub layers: Option<Budget>,
 }
 
-impl OneShotConfig {
-    pub(super) fn topology(&self, seed: u64) -> Result<Topology> {
-        let pruning = Pruning { structure: self.structure, layers: self.layers.clone() };
-        Ok(Topology::new(OneShotPruning { target: self.target, epoch: self.at }, pruning, seed)?)
+impl Masked for OneShotConfig {
+    fn title(&self) -> &'static str {
+        "one-shot pruning →"
     }
-}
 
-/// | setting | default | purpose |
-/// | --- | --- | --- |
-/// | `target` | – | sparsity |
-/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
-/// | `structure` | weights | or `channels`: whole output channels |
-/// | `layers` | `{ sharing = "uniform" }` | shares of the layers; `erk` spares small ones |
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StaticConfig {
-    /// Sparsity.
-    pub target: f64,
-    /// The optimizer.
-    #[serde(default = "dense::sgd")]
-    pub optimizer: Rule,
-    /// What is masked together.
-    #[serde(default)]
-    pub structure: Structure,
-    /// Shares of the layers.
-    #[serde(default)]
-    pub layers: Budget,
-}
+    fn target(&self) -> f64 {
+        self.target
+    }
 
-impl StaticConfig {
-    pub(super) fn topology(&self, seed: u64) -> Result<Topology> {
-        let pruning = Pruning { structure: self.structure, layers: Some(self.layers.clone()) };
-        Ok(Topology::new(StaticMask { target: self.target }, pruning, seed)?)
+    fn rule(&self) -> Rule {
+        self.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
+        let pruning = Pruning { structure: self.structure, layers: self.layers.clone() };
+        Topology::new(OneShotPruning { target: self.target, epoch: self.at }, pruning, run.seed)
     }
 }

@@ -1,0 +1,162 @@
+//! What a sweep runs: every combination of methods, targets and settings.
+
+use std::path::{Path, PathBuf};
+
+use bregman_train::Experiment;
+
+use super::Args;
+use crate::failure::Failure;
+
+/// What `--methods all` compares: Bregman training, the usual ways of masks, and a dense network.
+const ALL: [&str; 14] = [
+    "dense-sgd",
+    "adabreg",
+    "linbreg",
+    "pruned-gradual",
+    "pruned-oneshot",
+    "static",
+    "snip",
+    "set",
+    "rigl",
+    "granet",
+    "mest",
+    "acdc",
+    "str",
+    "dense-adamw",
+];
+
+/// One of the runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Combination {
+    /// The method of `--methods`, as it was written.
+    pub(super) method: Option<String>,
+    /// The recipe, method included.
+    pub(super) recipe: Vec<PathBuf>,
+    pub(super) settings: Vec<String>,
+    /// Those of the settings that differ from run to run.
+    pub(super) varied: Vec<String>,
+}
+
+impl Combination {
+    pub(super) fn experiment(&self) -> Result<Experiment, bregman_train::Error> {
+        Experiment::read(&self.recipe, &self.settings)
+    }
+
+    /// A folder name: what stays the same in all runs need not stand in it.
+    pub(super) fn folder_name(&self) -> String {
+        let plain = |letter: char| if letter.is_alphanumeric() || ".=_,-".contains(letter) { letter } else { '_' };
+        let method = self
+            .method
+            .as_ref()
+            .map(|method| Path::new(method).file_stem().unwrap_or_default().to_string_lossy().into_owned());
+        let words: Vec<String> = method.into_iter().chain(self.varied.iter().cloned()).collect();
+        let name: String = words.join(",").chars().map(plain).collect();
+        if name.is_empty() { "run".to_owned() } else { name }
+    }
+}
+
+/// All of them, the last setting changing fastest. A target is only for methods that have one.
+pub(super) fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
+    let settings = setting_combinations(&args.settings)?;
+    let methods: Vec<Option<String>> = if args.methods.is_empty() {
+        vec![None]
+    } else {
+        let known = |word: &String| if word == "all" { ALL.map(str::to_owned).to_vec() } else { vec![word.clone()] };
+        args.methods.iter().flat_map(known).map(Some).collect()
+    };
+    let mut all = Vec::new();
+    for method in methods {
+        let part = method.as_ref().map(|method| match Path::new(method) {
+            file if file.exists() || method.contains('/') => file.to_owned(),
+            name => Path::new("methods").join(name),
+        });
+        let recipe: Vec<PathBuf> = args.recipe.iter().cloned().chain(part).collect();
+        let fixed: Vec<&str> = settings.first().map_or(vec![], |first| first.iter().map(String::as_str).collect());
+        let has_target = Experiment::read(&recipe, &fixed)?.method.target().is_some();
+        let targets: Vec<Option<String>> = match has_target {
+            true if !args.targets.is_empty() => {
+                args.targets.iter().map(|target| Some(format!("method.target={target}"))).collect()
+            }
+            _ => vec![None],
+        };
+        for target in targets {
+            for settings in &settings {
+                let varied = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned();
+                all.push(Combination {
+                    method: method.clone(),
+                    recipe: recipe.clone(),
+                    settings: target.iter().chain(settings).cloned().collect(),
+                    varied: target.iter().cloned().chain(varied).collect(),
+                });
+            }
+        }
+    }
+    for combination in &all {
+        combination.experiment()?; // a mistake shows before the first run, not after the last
+    }
+    Ok(all)
+}
+
+/// Every combination of the values, the last key changing fastest.
+fn setting_combinations(settings: &[String]) -> Result<Vec<Vec<String>>, Failure> {
+    let mut all = vec![Vec::new()];
+    for setting in settings {
+        let Some((key, values)) = setting.split_once('=') else {
+            return Err(Failure::mistake(format!("--set {setting}"), "expected KEY=VALUE or KEY=A,B,C"));
+        };
+        let values = split_values(values);
+        all = all
+            .into_iter()
+            .flat_map(|row| values.iter().map(move |value| [&row[..], &[format!("{key}={value}")]].concat()))
+            .collect();
+    }
+    Ok(all)
+}
+
+/// Splits at the commas that are outside of brackets, braces and quotes.
+fn split_values(text: &str) -> Vec<&str> {
+    let (mut depth, mut quoted, mut start, mut values) = (0i32, false, 0, Vec::new());
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '"' => quoted = !quoted,
+            '[' | '{' if !quoted => depth += 1,
+            ']' | '}' if !quoted => depth -= 1,
+            ',' if !quoted && depth == 0 => {
+                values.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    values.push(&text[start..]);
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_occurs_once_and_lists_stay_whole() {
+        let settings = ["seed=1,2".to_owned(), "a.b=[1,2],\"x,y\"".to_owned(), "c=3".to_owned()];
+        let all = setting_combinations(&settings).unwrap();
+        assert_eq!(all.len(), 4);
+        assert_eq!(all[1], ["seed=1", "a.b=\"x,y\"", "c=3"]);
+        assert_eq!(all[2], ["seed=2", "a.b=[1,2]", "c=3"]);
+        assert_eq!(setting_combinations(&[]).unwrap(), [Vec::<String>::new()]);
+        assert!(setting_combinations(&["seed".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn folders_are_named_by_what_varies() {
+        let name = |method: Option<&str>, varied: &[&str]| {
+            let varied = varied.iter().map(|setting| (*setting).to_owned()).collect();
+            let method = method.map(str::to_owned);
+            Combination { method, recipe: vec![], settings: vec![], varied }.folder_name()
+        };
+        assert_eq!(name(None, &["method.target=0.9", "data.root=/a b"]), "method.target=0.9,data.root=_a_b");
+        assert_eq!(name(Some("rigl"), &["method.target=0.9"]), "rigl,method.target=0.9");
+        assert_eq!(name(Some("my/own.toml"), &[]), "own");
+        assert_eq!(name(None, &[]), "run");
+    }
+}

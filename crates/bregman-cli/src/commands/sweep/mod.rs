@@ -1,0 +1,172 @@
+//! `bregman sweep`: a recipe with every combination of some methods and settings.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `combinations` | what is run |
+//! | `single` | one run: trained, evaluated, exported |
+//! | `processes` | the programs that do it |
+//! | `comparison` | methods side by side: the table and the picture |
+
+mod combinations;
+mod comparison;
+mod processes;
+mod single;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bregman_speaker::Progress;
+
+use self::combinations::combinations;
+use self::comparison::Comparison;
+use self::processes::{Children, Countdown, log_of, pass_on};
+use self::single::{SweepRow, one};
+use super::cohort::CohortArgs;
+use crate::device::DeviceArg;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Bar, print, print_json, table};
+use crate::signals::stop_on_signals;
+
+/// Train and evaluate a recipe with every combination of some methods and settings.
+///
+/// --methods compares methods, `all` of them or some by name: one table and one picture (comparison.svg in --out) of
+/// errors against sparsity and against training time. --set KEY=A,B,C tries each value; several --set give all
+/// combinations. Each runs as `bregman train` in its own folder under --out, with a log beside it. Runs that have
+/// finished are skipped, interrupted ones continue, failed ones are reported: give the same command again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman sweep mine.toml networks/ecapa --methods all --targets 0.95 --set seed=1,2,3 \\
+      --trials mine/trials.txt --root mine --out sweeps/methods
+  bregman sweep audiomnist/ecapa-adabreg --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 \\
+      --set seed=1,2,3 --trials audiomnist/trials.txt --root audiomnist \\
+      --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg
+  bregman sweep cnceleb/ecapa-adabreg --set method.target=0.9,0.95 --out sweeps/cn \\
+      --trials CN-Celeb_flac/eval/lists/trials.lst --enroll CN-Celeb_flac/eval/lists/enroll.map \\
+      --root CN-Celeb_flac/eval --root CN-Celeb_flac/data --cohort train.csv --cohort-utterances 20")]
+pub(crate) struct Args {
+    /// Recipe of the experiments, by name or as files
+    #[arg(required = true)]
+    recipe: Vec<PathBuf>,
+    /// Key and its values (repeatable); a list in brackets is one value
+    #[arg(long = "set", value_name = "KEY=A,B,…")]
+    settings: Vec<String>,
+    /// Methods to compare: recipes of `bregman recipes` such as rigl, files, or all; the recipe then needs none
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// Sparsities to ask for, of the methods that have one
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', requires = "methods")]
+    targets: Vec<f64>,
+    /// Folder of the runs
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Runs at a time, sharing the cores
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
+    #[command(flatten)]
+    place: DeviceArg,
+    /// Trial list to evaluate each run on
+    #[arg(long, value_name = "FILE", requires = "roots")]
+    trials: Option<PathBuf>,
+    /// Where its names are: folder, shards or manifest (repeatable)
+    #[arg(long = "root", value_name = "DIR", requires = "trials")]
+    roots: Vec<PathBuf>,
+    /// Enrollment map of that list
+    #[arg(long, value_name = "FILE", requires = "trials")]
+    enroll: Option<PathBuf>,
+    /// Trial list of another corpus, out of domain
+    #[arg(long, value_name = "FILE", requires = "other_roots")]
+    other_trials: Option<PathBuf>,
+    /// Where its names are (repeatable)
+    #[arg(long = "other-root", value_name = "DIR", requires = "other_trials")]
+    other_roots: Vec<PathBuf>,
+    /// Enrollment map of that list
+    #[arg(long, value_name = "FILE", requires = "other_trials")]
+    other_enroll: Option<PathBuf>,
+    #[command(flatten)]
+    cohort: CohortArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    if args.jobs == 0 {
+        return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
+    }
+    args.cohort.check()?;
+    let combinations = combinations(&args)?;
+    args.place.find()?; // a device that is not there shows before the first run, as a mistake in the settings does
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
+    let bar = Bar::new("runs");
+    bar.begin(combinations.len());
+    let stop = stop_on_signals("stopping the runs with a checkpoint")?;
+    let children = Children::default();
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(vec![None; combinations.len()]));
+    let workers = AtomicUsize::new(args.jobs.min(combinations.len()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass_on(&stop, &workers, &children));
+        for _ in 0..args.jobs.min(combinations.len()) {
+            scope.spawn(|| {
+                let _ended = Countdown(&workers);
+                while let Some((at, combination)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
+                    && !stop.load(Ordering::Relaxed)
+                {
+                    let row = one(&args, combination, &children);
+                    rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
+                    bar.step();
+                }
+            });
+        }
+    });
+    drop(bar);
+    let rows: Vec<SweepRow> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
+    let next = format!("\nlook at them: bregman report {} -o report.html\n", args.out.display());
+    match (args.methods.is_empty(), args.json) {
+        (true, true) => print_json(&rows)?,
+        (true, false) => print(&(text(&rows, &args.settings) + &failures(&rows) + &next))?,
+        (false, true) => print_json(&Comparison::of(&rows, &args.out)?)?,
+        (false, false) => print(&(Comparison::of(&rows, &args.out)?.text() + &failures(&rows) + &next))?,
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Exit::Interrupted);
+    }
+    match rows.iter().filter(|row| row.status == "failed").count() {
+        0 => Ok(Exit::Done),
+        failed => {
+            Err(Failure::failed(format!("{failed} of {} runs failed; the same command tries them again", rows.len())))
+        }
+    }
+}
+
+fn text(rows: &[SweepRow], settings: &[String]) -> String {
+    let line = |row: &SweepRow| {
+        vec![
+            if row.settings.is_empty() { settings.join(" ") } else { row.settings.join(" ") },
+            row.status.to_owned(),
+            percent(row.sparsity),
+            row.lambda.map_or_else(|| "–".to_owned(), |lambda| format!("{lambda:.4}")),
+            percent(row.eer),
+            percent(row.eer_out_of_domain),
+            row.seconds.map_or_else(|| "–".to_owned(), |seconds| format!("{seconds:.0}")),
+        ]
+    };
+    let header = ["settings", "status", "sparsity %", "λ", "EER %", "EER % out of domain", "seconds"];
+    table(&header, &rows.iter().map(line).collect::<Vec<_>>())
+}
+
+/// What went wrong, run by run.
+fn failures(rows: &[SweepRow]) -> String {
+    let failure = |row: &SweepRow| {
+        let (problem, run) = (row.problem.as_ref()?, &row.run);
+        Some(format!("\nfailed: {}: {problem}\n        log: {}\n", run.display(), log_of(run).display()))
+    };
+    rows.iter().filter_map(failure).collect()
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.2}", 100.0 * share))
+}

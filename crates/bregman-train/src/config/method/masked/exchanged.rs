@@ -1,0 +1,232 @@
+//! Masks whose weights are exchanged for others during training: SET, RigL, GraNet, MEST.
+
+use bregman::topology::{Exchange, GraNet, Mest, MutationStage, RigL, Set};
+use bregman::{Budget, Pruning, Rule, Topology};
+use serde::{Deserialize, Serialize};
+
+use super::super::{Period, dense};
+use super::{Masked, MaskedRun};
+
+/// Exchanges in a run, at least: a short one needs as many as a long one. But each grown weight must have time to grow.
+const EXCHANGES: u64 = 50;
+/// ΔT of SET and RigL in long runs.
+const LONGEST_PERIOD: u64 = 100;
+/// ΔT of GraNet in long runs.
+const LONGEST_GRANET_PERIOD: u64 = 1000;
+/// MEST mutates every 5 of 160 epochs.
+const MUTATIONS: u64 = 32;
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | sparsity |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+/// | `period` | "auto": total steps / 50, at most 100 | ΔT, steps between exchanges |
+/// | `fraction` | 0.3 | α, the share of the live weights that is exchanged at the start; it fades to 0 |
+/// | `until` | 0.75 | when the last are exchanged, as a share of the run |
+/// | `layers` | `{ sharing = "erk" }` | shares of the layers, or `uniform` |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetConfig {
+    /// Sparsity.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "dense::sgd")]
+    pub optimizer: Rule,
+    /// ΔT.
+    #[serde(default)]
+    pub period: Period,
+    /// α.
+    #[serde(default = "fraction")]
+    pub fraction: f64,
+    /// T_end.
+    #[serde(default = "until")]
+    pub until: f64,
+    /// Shares of the layers.
+    #[serde(default = "Budget::erk")]
+    pub layers: Budget,
+}
+
+/// Settings as in [`SetConfig`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RigLConfig(pub SetConfig);
+
+fn fraction() -> f64 {
+    0.3
+}
+
+fn until() -> f64 {
+    0.75
+}
+
+impl SetConfig {
+    fn exchange(&self, run: MaskedRun) -> Exchange {
+        let period = self.period.or((run.steps / EXCHANGES).clamp(1, LONGEST_PERIOD));
+        Exchange { period, fraction: self.fraction, until: self.until }
+    }
+
+    fn pruning(&self) -> Pruning {
+        Pruning { layers: Some(self.layers.clone()), ..Pruning::default() }
+    }
+}
+
+impl Masked for SetConfig {
+    fn title(&self) -> &'static str {
+        "SET,"
+    }
+
+    fn target(&self) -> f64 {
+        self.target
+    }
+
+    fn rule(&self) -> Rule {
+        self.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
+        Topology::new(Set { target: self.target, exchange: self.exchange(run) }, self.pruning(), run.seed)
+    }
+}
+
+impl Masked for RigLConfig {
+    fn title(&self) -> &'static str {
+        "RigL,"
+    }
+
+    fn target(&self) -> f64 {
+        self.0.target
+    }
+
+    fn rule(&self) -> Rule {
+        self.0.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
+        Topology::new(RigL { target: self.0.target, exchange: self.0.exchange(run) }, self.0.pruning(), run.seed)
+    }
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | s_f, the sparsity at the end |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+/// | `from` | 0.5 | s_i, the sparsity of the start; 0 begins dense |
+/// | `period` | "auto": total steps / 50, at most 1000 | ΔT, steps between updates |
+/// | `fraction` | 0.5 | the share of the live weights that is exchanged at the start; it fades to 0 |
+/// | `until` | 0.7 | when the target is reached, as a share of the run: 110 of 160 epochs in the authors' code |
+/// | `layers` | none | `None` prunes all layers together, from an ERK start; a budget gives each its own share |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraNetConfig {
+    /// s_f.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "dense::sgd")]
+    pub optimizer: Rule,
+    /// s_i.
+    #[serde(default = "half")]
+    pub from: f64,
+    /// ΔT.
+    #[serde(default)]
+    pub period: Period,
+    /// The share that is exchanged.
+    #[serde(default = "half")]
+    pub fraction: f64,
+    /// T.
+    #[serde(default = "granet_until")]
+    pub until: f64,
+    /// Shares of the layers.
+    #[serde(default)]
+    pub layers: Option<Budget>,
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn granet_until() -> f64 {
+    0.7
+}
+
+impl Masked for GraNetConfig {
+    fn title(&self) -> &'static str {
+        "GraNet →"
+    }
+
+    fn target(&self) -> f64 {
+        self.target
+    }
+
+    fn rule(&self) -> Rule {
+        self.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
+        let &Self { target, from, fraction, until, .. } = self;
+        let period = self.period.or((run.steps / EXCHANGES).clamp(1, LONGEST_GRANET_PERIOD));
+        let pruning = Pruning { layers: self.layers.clone(), ..Pruning::default() };
+        Topology::new(GraNet { target, from, period, fraction, until }, pruning, run.seed)
+    }
+}
+
+/// | setting | default | purpose |
+/// | --- | --- | --- |
+/// | `target` | – | sparsity |
+/// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
+/// | `period` | "auto": total steps / 32, as published | ΔT, steps between mutations |
+/// | `stages` | 20 % until 9/16 of the run, 10 % until 3/4 | share of the live weights that mutates, stage by stage |
+/// | `gradient_weight` | 0.01 | λ in a weight's importance \|θ\| + λ·\|g\| |
+/// | `layers` | `{ sharing = "uniform" }` | shares of the layers, or `erk` |
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MestConfig {
+    /// Sparsity.
+    pub target: f64,
+    /// The optimizer.
+    #[serde(default = "dense::sgd")]
+    pub optimizer: Rule,
+    /// ΔT.
+    #[serde(default)]
+    pub period: Period,
+    /// What mutates until when.
+    #[serde(default = "stages")]
+    pub stages: Vec<MutationStage>,
+    /// λ.
+    #[serde(default = "gradient_weight")]
+    pub gradient_weight: f64,
+    /// Shares of the layers.
+    #[serde(default)]
+    pub layers: Budget,
+}
+
+fn stages() -> Vec<MutationStage> {
+    vec![MutationStage { until: 90.0 / 160.0, fraction: 0.2 }, MutationStage { until: 120.0 / 160.0, fraction: 0.1 }]
+}
+
+fn gradient_weight() -> f64 {
+    0.01
+}
+
+impl Masked for MestConfig {
+    fn title(&self) -> &'static str {
+        "MEST,"
+    }
+
+    fn target(&self) -> f64 {
+        self.target
+    }
+
+    fn rule(&self) -> Rule {
+        self.optimizer
+    }
+
+    fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
+        let policy = Mest {
+            target: self.target,
+            period: self.period.or((run.steps / MUTATIONS).max(1)),
+            stages: self.stages.clone(),
+            gradient_weight: self.gradient_weight,
+        };
+        Topology::new(policy, Pruning { layers: Some(self.layers.clone()), ..Pruning::default() }, run.seed)
+    }
+}

@@ -1,0 +1,257 @@
+"""What the optimizers share: PyTorch's side of a step. All arithmetic and the control of λ are in the core."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _bregman
+from ._ops import TorchOps
+from ._params import Params, check, groups_of, is_weight, take_names
+from ._place import Place
+from ._saved import check_state
+from ._shards import Shards
+from ._storage import Slot, alike, local, mark_written
+from .control import Budget, Law, Ramp, controller_settings
+
+Control = tuple["float | None", Law, int, int, "Ramp | None", "Budget | None", "float | None"]
+"""target, law, period, warmup, ramp, layers, λ₀."""
+
+SAVED = "steering"
+"""The key of the first group of a ``state_dict`` under which λ, the steps and the control loops are kept."""
+
+
+class Report(NamedTuple):
+    """What the last step did."""
+
+    lambda_: float
+    """λ of this step's threshold (the mean over layers where each has its own)."""
+    sparsity: float
+    """Share of zeros among the weights with a penalty, after the step."""
+    target: float | None
+    """The sparsity asked for at this step; None where λ stays."""
+
+
+class BregmanOptimizer(torch.optim.Optimizer):
+    """The base of LinBreg, AdaBreg and ProxSGD."""
+
+    def __init__(
+        self,
+        params: Params,
+        rule: dict[str, Any],
+        arrays: dict[str, bool],
+        *,
+        defaults: dict[str, Any],
+        control: Control,
+    ) -> None:
+        target, law, period, warmup, ramp, layers, lambda_ = control
+        self._rule = rule
+        self._arrays = [name for name, kept in arrays.items() if kept]
+        self._lambda = lambda_
+        self._controller = (
+            None if target is None else controller_settings(target, law, period, warmup, ramp, layers, lambda_)
+        )
+        self._forget()
+        self._saved: str | None = None
+        super().__init__(groups_of(params), defaults)
+        _bregman.Stepper(self._settings())  # refuses settings out of range
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group. If steps were taken already, its parameters begin with the present λ."""
+        if "params" not in param_group:
+            raise ValueError("a parameter group needs `params`")
+        group = take_names(param_group, len(self.param_groups))
+        first = self.param_groups[0]["params"][0] if self.param_groups else None
+        device = None if first is None else first.device
+        for name, parameter in zip(group["param_names"], group["params"]):
+            device = check(name, parameter, device)
+        self._saved = self._save()
+        super().add_param_group(group)
+        self._forget()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step of all weights, then of λ where it is due. Returns what ``closure`` returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        stepper, slots = self._ready()
+        theta = [slot.weights() for slot in slots]
+        grads = [slot.gradient() for slot in slots]
+        rates = [rate for group in self.param_groups for rate in [float(group["lr"])] * len(group["params"])]
+        ops, place = self._ops, self._place
+        if ops is not None:
+            ops.theta, ops.grads = theta, grads
+        try:
+            report = stepper.step(
+                [(w.data_ptr(), *sizes) for w, sizes in zip(theta, self._sizes)],
+                [0 if g is None else g.data_ptr() for g in grads],
+                rates,
+                place.stream(),
+            )
+        finally:
+            if ops is not None:
+                ops.theta, ops.grads = [], []
+            for slot in self._copied:
+                slot.publish()
+            mark_written(slots)
+        self._report = Report(*report)
+        return loss
+
+    @property
+    def lambda_(self) -> float:
+        """λ of the next step (the mean over layers where each has its own)."""
+        stepper = self._stepper or _bregman.Stepper(self._settings(), self._saved)
+        lambdas = stepper.lambdas()
+        steered = [lambdas[tensor] for tensor in stepper.controlled()] or lambdas
+        return steered[0] if len(set(steered)) == 1 else sum(steered) / len(steered)
+
+    @property
+    def sparsity(self) -> float:
+        """Share of zeros among the weights with a penalty: after the last step, or as they are before the first."""
+        if self._report is not None:
+            return self._report.sparsity
+        slots, shards = self._slots(), Shards(self._slots())
+        steered = _bregman.Stepper(self._settings(), self._saved).controlled()
+        zeros = sum(float((slots[t].weights() == 0).sum()) for t in steered if shards.counts[t])
+        add = shards.sum(slots[0].parameter.device)
+        zeros = zeros if add is None else add([zeros])[0]
+        return zeros / max(1, sum(slots[t].parameter.numel() for t in steered))
+
+    @property
+    def report(self) -> Report | None:
+        """What the last step did; None before the first."""
+        return self._report
+
+    def zeros(self) -> dict[str, tuple[int, int]]:
+        """Zeros and number of weights of every parameter after the last step, by name."""
+        stepper, slots = self._ready()
+        if self._report is None:
+            raise RuntimeError("no step was taken yet: bregman.torch.sparsity counts in a module as it is")
+        return {slot.name: (zeros, length) for slot, (length, zeros) in zip(slots, stepper.zeros())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every optimizer's; λ and the control loops are in the first group, under ``steering``."""
+        saved = self._save()
+        if saved is not None:
+            self.param_groups[0][SAVED] = saved
+        try:
+            return super().state_dict()
+        finally:
+            self.param_groups[0].pop(SAVED, None)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues to the same bits, together with the weights saved at the same time. Duals and moments stay float32
+        whatever the parameters are. A state of another model is refused, and then nothing has changed."""
+        check_state(state_dict, self.param_groups, self._arrays, type(self).__name__)
+        super().load_state_dict(state_dict)
+        saved = self.param_groups[0].pop(SAVED, None)
+        # torch casts states to the type of their parameter: back to what was saved
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for number, slot in zip(numbers, self._slots()):
+            for key, value in state_dict["state"].get(number, {}).items():
+                part = local(value).to(slot.parameter.device, torch.float32, copy=True).contiguous()
+                self.state[slot.parameter][key] = alike(slot.parameter, part)
+        self._saved = saved
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {key: self.__dict__[key] for key in ("_rule", "_arrays", "_lambda", "_controller")}
+        return {**super().__getstate__(), **own, "_saved": self._save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What follows from groups and states is made again at the next step."""
+        self._stepper: _bregman.Stepper | None = None
+        self._ops: TorchOps | None = None
+        self._place: Place = Place(torch.device("cpu"))
+        self._ready_slots: list[Slot] = []
+        self._copied: list[Slot] = []
+        self._sizes: list[tuple[int, int]] = []
+        self._report: Report | None = None
+
+    def _save(self) -> str | None:
+        return self._stepper.save() if self._stepper is not None else self.__dict__.get("_saved")
+
+    def _slots(self) -> list[Slot]:
+        return [
+            Slot(name, parameter, group, self.state[parameter])
+            for group in self.param_groups
+            for name, parameter in zip(group["param_names"], group["params"])
+        ]
+
+    def _settings(self) -> str:
+        """Everything but the arrays, in the words of the core."""
+        params = [
+            {
+                "name": name,
+                "shape": list(parameter.shape) or [1],
+                "weight": is_weight(parameter),
+                "penalty": group["penalty"],
+                "lambda_scale": group["lambda_scale"],
+            }
+            for group in self.param_groups
+            for name, parameter in zip(group["param_names"], group["params"])
+        ]
+        settings = {"rule": self._rule, "controller": self._controller, "lambda": self._lambda, "params": params}
+        return json.dumps(settings)
+
+    def _ready(self) -> tuple[_bregman.Stepper, list[Slot]]:
+        """The core's optimizer over all arrays, made at the first step and when groups or states change."""
+        if self._stepper is not None:
+            return self._stepper, self._ready_slots
+        slots = self._slots()
+        stepper = _bregman.Stepper(self._settings(), self._saved)
+        place = Place(slots[0].parameter.device)
+        for slot, lambda_ in zip(slots, stepper.lambdas()):
+            slot.prepare(place.alignment)
+            for array in self._arrays:
+                if array not in slot.state:
+                    values = torch.zeros_like(slot.weights())
+                    if array == "dual":
+                        self._first_dual(slot, lambda_, values)
+                    slot.state[array] = alike(slot.parameter, values)
+        placed = [self._placed(slot) for slot in slots]
+        addresses = [
+            (*(0 if array is None else array.data_ptr() for array in arrays), slot.weights().numel())
+            for slot, arrays in zip(slots, placed)
+        ]
+        shards = Shards(slots)
+        self._ops = place.lend(stepper, addresses, placed, shards)
+        self._stepper, self._place, self._ready_slots = stepper, place, slots
+        self._copied = [slot for slot in slots if "weight" in slot.state]
+        self._sizes = [(slot.weights().numel(), slot.parameter.numel()) for slot in slots]
+        return stepper, slots
+
+    def _placed(self, slot: Slot) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Dual, first and second moment, in the core's order; None where the rule keeps none."""
+        dual = local(slot.state["dual"]) if "dual" in self._arrays else None
+        moments = [local(slot.state[array]) for array in self._arrays if array != "dual"]
+        first, second = (*moments, None, None)[:2]
+        return dual, first, second
+
+    def _first_dual(self, slot: Slot, lambda_: float, values: torch.Tensor) -> None:
+        """p⁰ = θ⁰/δ + λ·∂R(θ⁰)."""
+        theta = slot.weights().cpu()
+        dual = values if values.device.type == "cpu" else torch.empty_like(theta)
+        if theta.numel() > 0:  # a shard may be empty
+            _bregman.initial_dual(
+                json.dumps(self._rule),
+                slot.name,
+                list(theta.shape) or [1],
+                is_weight(slot.parameter),
+                json.dumps(slot.group["penalty"]),
+                slot.group["lambda_scale"],
+                lambda_,
+                theta.data_ptr(),
+                dual.data_ptr(),
+            )
+        if dual is not values:
+            values.copy_(dual)

@@ -1,0 +1,84 @@
+"""A parameter as the core sees it: contiguous 32-bit floats at an address, with arrays beside them.
+
+A contiguous float32 parameter is used where it is. Any other (bfloat16, float16, float64, channels last, a view) gets a
+float32 copy in ``state["weight"]``, which the optimizer steps and from which the parameter is written after every step.
+Of a DTensor it is the local shard.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Slot:
+    """One parameter, its group and its state."""
+
+    __slots__ = ("alignment", "group", "name", "parameter", "state")
+
+    def __init__(self, name: str, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        self.name, self.parameter, self.group, self.state = name, parameter, group, state
+        self.alignment = 4
+
+    def weights(self) -> torch.Tensor:
+        """What the optimizer steps."""
+        return local(self.state.get("weight", self.parameter))
+
+    def gradient(self) -> torch.Tensor | None:
+        """The gradient as contiguous float32, a copy if it is not."""
+        gradient = self.parameter.grad
+        if gradient is None:
+            return None
+        if gradient.layout != torch.strided:
+            raise RuntimeError(
+                f"parameter `{self.name}` has a sparse gradient: make it dense (nn.Embedding with sparse=False)"
+            )
+        gradient = local(gradient)
+        if usable(gradient, self.alignment):
+            return gradient
+        return gradient.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+
+    def prepare(self, alignment: int) -> None:
+        """Makes the copy that a parameter needs which cannot be stepped where it is."""
+        self.alignment, own = alignment, local(self.parameter)
+        if not usable(own, alignment) and "weight" not in self.state:
+            copy = own.detach().to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            self.state["weight"] = alike(self.parameter, copy)
+
+    def publish(self) -> None:
+        """Writes the parameter from its copy, if it has one."""
+        if "weight" in self.state:
+            local(self.parameter).copy_(local(self.state["weight"]))
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this process has."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def usable(tensor: torch.Tensor, alignment: int) -> bool:
+    """Whether the core can compute in a tensor where it is."""
+    return tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % alignment == 0
+
+
+def mark_written(slots: list[Slot]) -> None:
+    """Tells autograd that parameters were written, so that it refuses graphs that need the values before."""
+    for slot in slots:
+        torch.autograd.graph.increment_version(slot.parameter)
+
+
+def alike(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Values for the local part of a parameter, spread over processes as it is."""
+    if not hasattr(parameter, "_local_tensor"):
+        return values
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        values,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

@@ -1,0 +1,161 @@
+//! An optimizer's arrays in memory that Python owns, and passes over them.
+
+use std::borrow::Cow;
+
+use bregman::optimizer::{
+    Arrays, Correction, Counted, DualKey, Duals, Engine, HostArrays, HostDuals, Prox, StateSlices, TensorState,
+    TensorStep, Update,
+};
+use bregman::{Error, Result, Shrinkage};
+
+use crate::cuda::CudaPlace;
+use crate::lent::{Lent, check_apart};
+use crate::reduce::{Reduced, Reduction};
+use crate::torch_ops::TorchOps;
+
+/// What an optimizer remembers, in tensors of Python.
+pub(crate) struct LentArrays {
+    /// For messages.
+    pub(crate) names: Vec<String>,
+    pub(crate) place: Place,
+    /// Set where tensors have parts in several processes.
+    pub(crate) reduction: Option<Reduction>,
+}
+
+/// Where the arrays are, and who computes there.
+pub(crate) enum Place {
+    /// In this machine's memory: the crate's own pass.
+    Host(Vec<LentState>),
+    /// On a GPU: the crate's kernel.
+    Cuda(CudaPlace),
+    /// Anywhere that torch can compute.
+    Torch(TorchOps),
+}
+
+/// The arrays of one tensor; those that the rule does not keep are nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct LentState {
+    pub(crate) p: Lent,
+    pub(crate) m: Lent,
+    pub(crate) v: Lent,
+}
+
+impl LentState {
+    pub(crate) fn arrays(self) -> [Lent; 3] {
+        [self.p, self.m, self.v]
+    }
+}
+
+impl Place {
+    fn keeps_dual(&self, tensor: usize) -> bool {
+        match self {
+            Place::Host(states) => !states[tensor].p.is_nothing(),
+            Place::Cuda(place) => place.keeps_duals(),
+            Place::Torch(ops) => ops.keeps_duals(),
+        }
+    }
+
+    /// The step of a tensor, or what becomes of it without a gradient: its dual stays, and with it θ = prox(p); without
+    /// a dual θ stays.
+    fn possible(&self, tensor: usize, step: TensorStep, has_gradient: bool) -> TensorStep {
+        let untouched = Prox { shrinkage: Shrinkage::Identity, threshold: 0.0, scale: 1.0 };
+        match (has_gradient, self.keeps_dual(tensor)) {
+            (true, _) => step,
+            (false, true) => TensorStep { update: Update::Rest, ..step },
+            (false, false) => TensorStep { update: Update::Rest, prox: untouched, ..step },
+        }
+    }
+}
+
+impl LentArrays {
+    /// Refuses states that overlap one another or the weights.
+    fn check_apart(&self, theta: &[&mut Lent], states: &[LentState]) -> Result<()> {
+        let theta = self.names.iter().zip(theta).map(|(name, lent)| (name.as_str(), **lent));
+        let states = self.names.iter().zip(states);
+        let states = states.flat_map(|(name, state)| state.arrays().map(|lent| (name.as_str(), lent)));
+        check_apart(theta.chain(states))
+    }
+}
+
+impl Arrays for LentArrays {
+    fn fetch(&self) -> Result<Cow<'_, [TensorState]>> {
+        Err(in_python())
+    }
+
+    fn replace(&mut self, _: HostArrays) -> Result<()> {
+        Err(in_python())
+    }
+
+    fn mask(&self, _: usize) -> Result<Cow<'_, [bool]>> {
+        Ok(Cow::Borrowed(&[]))
+    }
+
+    fn duals(&mut self, keys: Vec<DualKey>) -> Result<impl Duals + '_> {
+        let own: Box<dyn Duals + '_> = match &mut self.place {
+            Place::Host(states) => {
+                Box::new(HostDuals::new(states.iter().map(|state| state.p.values()).collect(), keys))
+            }
+            Place::Cuda(place) => place.duals(keys)?,
+            Place::Torch(ops) => Box::new(ops.duals(keys)),
+        };
+        Ok(Reduced { own, reduction: self.reduction.as_ref() })
+    }
+}
+
+impl Engine<Lent> for LentArrays {
+    fn pass(&mut self, theta: &mut [&mut Lent], grads: &[&Lent], steps: &[TensorStep]) -> Result<Vec<Counted>> {
+        let has_gradient = |tensor: usize| grads.get(tensor).is_some_and(|g| !g.is_nothing());
+        let possible = |(tensor, &step)| self.place.possible(tensor, step, has_gradient(tensor));
+        let steps: Vec<TensorStep> = steps.iter().enumerate().map(possible).collect();
+        if let Place::Host(states) = &self.place {
+            self.check_apart(theta, states)?;
+        }
+        let counted = match &mut self.place {
+            Place::Host(states) => {
+                let slices = |state: &LentState| {
+                    let [p, m, v] = state.arrays().map(Lent::values_mut);
+                    StateSlices { p, m, v, mask: &[] }
+                };
+                let weights = theta.iter().map(|theta| theta.values_mut()).collect();
+                let values = |tensor: usize| grads.get(tensor).map_or(&[][..], |g| g.values());
+                let grads: Vec<&[f32]> = (0..steps.len()).map(values).collect();
+                StateSlices::pass(states.iter().map(slices).collect(), weights, &grads, &steps)
+            }
+            Place::Cuda(place) => place.pass(theta, grads, &steps)?,
+            Place::Torch(ops) => ops.pass(&steps)?,
+        };
+        match &self.reduction {
+            Some(reduction) => reduction.counted(counted, &self.names),
+            None => Ok(counted),
+        }
+    }
+
+    fn correct(&mut self, theta: &[&Lent], corrections: &[Option<Correction>]) -> Result<()> {
+        match &mut self.place {
+            Place::Host(states) => {
+                for ((state, theta), correction) in states.iter().zip(theta).zip(corrections) {
+                    correction.iter().for_each(|correction| correction.apply(state.p.values_mut(), theta.values()));
+                }
+                Ok(())
+            }
+            Place::Cuda(place) => place.correct(theta, corrections),
+            Place::Torch(ops) => ops.correct(corrections),
+        }
+    }
+
+    fn set_mask(&mut self, _: usize, _: &[bool], _: &mut Lent) -> Result<()> {
+        Err(in_python())
+    }
+
+    fn len(values: &Lent) -> usize {
+        values.whole()
+    }
+
+    fn read(values: &Lent) -> Result<Cow<'_, [f32]>> {
+        Ok(Cow::Borrowed(values.values()))
+    }
+}
+
+fn in_python() -> Error {
+    Error::Engine { problem: "the arrays are tensors of Python: it saves and masks them".into() }
+}
