@@ -194,7 +194,7 @@ impl Convolution for Cpu {
         each(channels, dy.len(), |channel| {
             let row = &dy[channel * plane..][..plane];
             // SAFETY: each task has its own element.
-            unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
+            unsafe { target.set(channel, simd!(sum(row, |dy| dy))) };
         });
         Ok(())
     }
