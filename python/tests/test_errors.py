@@ -103,6 +103,18 @@ def test_a_rate_that_is_no_number_is_named() -> None:
             optimizer.step()
 
 
+def test_a_model_that_is_changed_after_the_first_step_is_refused_by_name() -> None:
+    for change in (lambda model: model.bfloat16(), lambda model: model.double()):
+        model = network()
+        optimizer = AdaBreg(model, target=0.9)
+        train(model, optimizer, range(2))
+        change(model)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        with pytest.raises(RuntimeError, match="`0.weight` is of .* now, and was not at the first step"):
+            optimizer.step()
+
+
 def test_sparse_gradients_are_refused_by_name() -> None:
     model = nn.Embedding(10, 4, sparse=True)
     optimizer = AdaBreg(named(("table", model.weight)), target=0.5)

@@ -14,7 +14,7 @@ from ._params import Params, check, groups_of, is_weight, take_names
 from ._place import Place
 from ._saved import check_state
 from ._shards import Shards
-from ._storage import Slot, alike, local, mark_written
+from ._storage import Slot, address, alike, local, mark_written
 from .control import Budget, Law, Ramp, controller_settings
 
 Control = tuple["float | None", Law, int, int, "Ramp | None", "Budget | None", "float | None"]
@@ -38,6 +38,15 @@ class Report(NamedTuple):
 class BregmanOptimizer(torch.optim.Optimizer):
     """The base of LinBreg, AdaBreg and ProxSGD."""
 
+    _stepper: _bregman.Stepper | None
+    _ops: TorchOps | None
+    _place: Place
+    _ready_slots: list[Slot]
+    _copied: list[Slot]
+    _sizes: list[tuple[int, int]]
+    _report: Report | None
+    _saved: str | None
+
     def __init__(
         self,
         params: Params,
@@ -55,7 +64,7 @@ class BregmanOptimizer(torch.optim.Optimizer):
             None if target is None else controller_settings(target, law, period, warmup, ramp, layers, lambda_)
         )
         self._forget()
-        self._saved: str | None = None
+        self._saved = None
         super().__init__(groups_of(params), defaults)
         _bregman.Stepper(self._settings())  # refuses settings out of range
 
@@ -73,14 +82,14 @@ class BregmanOptimizer(torch.optim.Optimizer):
         self._forget()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override, unused-ignore]
         """One step of all weights, then of λ where it is due. Returns what ``closure`` returns."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         stepper, slots = self._ready()
-        theta = [slot.weights() for slot in slots]
+        theta = [slot.still_there() for slot in slots]
         grads = [slot.gradient() for slot in slots]
         rates = [rate for group in self.param_groups for rate in [float(group["lr"])] * len(group["params"])]
         ops, place = self._ops, self._place
@@ -89,7 +98,7 @@ class BregmanOptimizer(torch.optim.Optimizer):
         try:
             report = stepper.step(
                 [(w.data_ptr(), *sizes) for w, sizes in zip(theta, self._sizes)],
-                [0 if g is None else g.data_ptr() for g in grads],
+                [address(gradient) for gradient in grads],
                 rates,
                 place.stream(),
             )
@@ -169,13 +178,9 @@ class BregmanOptimizer(torch.optim.Optimizer):
 
     def _forget(self) -> None:
         """What follows from groups and states is made again at the next step."""
-        self._stepper: _bregman.Stepper | None = None
-        self._ops: TorchOps | None = None
-        self._place: Place = Place(torch.device("cpu"))
-        self._ready_slots: list[Slot] = []
-        self._copied: list[Slot] = []
-        self._sizes: list[tuple[int, int]] = []
-        self._report: Report | None = None
+        self._stepper = self._ops = self._report = None
+        self._place = Place(torch.device("cpu"))
+        self._ready_slots, self._copied, self._sizes = [], [], []
 
     def _save(self) -> str | None:
         return self._stepper.save() if self._stepper is not None else self.__dict__.get("_saved")
@@ -220,8 +225,8 @@ class BregmanOptimizer(torch.optim.Optimizer):
                     slot.state[array] = alike(slot.parameter, values)
         placed = [self._placed(slot) for slot in slots]
         addresses = [
-            (*(0 if array is None else array.data_ptr() for array in arrays), slot.weights().numel())
-            for slot, arrays in zip(slots, placed)
+            (address(dual), address(first), address(second), slot.weights().numel())
+            for slot, (dual, first, second) in zip(slots, placed)
         ]
         shards = Shards(slots)
         self._ops = place.lend(stepper, addresses, placed, shards)

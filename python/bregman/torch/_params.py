@@ -41,7 +41,7 @@ def groups_of(params: Params) -> list[dict[str, Any]]:
         return groups + ([{"params": rest, "penalty": "none"}] if rest else [])
     if isinstance(params, torch.Tensor):
         raise TypeError("params is one tensor, expected a module, a list of tensors or a list of groups")
-    listed = list(params)
+    listed: list[Any] = list(params)
     return listed if listed and isinstance(listed[0], dict) else [{"params": listed}]
 
 

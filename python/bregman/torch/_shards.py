@@ -7,22 +7,28 @@ nothing is sent.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ._storage import Slot
 
 
+def mesh_of(parameter: Any) -> Any:
+    """The processes over which a DTensor is spread."""
+    return parameter.device_mesh
+
+
 class Shards:
     """How the counts of all processes become one, for parameters of which some are sharded."""
 
     def __init__(self, slots: list[Slot]) -> None:
-        self.groups: list[object] = []
+        self.groups: list[Any] = []
         """The process groups over which counts are summed, one after another."""
         self.counts = [True] * len(slots)
         """Which parameters this process counts: of those that all have, one process does."""
         sharded = [self._dims(slot) for slot in slots]
-        meshes = {(slot.parameter.device_mesh, dims) for slot, dims in zip(slots, sharded) if dims}
+        meshes: set[Any] = {(mesh_of(slot.parameter), dims) for slot, dims in zip(slots, sharded) if dims}
         if not meshes:
             return
         if len(meshes) > 1:
@@ -35,7 +41,7 @@ class Shards:
     @staticmethod
     def _dims(slot: Slot) -> tuple[int, ...]:
         """The dimensions of the mesh along which a parameter is cut."""
-        parameter = slot.parameter
+        parameter: Any = slot.parameter
         if not hasattr(parameter, "_local_tensor"):
             return ()
         for placement in parameter.placements:

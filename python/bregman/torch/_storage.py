@@ -15,15 +15,31 @@ import torch
 class Slot:
     """One parameter, its group and its state."""
 
-    __slots__ = ("alignment", "group", "name", "parameter", "state")
+    __slots__ = ("alignment", "device", "group", "name", "parameter", "size", "state")
 
     def __init__(self, name: str, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         self.name, self.parameter, self.group, self.state = name, parameter, group, state
-        self.alignment = 4
+        self.alignment, self.device, self.size = 4, parameter.device, local(parameter).numel()
 
     def weights(self) -> torch.Tensor:
         """What the optimizer steps."""
         return local(self.state.get("weight", self.parameter))
+
+    def still_there(self) -> torch.Tensor:
+        """The weights, if they are as they were when the optimizer began: their address goes to the core."""
+        own = self.weights()
+        if (
+            own.dtype is not torch.float32
+            or own.device != self.device
+            or self.parameter.device != self.device
+            or own.numel() != self.size
+            or not usable(own, self.alignment)
+        ):
+            raise RuntimeError(
+                f"parameter `{self.name}` is of {self.parameter.dtype} on {self.parameter.device} now, and was not at "
+                "the first step: change a model (`model.to(...)`) before, or load the state into a new optimizer"
+            )
+        return own
 
     def gradient(self) -> torch.Tensor | None:
         """The gradient as contiguous float32, a copy if it is not."""
@@ -57,6 +73,11 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(tensor, "_local_tensor", tensor)
 
 
+def address(tensor: torch.Tensor | None) -> int:
+    """Where a tensor is; 0 for none."""
+    return 0 if tensor is None else tensor.data_ptr()
+
+
 def usable(tensor: torch.Tensor, alignment: int) -> bool:
     """Whether the core can compute in a tensor where it is."""
     return tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % alignment == 0
@@ -74,11 +95,8 @@ def alike(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return values
     from torch.distributed.tensor import DTensor
 
+    whole: Any = parameter
+    mesh, placements = whole.device_mesh, whole.placements
     return DTensor.from_local(
-        values,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
+        values, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride()
     )

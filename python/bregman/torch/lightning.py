@@ -9,10 +9,10 @@ from ._base import BregmanOptimizer
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:
-    from pytorch_lightning.callbacks import Callback  # type: ignore[no-redef]
+    from pytorch_lightning.callbacks import Callback  # type: ignore[assignment, no-redef, unused-ignore]
 
 
-class SparsityLogger(Callback):  # type: ignore[misc]
+class SparsityLogger(Callback):  # type: ignore[misc, unused-ignore]
     """Logs ``sparsity``, ``lambda`` and, where one is set, ``target`` after every step of a Bregman optimizer.
 
     With several of them the names end in the number of the optimizer: ``sparsity/1``.

@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::super::{Period, dense};
 use super::{Masked, MaskedRun};
 
-/// Exchanges in a run, at least: a short one needs as many as a long one. But each grown weight must have time to grow.
+/// Exchanges in a run: a short one needs as many as a long one.
 const EXCHANGES: u64 = 50;
+/// But a grown weight must have so many steps to grow before it is compared with others ...
+const SHORTEST_PERIOD: u64 = 10;
+/// ... unless that leaves fewer exchanges than these.
+const FEWEST_EXCHANGES: u64 = 5;
 /// ΔT of SET and RigL in long runs.
 const LONGEST_PERIOD: u64 = 100;
 /// ΔT of GraNet in long runs.
@@ -16,11 +20,17 @@ const LONGEST_GRANET_PERIOD: u64 = 1000;
 /// MEST mutates every 5 of 160 epochs.
 const MUTATIONS: u64 = 32;
 
+/// ΔT of a run in which there should be so many exchanges.
+fn automatic_period(run: MaskedRun, exchanges: u64, longest: u64) -> u64 {
+    let shortest = (run.steps / FEWEST_EXCHANGES).clamp(1, SHORTEST_PERIOD);
+    (run.steps / exchanges).clamp(shortest, longest)
+}
+
 /// | setting | default | purpose |
 /// | --- | --- | --- |
 /// | `target` | – | sparsity |
 /// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
-/// | `period` | "auto": total steps / 50, at most 100 | ΔT, steps between exchanges |
+/// | `period` | "auto": total steps / 50, from 10 to 100 | ΔT, steps between exchanges |
 /// | `fraction` | 0.3 | α, the share of the live weights that is exchanged at the start; it fades to 0 |
 /// | `until` | 0.75 | when the last are exchanged, as a share of the run |
 /// | `layers` | `{ sharing = "erk" }` | shares of the layers, or `uniform` |
@@ -61,7 +71,7 @@ fn until() -> f64 {
 
 impl SetConfig {
     fn exchange(&self, run: MaskedRun) -> Exchange {
-        let period = self.period.or((run.steps / EXCHANGES).clamp(1, LONGEST_PERIOD));
+        let period = self.period.or(automatic_period(run, EXCHANGES, LONGEST_PERIOD));
         Exchange { period, fraction: self.fraction, until: self.until }
     }
 
@@ -111,7 +121,7 @@ impl Masked for RigLConfig {
 /// | `target` | – | s_f, the sparsity at the end |
 /// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
 /// | `from` | 0.5 | s_i, the sparsity of the start; 0 begins dense |
-/// | `period` | "auto": total steps / 50, at most 1000 | ΔT, steps between updates |
+/// | `period` | "auto": total steps / 50, from 10 to 1000 | ΔT, steps between updates |
 /// | `fraction` | 0.5 | the share of the live weights that is exchanged at the start; it fades to 0 |
 /// | `until` | 0.7 | when the target is reached, as a share of the run: 110 of 160 epochs in the authors' code |
 /// | `layers` | none | `None` prunes all layers together, from an ERK start; a budget gives each its own share |
@@ -163,7 +173,7 @@ impl Masked for GraNetConfig {
 
     fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
         let &Self { target, from, fraction, until, .. } = self;
-        let period = self.period.or((run.steps / EXCHANGES).clamp(1, LONGEST_GRANET_PERIOD));
+        let period = self.period.or(automatic_period(run, EXCHANGES, LONGEST_GRANET_PERIOD));
         let pruning = Pruning { layers: self.layers.clone(), ..Pruning::default() };
         Topology::new(GraNet { target, from, period, fraction, until }, pruning, run.seed)
     }
@@ -223,10 +233,21 @@ impl Masked for MestConfig {
     fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
         let policy = Mest {
             target: self.target,
-            period: self.period.or((run.steps / MUTATIONS).max(1)),
+            period: self.period.or(automatic_period(run, MUTATIONS, u64::MAX)),
             stages: self.stages.clone(),
             gradient_weight: self.gradient_weight,
         };
         Topology::new(policy, Pruning { layers: Some(self.layers.clone()), ..Pruning::default() }, run.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_exchanged_as_published_in_long_runs_and_often_enough_in_short_ones() {
+        let period = |steps| automatic_period(MaskedRun { seed: 0, steps, epochs: 1 }, EXCHANGES, LONGEST_PERIOD);
+        assert_eq!([100_000, 5000, 1250, 108, 32, 3].map(period), [100, 100, 25, 10, 6, 1]);
     }
 }

@@ -1,0 +1,127 @@
+"""On an NVIDIA GPU: our kernel takes the steps of the CPU, in the order of torch's streams."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from conftest import network
+from test_torch import MAKE
+from torch import nn
+
+import bregman.torch
+from bregman.torch import AdaBreg, LinBreg, Multiplicative, sparse_init_
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREGMAN_CUDA_KERNEL", "1")
+
+
+def steps_on(device: str, make, count: int = 40) -> tuple[list[torch.Tensor], list[bregman.torch.Report], bool]:
+    """Steps by gradients that are the same everywhere: the weights, what each step did, and whether by our kernel."""
+    model = sparse_init_(network(), 0.7).to(device)
+    optimizer, reports = make(model), []
+    for step in range(count):
+        random = torch.Generator().manual_seed(step)
+        for parameter in model.parameters():
+            parameter.grad = 0.1 * torch.randn(parameter.shape, generator=random).to(device)
+        optimizer.step()
+        reports.append(optimizer.report)
+    return [p.detach().cpu() for p in model.parameters()], reports, optimizer._ops is None
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l1_non_negative", "group_kernel", "group_row"])
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE.keys())
+def test_the_kernel_takes_the_steps_of_the_cpu(make, penalty: str) -> None:
+    weights, reports, _ = steps_on("cpu", lambda model: make(model, penalty=penalty))
+    on_gpu, its_reports, by_kernel = steps_on("cuda", lambda model: make(model, penalty=penalty))
+    assert by_kernel
+    for ours, theirs in zip(weights, on_gpu):
+        torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-4)
+    for ours, theirs in zip(reports, its_reports):
+        assert theirs.lambda_ == pytest.approx(ours.lambda_, rel=1e-5)
+        assert theirs.sparsity == pytest.approx(ours.sparsity, abs=1e-3)
+
+
+def test_a_step_waits_for_the_stream_that_computes_gradients() -> None:
+    parameter = nn.Parameter(torch.zeros(256, 256, device="cuda"))
+    optimizer = LinBreg([parameter], lr=1.0, lambda_=0.5)
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)  # a tenth of a second
+        parameter.grad.fill_(-1.0)
+        optimizer.step()
+        after = parameter.sum()
+    torch.cuda.synchronize()
+    assert after.item() == 0.5 * 256 * 256
+
+
+def test_weights_that_are_not_aligned_or_not_float32_are_copied() -> None:
+    memory = torch.zeros(1 + 64 * 32, device="cuda")
+    shifted = nn.Parameter(memory[1:].view(64, 32))
+    half = nn.Parameter(torch.zeros(64, 32, device="cuda", dtype=torch.bfloat16))
+    plain = nn.Parameter(torch.zeros(64, 32, device="cuda"))
+    optimizer = AdaBreg([shifted, half, plain], target=0.5, law=Multiplicative())
+    torch.manual_seed(0)
+    gradient = torch.randn(64, 32, device="cuda").bfloat16()
+    for _ in range(150):
+        shifted.grad, half.grad, plain.grad = gradient.float(), gradient.clone(), gradient.float()
+        optimizer.step()
+    assert optimizer._ops is None and (plain != 0).any()
+    assert torch.equal(shifted, plain) and torch.equal(half, plain.bfloat16())
+
+
+def test_a_resumed_run_on_the_gpu_equals_an_unbroken_one_to_the_bit() -> None:
+    def go(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+        for step in steps:
+            random = torch.Generator("cuda").manual_seed(step)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=random, device="cuda")
+            optimizer.step()
+
+    model = sparse_init_(network()).cuda()
+    optimizer = AdaBreg(model, target=0.9)
+    go(model, optimizer, range(20))
+    twin = copy.deepcopy(model)
+    its_optimizer = AdaBreg(twin, target=0.9)
+    its_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    go(model, optimizer, range(20, 40))
+    go(twin, its_optimizer, range(20, 40))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
+
+
+def test_a_gradient_that_is_not_finite_is_named() -> None:
+    model = network().cuda()
+    optimizer = AdaBreg(model, target=0.9)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    model[4].weight.grad[1, 2] = torch.nan
+    with pytest.raises(FloatingPointError, match=r"`4.weight`: gradient\[130\] is NaN"):
+        optimizer.step()
+
+
+def test_a_step_in_a_captured_graph_is_refused() -> None:
+    parameter = nn.Parameter(torch.zeros(8, 8, device="cuda"))
+    optimizer = LinBreg([parameter], target=0.5)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        optimizer.step()
+    torch.cuda.synchronize()
+
+
+def test_a_model_that_is_moved_after_the_first_step_is_refused_by_name() -> None:
+    model = network()
+    optimizer = AdaBreg(model, target=0.9)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    model.cuda()
+    with pytest.raises(RuntimeError, match="`0.weight` is of torch.float32 on cuda:0 now"):
+        optimizer.step()
