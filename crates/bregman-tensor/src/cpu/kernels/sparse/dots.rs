@@ -10,8 +10,9 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::super::bf16::round;
 use super::super::columns::Plain;
-use super::super::lanes::{self, LANES, Work, dispatch};
 use super::super::lines::{Grid, TapLines};
+#[cfg(target_arch = "x86_64")]
+use super::dots_avx512::{self, Job};
 use super::tile::Tile;
 use crate::cpu::math::simd;
 
@@ -127,7 +128,7 @@ impl<'a> Lines<'a> {
 
     /// Copies lines of X from a place on, as many places as there is room for.
     pub(super) fn copy(&mut self, x: &impl TapLines, item: usize, lines: Range<usize>, from: usize) {
-        let Self { wide, values, stride, .. } = self;
+        let Self { values, stride, .. } = self;
         match self.dots {
             Dots::F32(arch) | Dots::Rounded(arch) => simd!(arch, {
                 let values = &mut values[..lines.len() * *stride];
@@ -141,9 +142,9 @@ impl<'a> Lines<'a> {
                 let halves = bytemuck::cast_slice_mut::<f32, u16>(values).chunks_mut(WIDE * *stride);
                 for (first, halves) in lines.clone().step_by(WIDE).zip(halves) {
                     let some = first..lines.end.min(first + WIDE);
-                    let wide = &mut wide[..some.len() * *stride];
+                    let wide = &mut self.wide[..some.len() * *stride];
                     x.fill(item, some, from, wide, *stride);
-                    dispatch(Round { wide, halves });
+                    dots_avx512::round(wide, halves);
                 }
             }
         }
@@ -173,7 +174,7 @@ impl<'a> Lines<'a> {
                 let (values, line) = halves.split_at_mut(halves.len() - self.stride);
                 rows.each(wide, sums, |wide, columns, sums| {
                     let dy = &mut line[..wide.len()];
-                    dispatch(Round { wide, halves: dy });
+                    dots_avx512::round(wide, dy);
                     // SAFETY: asserted above; dY has `padded` values.
                     #[allow(unsafe_code)]
                     unsafe {
@@ -184,9 +185,6 @@ impl<'a> Lines<'a> {
         }
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-use super::dots_avx512::{self, Job};
 
 /// f32 on any CPU.
 struct Portable<'a> {
@@ -246,19 +244,4 @@ fn piece<S: Simd, const V: usize>(
         *sum += simd.reduce_sum_f32s(simd.add_f32s(totals[0], totals[1]));
     }
     V
-}
-
-/// Rounds whole vectors.
-struct Round<'a> {
-    wide: &'a [f32],
-    halves: &'a mut [u16],
-}
-
-impl Work for Round<'_> {
-    #[inline(always)]
-    fn run<L: lanes::Lanes>(self, lanes: L) {
-        for (wide, halves) in self.wide.as_chunks::<LANES>().0.iter().zip(self.halves.as_chunks_mut::<LANES>().0) {
-            lanes.store_rounded(lanes.load(wide), halves);
-        }
-    }
 }

@@ -7,6 +7,8 @@ use std::arch::x86_64::*;
 
 use bregman_base::simd::Level;
 
+use super::super::lanes::{LANES, Lanes, Work, dispatch};
+
 /// What is multiplied: f32, or bf16 as halves of words.
 pub(super) trait Number: Copy {
     /// Values in a vector.
@@ -73,8 +75,8 @@ impl Number for u16 {
     unsafe fn add_product(sum: __m512, a: __m512i, b: *const Self) -> __m512 {
         // SAFETY: by this function's contract; a vector of 32 halves is one of 32 bf16.
         unsafe {
-            let b = _mm512_loadu_si512(b.cast());
-            _mm512_dpbf16_ps(sum, std::mem::transmute::<__m512i, __m512bh>(a), std::mem::transmute(b))
+            let b = std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(b.cast()));
+            _mm512_dpbf16_ps(sum, std::mem::transmute::<__m512i, __m512bh>(a), b)
         }
     }
 }
@@ -203,5 +205,24 @@ unsafe fn add_across([a, b, c, d]: [__m512; 4]) -> __m128 {
         let upper = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(quarters)));
         let halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), upper);
         _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves))
+    }
+}
+
+/// Rounds whole vectors to bf16.
+pub(super) fn round(wide: &[f32], halves: &mut [u16]) {
+    dispatch(Round { wide, halves });
+}
+
+struct Round<'a> {
+    wide: &'a [f32],
+    halves: &'a mut [u16],
+}
+
+impl Work for Round<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        for (wide, halves) in self.wide.as_chunks::<LANES>().0.iter().zip(self.halves.as_chunks_mut::<LANES>().0) {
+            lanes.store_rounded(lanes.load(wide), halves);
+        }
     }
 }
