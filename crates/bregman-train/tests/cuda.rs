@@ -65,13 +65,13 @@ const METHODS: [(&str, &str, &[&str], f64); 7] = [
     (
         "static mask",
         "kind = \"static\"\ntarget = 0.8\noptimizer = { kind = \"adamw\" }",
-        &["train.lr=0.0003", "train.clip=1.0"],
-        1e-3,
+        &["train.lr=0.003", "train.clip=1.0"],
+        5e-2,
     ),
     (
         "RigL",
         "kind = \"rigl\"\ntarget = 0.8\nperiod = 20\noptimizer = { kind = \"adamw\" }",
-        &["train.lr=0.0003", "train.clip=1.0"],
+        &["train.lr=0.003", "train.clip=1.0"],
         0.15, // one weight exchanged for another makes more than rounding: 0.03 on a CPU
     ),
     ("STR", "kind = \"str\"\nthreshold = 0.02", &["train.lr=0.01", "train.clip=1.0"], 5e-2),

@@ -122,8 +122,13 @@ impl<B: Device> Method<B> {
     /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that
     /// are not zero; all of them where zero weights wake up or masks change.
     pub fn extent(&self, clock: &RunClock) -> Extent {
-        let on_support = match &self.topology {
-            Some(topology) => topology.policy().sparsity(clock) > 0.0 && topology.policy().change(clock).is_none(),
+        let on_support = match self.topology.as_ref().map(Topology::policy) {
+            Some(policy) => {
+                let changes = |clock: &RunClock| policy.change(clock).is_some();
+                // grown weights are still zero
+                let changed_last = || policy.needs_gradients() && clock.previous().is_some_and(|last| changes(&last));
+                policy.sparsity(clock) > 0.0 && !changes(clock) && !changed_last()
+            }
             None => !self.optimizer().next_is_full(),
         };
         if on_support { Extent::Support } else { Extent::All }
@@ -142,7 +147,6 @@ impl<B: Device> Method<B> {
     /// # Errors
     /// A gradient that is not finite, a lost device.
     pub fn step(&mut self, clock: &RunClock, model: &mut TrainableModel<B>, lr: f64) -> Result<MethodStep> {
-        self.move_masks(clock, model, true)?;
         let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
         match &mut self.steering {
             Steering::Adaptive(optimizer) => {
@@ -152,6 +156,7 @@ impl<B: Device> Method<B> {
             Steering::Fixed(optimizer, lambda) => {
                 optimizer.step_on(&mut theta, &grads, lr)?;
                 let lambda = *lambda;
+                self.move_masks(clock, model, true)?;
                 let target = self.topology.as_ref().map(|topology| topology.policy().sparsity(clock)).or(self.target);
                 Ok(MethodStep { lambda, sparsity: self.sparsity(), target })
             }

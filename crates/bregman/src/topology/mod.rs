@@ -74,6 +74,16 @@ impl RunClock {
     pub fn begins_epoch(&self) -> bool {
         self.batch == 0
     }
+
+    /// One step before; `None` at the first.
+    pub fn previous(&self) -> Option<Self> {
+        let step = self.step.checked_sub(1)?;
+        let [epoch, batch] = match self.batch.checked_sub(1) {
+            Some(batch) => [self.epoch, batch],
+            None => [self.epoch - 1, self.step / self.epoch - 1], // epochs are equally long
+        };
+        Some(Self { step, epoch, batch, ..*self })
+    }
 }
 
 /// What happens to the masks before a step.
@@ -179,8 +189,9 @@ pub trait MaskPolicy: Debug + Send {
         None
     }
 
-    /// Whether scores look at gradients. Masks then change between the gradients of a step and the step itself, which
-    /// takes the same gradients; otherwise before the forward pass. A random start needs none.
+    /// Whether scores look at gradients. Masks then change after the step that the gradients were for, which is taken
+    /// with the masks as they were: a grown weight has the steepest gradient of all, and would begin with a jump.
+    /// Otherwise they change before the forward pass.
     fn needs_gradients(&self) -> bool {
         false
     }

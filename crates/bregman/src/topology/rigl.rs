@@ -1,6 +1,6 @@
 //! RigL, the rigged lottery (Evci et al., 2020): every ΔT steps the smallest weights are dropped and as many grown
-//! where the loss is steepest. The step goes on with the same gradients, so that grown weights move at once; the
-//! published one leaves the step out.
+//! where the loss is steepest. The step that these gradients were for is taken before, with the masks as they were; the
+//! published one leaves it out.
 
 use super::{Exchange, MaskChange, MaskPolicy, MaskedLayer, RunClock, Start, check_target};
 use crate::error::Result;

@@ -59,6 +59,8 @@ pub(super) fn prefetch(values: &[f32]) {
         // SAFETY: every x86-64 CPU has the instruction, and it cannot fault.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
 }
 
 /// Arrays.
