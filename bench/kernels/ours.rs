@@ -4,6 +4,7 @@
 //! `bench/run kernels [THREADS]`; see README.md.
 
 use bregman_bench::{median_ms, peer, ratio, table};
+use bregman_tensor::Buffer;
 use bregman_tensor::kernels::bf16::{self, Kernel, Packed};
 use bregman_tensor::kernels::columns::{Geometry, Plain, TapWindow};
 use bregman_tensor::kernels::cost::{Dense, Product};
@@ -55,11 +56,14 @@ fn main() {
     for layer in &LAYERS {
         let dense = layer.dense_f32();
         for zeros in ZEROS {
-            let [refresh, y, dx, rounded] = layer.sparse(zeros);
+            let [refresh, values, y, dx, rounded] = layer.sparse(zeros);
+            let [dw, rounded_dw] = layer.sampled(zeros);
             let (torch_y, torch_dx) = (torch(layer, "f32-y"), torch(layer, "f32-dx"));
             let percent = (zeros * 100.0).round();
             let mut row = vec![label(layer), format!("{percent} %")];
-            row.extend([refresh, y, dx, rounded, dense, torch_y, torch_dx].map(|ms| format!("{ms:.2}")));
+            let torch_dw = torch(layer, "f32-dw");
+            let times = [refresh, values, y, dx, dw, rounded, rounded_dw, dense, torch_y, torch_dx, torch_dw];
+            row.extend(times.map(|ms| format!("{ms:.2}")));
             row.push(format!("{:.1}×", dense / y));
             row.push(
                 if (layer.product(zeros).prefers_sparse(Dense::F32)) == (y + dx < 2.0 * dense) {
@@ -72,6 +76,8 @@ fn main() {
             rows.push(row);
             ratios.push((format!("sparse-{}-{percent}", layer.name), y + dx, torch_y + torch_dx));
             ratios.push((format!("sparse-bf16-{}-{percent}", layer.name), rounded, torch(layer, "bf16-y")));
+            ratios.push((format!("sampled-{}-{percent}", layer.name), dw, torch_dw));
+            ratios.push((format!("sampled-bf16-{}-{percent}", layer.name), rounded_dw, torch(layer, "bf16-dw")));
         }
     }
     table(
@@ -79,12 +85,16 @@ fn main() {
             "sparse f32",
             "zeros",
             "refresh",
+            "values",
             "Y",
             "dX",
+            "dW",
             "bf16 Y",
+            "bf16 dW",
             "gemm Y",
             "torch Y",
             "torch dX",
+            "torch dW",
             "gemm/ours",
             "choice",
         ],
@@ -164,33 +174,50 @@ impl Layer {
         Output::strided(data, size, stride, item_stride)
     }
 
-    /// Refresh, Y, dX, and Y with X rounded to bf16.
-    fn sparse(&self, zeros: f32) -> [f64; 4] {
+    /// Refresh, refresh of the values alone, Y, dX, and Y with X rounded to bf16.
+    fn sparse(&self, zeros: f32) -> [f64; 5] {
         let [weights, mut x, mut dy] = self.data(zeros);
         let mut w = SparseMatrix::new(self.out, self.channels, self.taps());
         let refresh = median_ms(1, REPEATS, || w.refresh(&weights, self.columns()));
+        let values = median_ms(1, REPEATS, || w.refresh_values(&weights, self.columns()));
         let y = median_ms(1, REPEATS, || {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
                 1 => w.multiply(&x, SumStart::Zero, &y),
-                _ => w.multiply(&TapWindow::forward(x, &self.geometry()), SumStart::Zero, &y),
+                _ => w.convolve(&self.geometry(), &x, false, SumStart::Zero, &y),
             }
         });
         let dx = median_ms(1, REPEATS, || {
             let (dy, dx) = (self.plain(self.out, &dy), self.output(self.channels, &mut x));
             match self.taps() {
                 1 => w.multiply_transposed(&dy, SumStart::Zero, &dx),
-                _ => w.multiply_transposed(&TapWindow::backward(dy, &self.geometry()), SumStart::Zero, &dx),
+                _ => w.convolve_transposed(&self.geometry(), &dy, false, SumStart::Zero, &dx),
             }
         });
         let rounded = median_ms(1, REPEATS, || {
             let (x, y) = (self.plain(self.channels, &x), self.output(self.out, &mut dy));
             match self.taps() {
                 1 => w.multiply_rounded(&x, SumStart::Zero, &y),
-                _ => w.multiply_rounded(&TapWindow::forward(x, &self.geometry()), SumStart::Zero, &y),
+                _ => w.convolve(&self.geometry(), &x, true, SumStart::Zero, &y),
             }
         });
-        [refresh, y, dx, rounded]
+        [refresh, values, y, dx, rounded]
+    }
+
+    /// dW at the non-zeros, in f32 and with both operands rounded to bf16.
+    fn sampled(&self, zeros: f32) -> [f64; 2] {
+        let [weights, x, dy] = self.data(zeros);
+        let (columns, mut dw, mut sums) = (self.columns(), vec![0.0; weights.len()], Buffer::default());
+        let mut w = SparseMatrix::new(self.out, self.channels, self.taps());
+        w.refresh(&weights, columns);
+        let geometry = self.geometry();
+        let geometry = (self.taps() > 1).then_some(&geometry);
+        [false, true].map(|rounded| {
+            median_ms(1, REPEATS, || {
+                let (x, dy) = (self.plain(self.channels, &x), self.plain(self.out, &dy));
+                w.gradient(geometry, &x, &dy, rounded, &mut sums, &Output::new(&mut dw, 1, self.out, columns));
+            })
+        })
     }
 
     /// Y, dX and dW, each with the packing of both operands.

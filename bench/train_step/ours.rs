@@ -1,19 +1,21 @@
 //! One training step (forward, backward, AdaBreg, refresh of the compressed weights) of ECAPA-TDNN C1024 and ResNet34,
 //! 8 × 3 s, 5994 classes, against PyTorch.
 //!
-//! `bench/run train_step` runs everything; `bench/run train_step ecapa f32` one network in one precision. Every
+//! `bench/run train_step` runs everything; `bench/run train_step frozen` steps between which only weights that are not
+//! zero move; `bench/run train_step ecapa f32` one network in one precision. Every
 //! measurement runs in its own process, so that its peak memory can be measured.
 
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
 mod features;
+mod frozen;
 
 use std::process::Command;
 
 use bregman::{AdaBreg, Groups, Optimizer, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
-use bregman_nn::{Architecture, EcapaConfig, Input, Params, ResNetConfig, Rng, TrainableModel};
+use bregman_nn::{Architecture, EcapaConfig, Extent, Input, Params, ResNetConfig, Rng, TrainableModel};
 use bregman_tensor::{Backend, Cpu, Margin, Precision};
 use serde_json::{Value, json};
 
@@ -31,6 +33,10 @@ fn main() {
             let number = |text: &str| text.parse().expect("a number");
             println!("{}", measure(network, precision, sparsity, number(batch), number(frames), number(repeats)));
         }
+        ["measure", "frozen", network, precision, sparsity] => {
+            println!("{}", frozen::measure(network, precision, sparsity));
+        }
+        ["frozen", chosen @ ..] => each(chosen, frozen::compare),
         ["growth"] => growth(),
         #[cfg(feature = "cuda")]
         ["--device", "cuda", "features"] => features::compare(),
@@ -40,14 +46,16 @@ fn main() {
         ["--device", "cuda", ..] => {
             panic!("this bench was built without CUDA: CARGO_FEATURES=cuda bench/run train_step --device cuda")
         }
-        chosen => {
-            let wanted =
-                |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
-            for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
-                for precision in PRECISIONS.into_iter().filter(|name| wanted(name, &PRECISIONS)) {
-                    compare(network, precision);
-                }
-            }
+        chosen => each(chosen, compare),
+    }
+}
+
+/// Calls `work(network, precision)` for those among `chosen`, or for all.
+fn each(chosen: &[&str], work: fn(&str, &str)) {
+    let wanted = |name: &str, all: &[&str]| chosen.contains(&name) || !chosen.iter().any(|chosen| all.contains(chosen));
+    for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
+        for precision in PRECISIONS.into_iter().filter(|name| wanted(name, &PRECISIONS)) {
+            work(network, precision);
         }
     }
 }
@@ -105,43 +113,67 @@ fn alone(args: &[&str]) -> Value {
 }
 
 fn measure(network: &str, precision: &str, sparsity: &str, batch: usize, frames: usize, repeats: usize) -> Value {
-    let precision = match precision {
-        "f32" => Precision::F32,
-        "bf16" => Precision::Bf16,
-        other => panic!("no precision {other}"),
-    };
-    let architecture = architecture(network);
-    let mut model =
-        TrainableModel::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0).expect("a valid network");
-    let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
-    let mut rng = Rng::new(1);
-    for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
-        parameter
-            .value
-            .iter_mut()
-            .filter(|_| 0.5 * (1.0 + rng.symmetric(1.0)) < zeros)
-            .for_each(|weight| *weight = 0.0);
+    let mut training = Training::new(network, precision, sparsity, batch, frames);
+    let ms = median_ms(2, repeats, || training.step());
+    let live = training.optimizer.stats().iter().map(|stats| stats.nonzeros()).sum::<u64>();
+    json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
+}
+
+/// A network with random weights, some of them zero, its optimizer and a batch.
+struct Training {
+    model: TrainableModel<Cpu>,
+    optimizer: Optimizer,
+    values: Vec<f32>,
+    batch: usize,
+    frames: usize,
+}
+
+impl Training {
+    fn new(network: &str, precision: &str, sparsity: &str, batch: usize, frames: usize) -> Self {
+        let precision = match precision {
+            "f32" => Precision::F32,
+            "bf16" => Precision::Bf16,
+            other => panic!("no precision {other}"),
+        };
+        let architecture = architecture(network);
+        let mut model = TrainableModel::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0)
+            .expect("a valid network");
+        let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
+        let mut rng = Rng::new(1);
+        for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
+            parameter
+                .value
+                .iter_mut()
+                .filter(|_| 0.5 * (1.0 + rng.symmetric(1.0)) < zeros)
+                .for_each(|weight| *weight = 0.0);
+        }
+        model.refresh().expect("a refresh");
+
+        // λ far above the learning rate keeps the zeros; λ ≈ 0 creates none
+        let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
+        let groups = groups(model.params());
+        let (values, _) = model.params_mut().values_and_gradients();
+        let optimizer =
+            Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
+        for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
+            parameter.sparse = optimizer.is_sparse(tensor);
+        }
+        let values = (0..batch * frames * FEATURES).map(|_| rng.symmetric(1.7)).collect();
+        Self { model, optimizer, values, batch, frames }
     }
-    model.refresh().expect("a refresh");
 
-    // λ far above the learning rate keeps the zeros; λ ≈ 0 creates none
-    let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
-    let groups = groups(model.params());
-    let (values, _) = model.params_mut().values_and_gradients();
-    let mut optimizer =
-        Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &values).expect("an optimizer");
-
-    let values: Vec<f32> = (0..batch * frames * FEATURES).map(|_| rng.symmetric(1.7)).collect();
-    let labels: Vec<usize> = (0..batch).collect();
-    let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
-    let ms = median_ms(2, repeats, || {
-        model.gradients(Input { values: &values, batch, frames }, &labels, margin).expect("a step");
+    /// One step, full or on the support as the optimizer says.
+    fn step(&mut self) {
+        let Self { model, optimizer, values, batch, frames } = self;
+        let extent = if optimizer.next_is_full() { Extent::All } else { Extent::Support };
+        let labels: Vec<usize> = (0..*batch).collect();
+        let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
+        model.set_extent(extent);
+        model.gradients(Input { values, batch: *batch, frames: *frames }, &labels, margin).expect("a step");
         let (mut values, gradients) = model.params_mut().values_and_gradients();
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
-        model.refresh().expect("a refresh");
-    });
-    let live = optimizer.stats().iter().map(|stats| stats.nonzeros()).sum::<u64>();
-    json!({ "ms": ms, "peak_mb": peak_mb(), "live": live })
+        model.refresh_after(extent).expect("a refresh");
+    }
 }
 
 /// The network as published.

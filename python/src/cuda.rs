@@ -37,11 +37,11 @@ mod with_cuda {
         #[allow(unsafe_code)]
         pub(crate) fn begin_after(&self, stream: u64) -> Result<()> {
             // SAFETY: the Python side passes torch's current stream of this GPU, which is in the primary context.
-            Ok(unsafe { self.device.begin_after(stream) }.map_err(bregman::Error::from)?)
+            unsafe { self.device.begin_after(stream) }.map_err(bregman::Error::from)
         }
 
         pub(crate) fn finish(&self) -> Result<()> {
-            Ok(self.device.finish().map_err(bregman::Error::from)?)
+            self.device.finish().map_err(bregman::Error::from)
         }
 
         pub(crate) fn pass(

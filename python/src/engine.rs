@@ -27,7 +27,7 @@ pub(crate) enum Place {
     /// In this machine's memory: the crate's own pass.
     Host(Vec<LentState>),
     /// On a GPU: the crate's kernel.
-    Cuda(CudaPlace),
+    Cuda(Box<CudaPlace>),
     /// Anywhere that torch can compute.
     Torch(TorchOps),
 }

@@ -143,7 +143,7 @@ impl Stepper {
         let keeps_duals = self.rule.mirror().is_some();
         let place = match (ops, gpu) {
             (Some(ops), _) => Place::Torch(TorchOps::new(ops, keeps_duals)),
-            (None, Some(gpu)) => Place::Cuda(CudaPlace::open(gpu, &states, keeps_duals).map_err(raise)?),
+            (None, Some(gpu)) => Place::Cuda(Box::new(CudaPlace::open(gpu, &states, keeps_duals).map_err(raise)?)),
             (None, None) => Place::Host(states),
         };
         let names = self.groups.params().iter().map(|param| param.name.clone()).collect();

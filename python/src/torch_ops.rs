@@ -15,6 +15,9 @@ pub(crate) struct TorchOps {
     keeps_duals: bool,
 }
 
+/// What Python counted in a tensor: zeros, squares, and place and value of the first gradient that is not finite.
+type CountedByTorch = (u64, f64, Option<(usize, f32)>);
+
 /// A prox or a correction of one tensor: kind and group length.
 type Structure = (&'static str, usize);
 
@@ -36,7 +39,7 @@ impl TorchOps {
             let update = (step.update.code(), floats(&step.update));
             (update, structure(step.prox.shrinkage), step.prox.threshold, step.prox.scale)
         };
-        let counted: Vec<(u64, f64, Option<(usize, f32)>)> =
+        let counted: Vec<CountedByTorch> =
             self.call("run_pass", (steps.iter().map(step).collect::<Vec<_>>(),), |counted| counted.extract())?;
         let counted = counted.into_iter();
         Ok(counted.map(|(zeros, sum_squares, non_finite)| Counted { zeros, sum_squares, non_finite }).collect())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bregman_audio::{Decoder, decode_bytes};
+use bregman_audio::{Decoder, Error, decode_bytes};
 use proptest::prelude::*;
 
 /// The system's allocator, recording the peak memory in use.
@@ -135,4 +135,44 @@ fn every_length_of_a_truncated_file_is_survived() {
             .chain((600..bytes.len()).step_by(97))
             .for_each(|length| survives(&bytes[..length], &extension));
     }
+}
+
+/// FLAC at 655 350 Hz: `frames` of 65 535 equal samples, 14 bytes each.
+fn constant_flac(frames: u32) -> Vec<u8> {
+    let crc = |bytes: &[u8], polynomial: u32, bits: u32| {
+        bytes.iter().fold(0, |crc: u32, &byte| {
+            let shifted = |crc: u32, _| if crc >> (bits - 1) & 1 == 1 { crc << 1 ^ polynomial } else { crc << 1 };
+            (0..8).fold(crc ^ u32::from(byte) << (bits - 8), shifted) & ((1 << bits) - 1)
+        })
+    };
+    let mut flac = b"fLaC\x80\x00\x00\x22".to_vec();
+    flac.extend([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]); // sizes of blocks, and of frames: unknown
+    let (rate, bits) = (655_350u64, 16);
+    flac.extend((rate << 44 | (bits - 1) << 36).to_be_bytes()); // one channel, unknown length
+    flac.extend([0; 16]); // no checksum
+    for number in 0..frames {
+        let mut frame = vec![0xff, 0xf8, 0b0111_0000, 0b0000_1000];
+        let letter = char::from_u32(number).expect("below the surrogates");
+        frame.extend(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        frame.extend([0xff, 0xfe]); // 65 535 samples
+        frame.push(crc(&frame, 0x07, 8) as u8);
+        frame.extend([0, 1, 2]); // all of them 258
+        frame.extend((crc(&frame, 0x8005, 16) as u16).to_be_bytes());
+        flac.extend(frame);
+    }
+    flac
+}
+
+#[test]
+fn a_small_file_of_hours_is_refused_before_it_takes_gigabytes() {
+    let short = decode_bytes(&constant_flac(2), "flac").unwrap();
+    assert!(short.rate == 655_350 && short.samples == vec![258.0 / 32768.0; 2 * 65_535]);
+    let long = constant_flac(4000);
+    let (before, start) = (IN_USE.load(Ordering::Relaxed), Instant::now());
+    PEAK.store(before, Ordering::Relaxed);
+    let refused = decode_bytes(&long, "flac");
+    let grown = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(matches!(refused, Err(Error::TooLong { limit: 351 })), "{:?}", refused.map(|audio| audio.samples.len()));
+    assert!(grown < 2 << 30, "{} MB for {} bytes", grown >> 20, long.len());
+    assert!(start.elapsed() < TOO_LONG);
 }

@@ -132,6 +132,13 @@ mod tests {
         assert!(refusal.contains("`sse9`") && refusal.contains("scalar"), "{refusal}");
     }
 
+    /// So what `tools/check/aarch64` tests is NEON, not the scalar code.
+    #[test]
+    #[cfg(target_arch = "aarch64")]
+    fn kernels_use_neon_on_arm64() {
+        assert!(is_limited() || matches!(arch(), Arch::Neon(_)), "{:?}", arch());
+    }
+
     #[test]
     fn levels_up_to_the_best_are_usable_and_none_exceeds_the_limit() {
         let best = Level::best();

@@ -32,41 +32,25 @@ struct Cli {
     command: Command,
 }
 
+/// Described where its arguments are: the first paragraph there is its line in the list of commands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Find and measure the audio of a corpus and write a manifest
     Prepare(commands::prepare::Args),
-    /// Generate a corpus of synthetic voices
     Synth(commands::synth::Args),
-    /// Pack a corpus into tar shards
     Shard(commands::shard::Args),
-    /// Train dense, adaptive and pruned networks on synthetic voices and compare them
     Demo(commands::demo::Args),
-    /// List the recipes, or print one with all its settings
     Recipes(commands::recipes::Args),
-    /// Train a network to an exact sparsity
     Train(commands::train::Args),
-    /// Train and evaluate a recipe for every combination of some settings
     Sweep(commands::sweep::Args),
-    /// Measure a trained network on a trial list
     Evaluate(commands::evaluate::Args),
-    /// Compute the embeddings of audio files or of a corpus
     Embed(commands::embed::Args),
-    /// Decide whether two recordings are of the same speaker
     Verify(commands::verify::Args),
-    /// Add a speaker to a file of enrolled speakers
     Enroll(commands::enroll::EnrollArgs),
-    /// Find out which enrolled speaker a recording is of
     Identify(commands::enroll::IdentifyArgs),
-    /// Write a trained network as one small file, or as ONNX
     Export(commands::export::Args),
-    /// Measure how fast a model file is on this machine
     Bench(commands::bench::Args),
-    /// Show the sparsity of a run or a model file, layer by layer
     Inspect(commands::inspect::Args),
-    /// Write an HTML report of runs: sparsity, λ, loss, layers, error rates, recipes
     Report(commands::report::Args),
-    /// Write single figures of runs as SVG, PNG or PDF
     Plot(commands::plot::Args),
 }
 
@@ -103,3 +87,28 @@ fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
 
 /// What a command returns that is done or fails. Those with other endings return an [`Exit`].
 type Outcome = Result<(), Failure>;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_help_of_every_command_has_its_whole_description_and_examples() {
+        let mut program = Cli::command().term_width(120);
+        program.build();
+        let list = program.render_long_help().to_string();
+        for command in program.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+            let name = command.get_name().to_owned();
+            let line = command.get_about().unwrap_or_default().to_string();
+            let listed = format!("  {name:<10}{line}\n");
+            assert!(list.contains(&listed) && listed.len() < 100, "{listed}{list}");
+            let help = command.render_long_help().to_string();
+            let (description, rest) = help.split_once("\n\nUsage: ").unwrap();
+            let more = description.strip_prefix(&format!("{line}.\n\n")).unwrap_or_default();
+            assert!(more.len() > 50 && more.ends_with('.'), "{name}: {help}");
+            assert!(rest.contains(&format!("\nExamples:\n  bregman {name}")), "{name}: {help}");
+        }
+    }
+}

@@ -96,16 +96,6 @@ fn mistakes_exit_with_2_one_line_and_a_hint() {
     assert!(code == Some(2) && error.contains("folder"), "{error}");
 }
 
-#[test]
-fn help_has_examples() {
-    for command in ["prepare", "synth", "shard"] {
-        let help = bregman(&[command, "--help"]);
-        assert!(help.status.success());
-        let help = String::from_utf8(help.stdout).unwrap();
-        assert!(help.contains("Examples:") && help.contains(&format!("bregman {command}")), "{help}");
-    }
-}
-
 /// Kills a `prepare` half-way, starts it again, and compares with an uninterrupted run.
 #[test]
 fn a_killed_prepare_continues_where_it_was() {

@@ -2,7 +2,10 @@
 
 mod common;
 
+use std::io::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bregman_runtime::{Error, Layer, Model, ModelFile, Positions, ValueFormat};
 use common::{Pair, distance, ecapa, features, random, resnet};
@@ -185,6 +188,35 @@ fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }
     bytes
+}
+
+/// A mapped file would end the process with SIGBUS.
+#[test]
+#[cfg_attr(miri, ignore = "makes files")]
+fn a_file_that_is_cut_while_it_is_opened_is_an_error_or_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.breg");
+    let bytes = random(ecapa(64, 32, 16, true), 0.0, 5).file.to_bytes(ValueFormat::F32).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let done = AtomicBool::new(false);
+    let outcomes = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+                file.set_len(0).unwrap();
+                (&file).write_all(&bytes).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let began = Instant::now();
+        let mut outcomes = [0; 2];
+        while began.elapsed() < Duration::from_secs(20) && (outcomes[0] < 20 || outcomes[1] < 20) {
+            outcomes[usize::from(Model::open(&path).is_ok())] += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        outcomes
+    });
+    assert!(outcomes[0] > 0, "it was never cut at the wrong moment: {outcomes:?}");
 }
 
 #[test]

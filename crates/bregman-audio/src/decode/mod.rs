@@ -27,10 +27,11 @@ use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo, Tr
 use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 
-use crate::{Audio, Error, Result};
+use crate::{Audio, Error, RATE, Result};
 use packet::{Codec, PacketSamples};
 
-/// [`decode_file`] and [`decode_bytes`] refuse anything longer: 4 hours are 0.9 GB at 16 kHz.
+/// [`decode_file`] and [`decode_bytes`] refuse anything longer, and at more than 16 kHz anything with more samples than
+/// that has at 16 kHz: 0.9 GB, 80 minutes at 48 kHz. Some kilobytes of FLAC can stand for any number of equal samples.
 pub const MAX_SECONDS: u32 = 4 * 3600;
 /// More channels than any microphone array in use; a header that claims more is corrupt.
 const MAX_CHANNELS: usize = 256;
@@ -198,7 +199,7 @@ impl<'a> Decoder<'a> {
     /// All remaining samples, at most [`MAX_SECONDS`].
     pub fn collect(self) -> Result<Audio> {
         if self.probe.frames.is_some_and(|frames| frames > self.most()) {
-            return Err(Error::TooLong { limit: MAX_SECONDS });
+            return Err(self.too_long());
         }
         self.range(0..u64::MAX)
     }
@@ -220,7 +221,7 @@ impl<'a> Decoder<'a> {
             let (from, to) = (at(range.start, self.block.start), at(range.end, self.block.start));
             samples.extend_from_slice(&self.block.mono[from..to]);
             if samples.len() as u64 > self.most() {
-                return Err(Error::TooLong { limit: MAX_SECONDS });
+                return Err(self.too_long());
             }
             if self.block.start.saturating_add(length) >= range.end {
                 break;
@@ -232,9 +233,13 @@ impl<'a> Decoder<'a> {
         Ok(Audio { samples, rate: self.probe.rate })
     }
 
-    /// Samples in [`MAX_SECONDS`].
+    /// Samples that are decoded in one piece: see [`MAX_SECONDS`].
     fn most(&self) -> u64 {
-        u64::from(self.probe.rate) * u64::from(MAX_SECONDS)
+        u64::from(self.probe.rate.min(RATE)) * u64::from(MAX_SECONDS)
+    }
+
+    fn too_long(&self) -> Error {
+        Error::TooLong { limit: (self.most() / u64::from(self.probe.rate.max(1))) as u32 }
     }
 
     /// Seeks to a position before `sample` if that saves decoding.

@@ -8,8 +8,6 @@ mod file;
 mod folder;
 mod lock;
 #[cfg(not(target_family = "wasm"))]
-mod map;
-#[cfg(not(target_family = "wasm"))]
 mod parts;
 mod read;
 
@@ -18,8 +16,6 @@ pub use error::FileError;
 pub use file::{remove_temporaries, write_file, write_file_at, write_file_with, write_unsynced};
 pub use folder::{present_folder, replace_folder, settle_folder};
 pub use lock::Lock;
-#[cfg(not(target_family = "wasm"))]
-pub use map::{Mmap, map};
 #[cfg(not(target_family = "wasm"))]
 pub use parts::PartsFile;
 pub use read::{MARK, open_regular, read_bytes, read_text};

@@ -28,9 +28,16 @@ pub fn open_regular(path: &Path) -> Result<File, FileError> {
 /// # Errors
 /// As [`open_regular`], and a file that is larger.
 pub fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
-    let mut bytes = Vec::new();
     let file = open_regular(path)?;
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(FileError::at(path))?;
+    let read = || {
+        let expected = file.metadata()?.len().min(most);
+        let mut bytes = Vec::new();
+        // one byte more, so that the end is found without growing
+        bytes.try_reserve_exact(usize::try_from(expected).unwrap_or(usize::MAX).saturating_add(1))?;
+        (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(FileError::at(path))?;
     if bytes.len() as u64 > most {
         let limit = if most < 1 << 20 { format!("{most} bytes") } else { format!("{} MB", most >> 20) };
         let message = format!("is larger than {limit}, the most that such a file has");

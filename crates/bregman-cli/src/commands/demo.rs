@@ -34,10 +34,10 @@ use crate::watch::Watch;
 /// Seconds of the utterance that is timed.
 const UTTERANCE: f64 = 3.0;
 
-/// Train a dense network and sparse ones on synthetic voices, export them, and compare size, speed and errors.
+/// Train dense, adaptive and pruned networks on synthetic voices and compare them.
 ///
-/// Needs no data and takes less than three minutes on two cores. What was finished is kept: the same command continues
-/// a demo that was stopped.
+/// Compared are the size, speed and errors of the exported files. Needs no data and takes less than three minutes on
+/// two cores. What was finished is kept: the same command continues a demo that was stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

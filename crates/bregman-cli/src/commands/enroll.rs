@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Letters of a speaker's name.
 const MOST_LETTERS: usize = 100;
 
-/// Add a speaker to a file of known speakers.
+/// Add a speaker to a file of enrolled speakers.
 ///
 /// The speaker is the mean of the recordings' embeddings, weighted by duration: several recordings, made on different
 /// days, are better than one. A name that is there already is replaced only with --force.
@@ -44,7 +44,7 @@ pub(crate) struct EnrollArgs {
     force: bool,
 }
 
-/// Tell which known speaker a recording is of.
+/// Find out which enrolled speaker a recording is of.
 ///
 /// Prints the best matches; the best one is the answer if its cosine is above the threshold (that of the model file, or
 /// of the last `bregman evaluate` of the run, unless given), otherwise the speaker is unknown.

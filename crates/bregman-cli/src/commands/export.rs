@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::network::{RuntimeEmbedder, SpeakerModel};
 use crate::output::{Bar, print, print_json, refuse_existing};
 
-/// Write a trained network, without its classifier, for use elsewhere.
+/// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
 /// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors), whose size is read off its tensors.

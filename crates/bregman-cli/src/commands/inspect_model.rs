@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bregman_base::files::map;
 use bregman_runtime::{Architecture, LayerInfo, Model, ModelFile, Positions, Threshold};
 use serde::Serialize;
 
@@ -44,7 +43,7 @@ struct LayerRow<'a> {
 
 pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
     let named = |error: bregman_runtime::Error| Failure::from(error).in_file(path);
-    let bytes = map(path).map_err(|error| Failure::mistake(error.to_string(), "pass a readable file"))?;
+    let bytes = ModelFile::read_bytes(path)?;
     let model = Model::from_bytes(&bytes).map_err(named)?;
     if let Some(plot) = plot {
         let file = ModelFile::from_bytes(&bytes).map_err(named)?;

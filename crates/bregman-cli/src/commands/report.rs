@@ -13,9 +13,9 @@ use crate::report::{Live, RunReader, buckets, page};
 use crate::runs::{Status, find};
 use crate::signals::stop_on_signals;
 
-/// Show runs in a page: sparsity, λ, loss, layers, error rates, recipes.
+/// Write an HTML report of runs: sparsity, λ, loss, layers, error rates, recipes.
 ///
-/// Writes one HTML file that needs no network and opens from disk. Curves of more than some thousand steps are thinned:
+/// The page is one file that needs no network and opens from disk. Curves of more than some thousand steps are thinned:
 /// each point keeps the lowest and the highest value of its steps. An unfinished or damaged run shows what there is and
 /// says what is missing.
 ///

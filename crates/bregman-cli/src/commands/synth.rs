@@ -9,7 +9,7 @@ use super::options::WriteArgs;
 use crate::Outcome;
 use crate::output::{Bar, print, print_json, summary};
 
-/// Make a corpus of synthetic voices.
+/// Generate a corpus of synthetic voices.
 ///
 /// Source-filter voices speak random syllables in sessions with their own room, channel and noise. The last speakers
 /// are held out for testing, with trial lists. The same seed gives the same corpus.

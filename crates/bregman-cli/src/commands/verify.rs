@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::network::{FileTimes, ModelArg};
 use crate::output::{Bar, print, print_json};
 
-/// Tell whether two recordings are of one speaker.
+/// Decide whether two recordings are of the same speaker.
 ///
 /// The score is the cosine of their embeddings. The threshold is that of the model file, or of the last `bregman
 /// evaluate` of the run, where misses and false alarms are equally frequent; another use may want another.

@@ -1,7 +1,9 @@
 //! A full disk and a failing one, at each call of every command: what was there stays, or is replaced as a whole.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use crate::common::{bregman, errors, success};
 use crate::run::Place;
@@ -57,6 +59,26 @@ fn below<'a>(tree: &'a Tree, folder: &'a str) -> impl Iterator<Item = (&'a PathB
     tree.iter().filter(move |(path, _)| path.starts_with(folder))
 }
 
+/// How many faults were tried, and how many of them did harm. Each is shown, so that one run finds all.
+#[derive(Default)]
+struct Tally {
+    tried: usize,
+    harmful: usize,
+}
+
+impl Tally {
+    fn attempt(&mut self, check: impl FnOnce()) {
+        self.tried += 1;
+        self.harmful += usize::from(catch_unwind(AssertUnwindSafe(check)).is_err());
+    }
+
+    fn add(&mut self, name: &str, other: &Self) {
+        println!("{name}: {} faults, {} did harm", other.tried, other.harmful);
+        self.tried += other.tried;
+        self.harmful += other.harmful;
+    }
+}
+
 /// Where the commands work: a corpus, a run, and what all of them have written there before.
 struct World {
     place: Place,
@@ -110,35 +132,40 @@ impl World {
         .into()
     }
 
-    /// Fails the command at each of its calls; returns how often.
-    fn torture(&self, command: &[String], faults: &[(&str, &str)]) -> usize {
+    /// Fails the command at each of its calls.
+    fn torture(&self, command: &[String], faults: &[(&str, &str)]) -> Tally {
         let (args, log) = (command.iter().map(String::as_str).collect::<Vec<_>>(), self.place.dir.path().join("trace"));
         restore(&self.work, &self.before);
         let numbers = calls(&log, &args);
         let after = read(&self.work);
-        let mut attempts = 0;
+        let mut tally = Tally::default();
         for (call, error) in faults {
             for number in numbers.get(call).into_iter().flatten() {
                 restore(&self.work, &self.before);
                 let output = traced(&["-e", &format!("inject={call}:error={error}:when={number}")], &log, &args);
                 let what = format!("{}: {error} at {call} {number}: {}", args.join(" "), errors(&output));
-                let code = output.status.code().unwrap_or_else(|| panic!("killed: {what}"));
-                assert_ne!(code, 101, "panicked: {what}");
-                let found = read(&self.work);
-                self.check(&found, &after, &what);
-                // an evaluation is printed also where it cannot be kept
-                if code == 0 && args[0] != "evaluate" {
-                    let same = |tree: &Tree| {
-                        tree.iter()
-                            .filter(|(path, _)| !is_helper(path))
-                            .eq(found.iter().filter(|(path, _)| !is_helper(path)))
-                    };
-                    assert!(same(&after), "done, but not all is written: {what}");
-                }
-                attempts += 1;
+                tally.attempt(|| self.check_end(&output, &after, &what));
             }
         }
-        attempts
+        tally
+    }
+
+    /// Fails unless the command ended as it may, and left what it may.
+    fn check_end(&self, output: &Output, after: &Tree, what: &str) {
+        let code = output.status.code().unwrap_or_else(|| panic!("killed: {what}"));
+        assert_ne!(code, 101, "panicked: {what}");
+        let found = read(&self.work);
+        self.check(&found, after, what);
+        // an evaluation is printed also where it cannot be kept
+        if code == 0 && !what.starts_with("evaluate ") {
+            let lasting = |tree: &Tree| -> Tree {
+                tree.iter()
+                    .filter(|(path, _)| !is_helper(path))
+                    .map(|(path, bytes)| (path.clone(), bytes.clone()))
+                    .collect()
+            };
+            assert!(lasting(after) == lasting(&found), "done, but not all is written: {what}");
+        }
     }
 
     /// Fails unless everything is as before or as after.
@@ -180,7 +207,8 @@ fn a_full_disk_damages_neither_shards_nor_speakers() {
     }
     let world = World::new();
     for command in world.commands(2).iter().filter(|command| ["shard", "enroll"].contains(&&*command[0])) {
-        assert!(world.torture(command, &[("rename", "ENOSPC"), ("fsync", "ENOSPC")]) > 2);
+        let tally = world.torture(command, &[("rename", "ENOSPC"), ("fsync", "ENOSPC")]);
+        assert!(tally.tried > 2 && tally.harmful == 0, "{} of {} did harm", tally.harmful, tally.tried);
     }
 }
 
@@ -191,26 +219,27 @@ fn every_call_of_every_command_fails_once() {
         return;
     }
     let world = World::new();
-    let mut attempts = 0;
+    let mut all = Tally::default();
     for command in world.commands(2) {
-        let tried = world.torture(&command, &FAULTS);
-        println!("{}: {tried} faults", command[0]);
-        attempts += tried;
+        all.add(&command[0], &world.torture(&command, &FAULTS));
     }
     let (run, log) = (world.place.dir.path().join("faulted"), world.place.dir.path().join("trace"));
     let numbers = calls(&log, &world.place.train(&run));
-    let mut tried = 0;
+    let mut tally = Tally::default();
     for (call, error) in FAULTS {
         for number in numbers.get(call).into_iter().flatten() {
             let _ = std::fs::remove_dir_all(&run); // there is none where the fault came early
             let inject = format!("inject={call}:error={error}:when={number}");
             let output = traced(&["-e", &inject], &log, &world.place.train(&run));
             let what = format!("train: {error} at {call} {number}: {}", errors(&output));
-            assert!(output.status.code().is_some_and(|code| code != 101), "{what}");
-            success(&bregman(&world.place.train(&run)));
-            world.place.assert_whole(&run, &what);
-            tried += 1;
+            tally.attempt(|| {
+                assert!(output.status.code().is_some_and(|code| code != 101), "{what}");
+                success(&bregman(&world.place.train(&run)));
+                world.place.assert_whole(&run, &what);
+            });
         }
     }
-    println!("train: {tried} faults, {} in all", attempts + tried);
+    all.add("train", &tally);
+    assert_eq!(all.harmful, 0, "of {} faults", all.tried);
+    println!("all: {} faults, none did harm", all.tried);
 }

@@ -21,7 +21,7 @@ mod version1;
 
 use std::path::Path;
 
-use bregman_base::files::write_file;
+use bregman_base::files::{read_bytes, write_file};
 use serde::{Deserialize, Serialize};
 
 pub use positions::Positions;
@@ -32,6 +32,9 @@ use crate::{Architecture, Error, FrontEnd, Result};
 
 /// The version that is written, and the newest that is read.
 const NEWEST: u32 = 1;
+
+/// The largest file that is read: 250 million weights, none of them zero, in f32.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Where misses and false alarms were equally frequent on the trials that a model was calibrated with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +102,15 @@ impl ModelFile {
     /// As [`ModelFile::to_bytes`], and a file that cannot be written.
     pub fn write(&self, path: &Path, format: ValueFormat) -> Result<()> {
         Ok(write_file(path, self.to_bytes(format)?)?)
+    }
+
+    /// The bytes of a file, for [`ModelFile::from_bytes`] and [`crate::Model::from_bytes`]. They are read, not mapped:
+    /// somebody who cuts the file meanwhile makes an error of it, not the signal SIGBUS.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is larger than any model.
+    pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+        Ok(read_bytes(path, MOST_BYTES)?)
     }
 
     /// Reads a file back, weights as the runtime sees them.

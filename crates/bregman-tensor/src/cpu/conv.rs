@@ -166,6 +166,15 @@ impl Convolution for Cpu {
         w: Weight<Self>,
         dw: &mut Buffer,
     ) -> Result<()> {
+        let (input, output) = (x.shape, dy.shape);
+        let mut gradients = self.gradients.lock().unwrap_or_else(PoisonError::into_inner);
+        let sampled = w.copies.with_support(conv, output, w.value, w.block, |weight, rounded| {
+            gradients.sample(weight, rounded, conv, [input, output], x.slice(), dy.slice(), w.block, dw);
+        });
+        drop(gradients);
+        if sampled {
+            return Ok(());
+        }
         self.conv_backward_weight(conv, x, dy, w.block, dw)?;
         let Block { rows, stride, first, columns, .. } = w.block;
         let target = Target::rows(&mut dw[first..], stride);
@@ -185,7 +194,7 @@ impl Convolution for Cpu {
         each(channels, dy.len(), |channel| {
             let row = &dy[channel * plane..][..plane];
             // SAFETY: each task has its own element.
-            unsafe { target.set(channel, simd!(sum(plane, |i| row[i]))) };
+            unsafe { target.set(channel, simd!(sum(row, |dy| dy))) };
         });
         Ok(())
     }

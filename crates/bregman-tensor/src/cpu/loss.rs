@@ -40,7 +40,7 @@ impl Loss for Cpu {
     /// length would throw it far out at the first step.
     fn row_lengths(&self, w: &Buffer, block: Block, lengths: &mut Buffer) -> Result<()> {
         lengths.par_iter_mut().zip(w.par_chunks(block.stride)).with_min_len(64).for_each(|(length, row)| {
-            let norm = simd!(sum(row.len(), |i| row[i] * row[i])).sqrt();
+            let norm = simd!(sum(row, |w| w * w)).sqrt();
             *length = if norm == 0.0 { 1.0 } else { norm.max(SHORTEST) };
         });
         Ok(())

@@ -7,17 +7,30 @@
 
 use rayon::prelude::*;
 
-/// Evaluates an expression compiled for the widest instruction set of this CPU. All functions in it must be
-/// `#[inline(always)]`.
+/// Evaluates an expression compiled for the widest instruction set of this CPU, or for that of `arch`. All functions in
+/// it must be `#[inline(always)]`.
+///
+/// The closure gives away a value of its own, so that it can be called once only: one that could be called again would
+/// be called through a function that the compiler adds, and adds for the smallest CPU.
 macro_rules! simd {
     ($work:expr) => {
-        bregman_base::simd::arch().dispatch(
-            #[inline(always)]
-            || $work,
-        )
+        $crate::cpu::math::simd!(bregman_base::simd::arch(), $work)
     };
+    ($arch:expr, $work:expr) => {{
+        let once = $crate::cpu::math::Once;
+        $arch.dispatch(
+            #[inline(always)]
+            || {
+                let _given_away = once;
+                $work
+            },
+        )
+    }};
 }
 pub(super) use simd;
+
+/// What a closure can give away once.
+pub(super) struct Once;
 
 /// Below this many values a kernel is not worth waking other threads for.
 pub(super) const SERIAL: usize = 1 << 14;
@@ -35,38 +48,40 @@ const LANES: usize = 32;
 /// Values after which the f32 lanes are folded into f64.
 const RUN: usize = 4096;
 
-/// `Σ f(i)` for the positions of slices of length `len`; `f` reads position `i`.
+/// `Σ f(x)`
 #[inline(always)]
-pub(super) fn sum(len: usize, f: impl Fn(usize) -> f32) -> f32 {
-    sum2(len, |i| (f(i), 0.0)).0
+pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    sum2(x, x, |x, _| (f(x), 0.0)).0
 }
 
-/// Two sums in one pass.
+/// `Σ f(x, y)` for two slices of the same length.
 #[inline(always)]
-pub(super) fn sum2(len: usize, f: impl Fn(usize) -> (f32, f32)) -> (f32, f32) {
+pub(super) fn sum_over(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    sum2(x, y, |x, y| (f(x, y), 0.0)).0
+}
+
+/// Two sums in one pass over two slices of the same length.
+#[inline(always)]
+pub(super) fn sum2(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> (f32, f32)) -> (f32, f32) {
+    assert_eq!(x.len(), y.len(), "lengths of two summands");
     let (mut total_a, mut total_b) = (0.0f64, 0.0f64);
-    let mut start = 0;
-    while start < len {
-        let end = (start + RUN).min(len);
+    for (x, y) in x.chunks(RUN).zip(y.chunks(RUN)) {
         let (mut a, mut b) = ([0.0f32; LANES], [0.0f32; LANES]);
-        let whole = start + (end - start) / LANES * LANES;
-        let mut i = start;
-        while i < whole {
+        let ((x, last_x), (y, last_y)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+        for (x, y) in x.iter().zip(y) {
             for lane in 0..LANES {
-                let (u, v) = f(i + lane);
+                let (u, v) = f(x[lane], y[lane]);
                 a[lane] += u;
                 b[lane] += v;
             }
-            i += LANES;
         }
-        for i in whole..end {
-            let (u, v) = f(i);
+        for (&x, &y) in last_x.iter().zip(last_y) {
+            let (u, v) = f(x, y);
             a[0] += u;
             b[0] += v;
         }
         total_a += fold(a);
         total_b += fold(b);
-        start = end;
     }
     (total_a as f32, total_b as f32)
 }
@@ -85,7 +100,7 @@ mod tests {
         for len in [0, 1, 7, 31, 32, 33, 4095, 4097, 100_003] {
             let values: Vec<f32> = (0..len).map(|i| 1.0 + (i % 17) as f32 * 1e-3).collect();
             let exact: f64 = values.iter().map(|&v| f64::from(v)).sum();
-            let got = simd!(sum(len, |i| values[i]));
+            let got = simd!(sum(&values, |value| value));
             assert!((f64::from(got) - exact).abs() <= 2e-7 * exact.max(1.0), "{len}: {got} not {exact}");
         }
     }

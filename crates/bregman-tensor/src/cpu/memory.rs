@@ -53,6 +53,11 @@ impl DeviceMemory for Cpu {
         copies.refresh(self.precision, self.weights, value, block);
         Ok(())
     }
+
+    fn refresh_support(&self, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
+        copies.refresh_support(value, block);
+        Ok(())
+    }
 }
 
 /// A CPU has no launches to save: the work runs every time.

@@ -36,7 +36,7 @@ impl BatchNorm for Cpu {
         each(shape.channels, shape.len(), |channel| {
             let x = &x[channel * n..][..n];
             let (average, variance) =
-                simd!(if norm.relu == Relu::Before { moments(n, |i| relu(x[i])) } else { moments(n, |i| x[i]) });
+                simd!(if norm.relu == Relu::Before { moments(x, relu) } else { moments(x, |x| x) });
             let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
             // SAFETY: each task has its own channel of every array.
             let (y, [m, s, rm, rv]) = unsafe {
@@ -116,9 +116,9 @@ impl BatchNorm for Cpu {
                         dresidual[piece].copy_from_slice(d);
                     }
                     let (d_part, dx_part) = if before {
-                        sum2(x.len(), |i| (d[i], d[i] * (relu(x[i]) - mean)))
+                        sum2(d, x, |d, x| (d, d * (relu(x) - mean)))
                     } else {
-                        sum2(x.len(), |i| (d[i], d[i] * (x[i] - mean)))
+                        sum2(d, x, |d, x| (d, d * (x - mean)))
                     };
                     (sum_d, sum_dx) = (sum_d + f64::from(d_part), sum_dx + f64::from(dx_part));
                 }
@@ -137,28 +137,28 @@ impl BatchNorm for Cpu {
             });
             if let Some(dbias) = dbias {
                 // SAFETY: as above.
-                unsafe { dbias.set(channel, simd!(sum(n, |i| d[i]))) };
+                unsafe { dbias.set(channel, simd!(sum(d, |d| d))) };
             }
         });
         Ok(())
     }
 }
 
-/// Mean and biased variance. Both of one piece after another, which stays in the cache meanwhile, the variance about
+/// Mean and biased variance of f(x). Both of one piece after another, which stays in the cache meanwhile, the variance about
 /// the piece's own mean: no cancellation, and memory is read once. Pieces are joined as in Chan, Golub & LeVeque,
 /// "Updating formulae", 1979.
 #[inline(always)]
-fn moments(n: usize, x: impl Fn(usize) -> f32) -> (f32, f32) {
+fn moments(x: &[f32], f: impl Fn(f32) -> f32) -> (f32, f32) {
     let (mut mean, mut squares) = (0.0, 0.0);
-    for from in (0..n).step_by(PIECE) {
-        let count = PIECE.min(n - from);
-        let centre = sum(count, |i| x(from + i)) / count as f32;
-        let spread = sum(count, |i| (x(from + i) - centre) * (x(from + i) - centre));
+    for (from, piece) in (0..).step_by(PIECE).zip(x.chunks(PIECE)) {
+        let count = piece.len();
+        let centre = sum(piece, &f) / count as f32;
+        let spread = sum(piece, |x| (f(x) - centre) * (f(x) - centre));
         let (distance, share) = (f64::from(centre) - mean, count as f64 / (from + count) as f64);
         mean += distance * share;
         squares += f64::from(spread) + distance * distance * share * from as f64;
     }
-    (mean as f32, (squares / n as f64) as f32)
+    (mean as f32, (squares / x.len() as f64) as f32)
 }
 
 fn apply(x: &[f32], scale: f32, shift: f32, order: Relu, residual: Option<&[f32]>, y: &mut [f32]) {

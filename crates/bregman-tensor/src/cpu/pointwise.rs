@@ -78,7 +78,7 @@ impl PointwiseOps for Cpu {
 impl Gradients for Cpu {
     fn clip(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
         // f64 partial sums in a fixed order: the norm is the same on any number of threads
-        let square = |chunk: &[f32]| f64::from(simd!(sum(chunk.len(), |i| chunk[i] * chunk[i])));
+        let square = |chunk: &[f32]| f64::from(simd!(sum(chunk, |g| g * g)));
         let total: f64 = gradients.iter().map(|gradient| gradient.chunks(CHUNK).map(square).sum::<f64>()).sum();
         let norm = total.sqrt() as f32;
         if norm > limit {

@@ -6,7 +6,7 @@ use bregman_base::math::{exp, tanh};
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::math::{SERIAL, each, simd, sum, sum2};
+use super::math::{SERIAL, each, simd, sum, sum_over, sum2};
 use super::matmul::Target;
 use crate::constants::POOL_EPSILON;
 use crate::{Pooling, Result, Shape, View, ViewMut};
@@ -17,7 +17,7 @@ impl Pooling for Cpu {
         let n = x.len() / mean.len();
         let rows = rows_per_task(n);
         mean.par_chunks_mut(rows).zip(x.par_chunks(rows * n)).for_each(|(means, x)| {
-            means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd!(sum(n, |i| x[i])) / n as f32);
+            means.iter_mut().zip(x.chunks_exact(n)).for_each(|(mean, x)| *mean = simd!(sum(x, |x| x)) / n as f32);
         });
         Ok(())
     }
@@ -40,7 +40,8 @@ impl Pooling for Cpu {
         let (x, dy, dgate) = (x.slice(), dy.slice(), dgate.slice());
         let n = x.len() / dgate.len();
         let rows = dgate.par_iter_mut().zip(x.par_chunks(n)).zip(dy.par_chunks(n));
-        rows.with_min_len(rows_per_task(n)).for_each(|((dgate, x), dy)| *dgate = simd!(sum(n, |i| x[i] * dy[i])));
+        rows.with_min_len(rows_per_task(n))
+            .for_each(|((dgate, x), dy)| *dgate = simd!(sum_over(x, dy, |x, dy| x * dy)));
         Ok(())
     }
 
@@ -69,9 +70,9 @@ impl Pooling for Cpu {
         each(rows, x.len(), |row| {
             let x = &x[row * n..][..n];
             let (mean, deviation) = simd!({
-                let mean = sum(n, |i| x[i]) / n as f32;
+                let mean = sum(x, |x| x) / n as f32;
                 // one frame has no variance; PyTorch gives NaN there, we give none
-                let variance = sum(n, |i| (x[i] - mean) * (x[i] - mean)) / (n.max(2) - 1) as f32;
+                let variance = sum(x, |x| (x - mean) * (x - mean)) / (n.max(2) - 1) as f32;
                 (mean, (variance + POOL_EPSILON).sqrt())
             });
             let slot = slot(shape, row);
@@ -131,7 +132,7 @@ impl Pooling for Cpu {
                 simd!(d.iter_mut().zip(a).for_each(|(d, &a)| *d *= 1.0 - a * a));
                 if let Some(dcontext) = dcontext {
                     // SAFETY: each task has its own element.
-                    unsafe { dcontext.set(row, simd!(sum(n, |i| d[i]))) };
+                    unsafe { dcontext.set(row, simd!(sum(d, |d| d))) };
                 }
             },
         );
@@ -148,9 +149,9 @@ impl Pooling for Cpu {
             simd!({
                 let largest = largest(attention);
                 attention.iter_mut().for_each(|a| *a = exp(*a - largest));
-                let total = sum(n, |i| attention[i]);
+                let total = sum(attention, |a| a);
                 attention.iter_mut().for_each(|a| *a /= total);
-                let (first, second) = sum2(n, |i| (attention[i] * x[i], attention[i] * x[i] * x[i]));
+                let (first, second) = sum2(attention, x, |a, x| (a * x, a * x * x));
                 let variance = second - first * first;
                 *mean = first;
                 *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();
@@ -186,7 +187,7 @@ impl Pooling for Cpu {
             let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };
             let u = dstats[row] - 2.0 * mean * v;
             simd!({
-                let centre = sum(n, |i| attention[i] * x[i] * (u + v * x[i]));
+                let centre = sum_over(attention, x, |a, x| a * x * (u + v * x));
                 for (((dlogit, dx), &x), &a) in dlogits.iter_mut().zip(dx).zip(x).zip(attention) {
                     *dlogit = a * (x * (u + v * x) - centre);
                     *dx = a * (u + 2.0 * v * x);

@@ -3,13 +3,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Cpu;
 use super::kernels::bf16::{self, Packed};
 use super::kernels::columns::{Geometry, Plain, TapWindow};
 use super::kernels::output::{self, Output};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters, Workspace};
 use super::weights::dense;
+use super::{Buffer, Cpu};
 use crate::{Block, Conv, OutputStart, Precision, Shape};
 
 /// Whether the three products of a convolution are made by [`winograd`].
@@ -53,13 +53,8 @@ impl Route<'_> {
         let (x, y) = (operand(conv, input, x), target(conv, output, y));
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply(&x, start, &y),
-            (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
-            }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_rounded(&x, start, &y),
-            (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_rounded(&TapWindow::forward(x, &geometry(conv, input)), start, &y)
-            }
+            (Self::Sparse { weight: w, rounded }, false) => w.convolve(&geometry(conv, input), &x, *rounded, start, &y),
             (Self::Winograd([w, _]), _) => winograd::multiply(w, &geometry(conv, input), &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, true) => bf16::multiply(w, &x, start, &y),
             (Self::Bf16 { packed: Some([w, _]), .. }, false) => {
@@ -87,12 +82,9 @@ impl Route<'_> {
         let (dy, dx) = (operand(conv, output, dy), target(conv, input, dx));
         match (self, conv.is_pointwise()) {
             (Self::Sparse { weight: w, rounded: false }, true) => w.multiply_transposed(&dy, start, &dx),
-            (Self::Sparse { weight: w, rounded: false }, false) => {
-                w.multiply_transposed(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx)
-            }
             (Self::Sparse { weight: w, rounded: true }, true) => w.multiply_transposed_rounded(&dy, start, &dx),
-            (Self::Sparse { weight: w, rounded: true }, false) => {
-                w.multiply_transposed_rounded(&TapWindow::backward(dy, &geometry(conv, input)), start, &dx);
+            (Self::Sparse { weight: w, rounded }, false) => {
+                w.convolve_transposed(&geometry(conv, input), &dy, *rounded, start, &dx);
             }
             (Self::Winograd([_, w]), _) => {
                 let conv = conv.adjoint().expect("without a stride there is an adjoint");
@@ -129,6 +121,8 @@ pub(super) struct WeightGradients {
     /// dY in bf16.
     packed: Packed,
     workspace: Workspace,
+    /// Sums of the non-zeros' gradients.
+    sums: Buffer,
 }
 
 impl WeightGradients {
@@ -145,8 +139,7 @@ impl WeightGradients {
         dw: &mut [f32],
     ) -> bool {
         let (x, dy) = (operand(conv, input, x), operand(conv, output, dy));
-        let Block { rows, stride, first, columns, .. } = block;
-        let dw = Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride);
+        let dw = gradient_target(block, dw);
         let precision = if output.positions() == 1 { Precision::F32 } else { precision };
         if suits_winograd(conv, input, output) {
             winograd::gradient(dense(precision), &geometry(conv, input), &x, &dy, &mut self.workspace, &dw);
@@ -167,6 +160,30 @@ impl WeightGradients {
         }
         true
     }
+
+    /// `dw = dy ∗ x` where `weight` is not zero, 0 elsewhere.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn sample(
+        &mut self,
+        weight: &SparseMatrix,
+        rounded: bool,
+        conv: &Conv,
+        [input, output]: [Shape; 2],
+        x: &[f32],
+        dy: &[f32],
+        block: Block,
+        dw: &mut [f32],
+    ) {
+        let (x, dy) = (operand(conv, input, x), operand(conv, output, dy));
+        let geometry = geometry(conv, input);
+        let geometry = (!conv.is_pointwise()).then_some(&geometry);
+        weight.gradient(geometry, &x, &dy, rounded, &mut self.sums, &gradient_target(block, dw));
+    }
+}
+
+/// The columns of a weight's gradient.
+fn gradient_target(Block { rows, stride, first, columns, .. }: Block, dw: &mut [f32]) -> Output<'_> {
+    Output::strided(&mut dw[first..], [1, rows, columns], stride, rows * stride)
 }
 
 /// An activation `[channels, batch, positions]` as the kernels see it: `[items, rows, len]`. A pointwise layer sees one

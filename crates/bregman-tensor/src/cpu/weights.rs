@@ -3,7 +3,7 @@
 //! Dense or sparse is chosen per weight and step, by [`cost`](super::kernels::cost): shipped constants, for the reasons
 //! given there.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use bregman_base::lanes::nonzeros;
 use rayon::prelude::*;
@@ -38,8 +38,12 @@ pub enum WeightPolicy {
 #[derive(Debug, Default)]
 pub struct Copies {
     precision: Precision,
+    policy: WeightPolicy,
+    nonzeros: usize,
     sparse: Option<SparseMatrix>,
     use_sparse: bool,
+    /// Where the non-zeros are, for gradients of these alone while the products are dense.
+    support: Mutex<Support>,
     bf16: Option<[Packed; 2]>,
     /// What most 3 × 3 weights have instead.
     winograd: Option<[Filters; 2]>,
@@ -50,28 +54,61 @@ pub struct Copies {
     reversed: Buffer,
 }
 
+/// A compressed weight that is made when it is first asked for after a refresh: most trainings never ask.
+#[derive(Debug, Default)]
+struct Support {
+    weight: Option<SparseMatrix>,
+    /// Whether it has the structure of the last refresh.
+    is_current: bool,
+}
+
 impl Copies {
     /// Brings them up to date. Only what the next products will use is made; memory is kept.
     pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
-        let nonzeros = (0..rows)
+        self.nonzeros = (0..rows)
             .into_par_iter()
             .with_min_len(64)
             .map(|row| count_nonzeros(&values[row * stride..][..columns]))
             .sum();
-        let dense = dense(precision);
-        self.precision = precision;
+        (self.precision, self.policy) = (precision, policy);
         self.use_sparse = match policy {
             WeightPolicy::Dense => false,
             WeightPolicy::Sparse => true,
-            WeightPolicy::Cheapest => Product { rows, columns, taps, nonzeros }.prefers_sparse(dense),
+            WeightPolicy::Cheapest => self.product(block).prefers_sparse(dense(precision)),
         };
+        exclusive(&mut self.support).is_current = false;
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
-            return sparse.refresh(values, stride);
+            sparse.refresh(values, stride);
+        } else {
+            self.pack(values, block);
         }
-        let channels = columns / taps;
+    }
+
+    /// Brings them up to date after a change in which every zero stayed zero: structure and way to multiply stay.
+    pub(super) fn refresh_support(&mut self, value: &Buffer, block: Block) {
+        let values = &value[block.first..];
+        if let Some(sparse) = self.sparse.as_mut().filter(|_| self.use_sparse) {
+            return sparse.refresh_values(values, block.stride);
+        }
+        let support = exclusive(&mut self.support);
+        if let Some(weight) = support.weight.as_mut().filter(|_| support.is_current) {
+            weight.refresh_values(values, block.stride);
+        }
+        self.pack(values, block);
+    }
+
+    /// The input of the cost model.
+    fn product(&self, Block { rows, columns, taps, .. }: Block) -> Product {
+        Product { rows, columns, taps, nonzeros: self.nonzeros }
+    }
+
+    /// Makes the copies for dense products.
+    fn pack(&mut self, values: &[f32], block: Block) {
+        let Block { rows, stride, columns, taps, .. } = block;
+        let (precision, dense, channels) = (self.precision, dense(self.precision), columns / taps);
         if winograd::suits_taps(taps, rows, channels) {
             let [straight, transposed] = self.winograd.get_or_insert_default();
             if precision == Precision::Bf16 {
@@ -97,6 +134,42 @@ impl Copies {
                 to.iter_mut().zip(from.iter().rev()).for_each(|(to, &from)| *to = from);
             }
         });
+    }
+
+    /// Calls `work` with the compressed weight, if the gradient of the non-zeros is computed on these alone.
+    pub(super) fn with_support(
+        &self,
+        conv: &Conv,
+        output: Shape,
+        value: &[f32],
+        block: Block,
+        work: impl FnOnce(&SparseMatrix, bool),
+    ) -> bool {
+        // a vector's operands are not rounded: see `Precision::Bf16`
+        let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
+        let lines = if conv.stride == [1, 1] { block.columns / block.taps } else { block.columns };
+        let samples = match self.policy {
+            WeightPolicy::Dense => false,
+            WeightPolicy::Sparse => true,
+            WeightPolicy::Cheapest => self.product(block).prefers_sampled(lines, dense(precision)),
+        };
+        if !samples {
+            return false;
+        }
+        let rounded = precision == Precision::Bf16;
+        if let Some(weight) = self.sparse.as_ref().filter(|_| self.use_sparse) {
+            work(weight, rounded);
+            return true;
+        }
+        let mut support = self.support.lock().unwrap_or_else(PoisonError::into_inner);
+        let Support { weight, is_current } = &mut *support;
+        let Block { rows, stride, first, columns, taps } = block;
+        let weight = weight.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
+        if !std::mem::replace(is_current, true) {
+            weight.refresh(&value[first..], stride);
+        }
+        work(weight, rounded);
+        true
     }
 
     /// `[inputs, outputs, taps]` of the last refresh, if the product is a dense f32 convolution.
@@ -146,6 +219,11 @@ impl Copies {
             }),
         }
     }
+}
+
+/// What is in a mutex that nobody else can have.
+fn exclusive<T>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count_nonzeros(row: &[f32]) -> usize {

@@ -10,9 +10,9 @@ use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind,
 };
-use cudarc::driver::{result, sys as cuda};
+use cudarc::driver::sys as cuda;
 
-use super::driver::driver;
+use super::event::Event;
 use super::gpu::Gpu;
 use super::memory::Scratch;
 use super::{Format, Rows};
@@ -146,20 +146,16 @@ impl Cudnn {
             if !works || device.wait().is_err() {
                 continue;
             }
-            // SAFETY: events belong to this context and are destroyed once.
-            let elapsed = unsafe {
-                let [begin, end] = [(); 2].map(|()| result::event::create(cuda::CUevent_flags::CU_EVENT_DEFAULT));
-                let (begin, end) = (begin.map_err(driver)?, end.map_err(driver)?);
-                result::event::record(begin, device.stream()).map_err(driver)?;
-                for _ in 0..REPEATS {
-                    self.execute(&plan, operands, scratch).map_err(failed)?;
-                }
-                result::event::record(end, device.stream()).map_err(driver)?;
-                result::event::synchronize(end).map_err(driver)?;
-                let elapsed = result::event::elapsed(begin, end).map_err(driver)?;
-                result::event::destroy(begin).and(result::event::destroy(end)).map_err(driver)?;
-                elapsed
-            };
+            let timer = || Event::new(cuda::CUevent_flags::CU_EVENT_DEFAULT);
+            let (begin, end) = (timer()?, timer()?);
+            begin.record(device.stream())?;
+            for _ in 0..REPEATS {
+                // SAFETY: the caller's promise.
+                unsafe { self.execute(&plan, operands, scratch) }.map_err(failed)?;
+            }
+            end.record(device.stream())?;
+            end.wait()?;
+            let elapsed = end.since(&begin)?;
             if best.as_ref().is_none_or(|(least, _)| elapsed < *least) {
                 best = Some((elapsed, plan));
             }

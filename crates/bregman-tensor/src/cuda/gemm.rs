@@ -51,10 +51,27 @@ struct GemmKey {
 }
 
 struct GemmPlan {
-    description: sys::cublasLtMatmulDesc_t,
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    description: Description,
+    layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
+
+/// One of cuBLASLt's descriptors, destroyed when dropped.
+macro_rules! descriptor {
+    ($name:ident, $handle:ident, $destroy:ident) => {
+        struct $name(sys::$handle);
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: created with the value, destroyed once. An error on the way out has nobody to go to.
+                let _ = unsafe { result::$destroy(self.0) };
+            }
+        }
+    };
+}
+descriptor!(Description, cublasLtMatmulDesc_t, destroy_matmul_desc);
+descriptor!(Layout, cublasLtMatrixLayout_t, destroy_matrix_layout);
+descriptor!(Preference, cublasLtMatmulPreference_t, destroy_matmul_pref);
 
 /// cuBLASLt with its workspace.
 pub(super) struct Gemm {
@@ -83,8 +100,8 @@ fn data_type(format: Format) -> sys::cudaDataType {
 
 impl Gemm {
     pub(super) fn new(device: &Arc<Gpu>, tf32: bool) -> Result<Self> {
-        let handle = result::create_handle().map_err(blas)?;
-        Ok(Self { handle, workspace: DeviceBuffer::zeros(device, WORKSPACE)?, plans: Mutex::default(), tf32 })
+        let workspace = DeviceBuffer::zeros(device, WORKSPACE)?;
+        Ok(Self { handle: result::create_handle().map_err(blas)?, workspace, plans: Mutex::default(), tf32 })
     }
 
     /// Starts the product.
@@ -124,21 +141,21 @@ impl Gemm {
         // SAFETY: descriptors are alive as long as `self`; the pointers are the caller's promise.
         unsafe {
             if let Some(bias) = product.bias {
-                set(plan.description, sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias)?;
+                set(&plan.description, sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias)?;
             }
             result::matmul(
                 self.handle,
-                plan.description,
+                plan.description.0,
                 (&raw const alpha).cast(),
                 (&raw const beta).cast(),
                 product.a.pointer as *const _,
-                plan.layouts[0],
+                plan.layouts[0].0,
                 product.b.pointer as *const _,
-                plan.layouts[1],
+                plan.layouts[1].0,
                 product.d as *const _,
-                plan.layouts[2],
+                plan.layouts[2].0,
                 product.d as *mut _,
-                plan.layouts[2],
+                plan.layouts[2].0,
                 &raw const plan.algorithm,
                 self.workspace.pointer() as *mut _,
                 WORKSPACE,
@@ -158,72 +175,64 @@ impl Gemm {
             Compute::CUBLAS_COMPUTE_32F
         };
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F).map_err(blas)?;
+        let description = Description(description);
         let operation = i32::from; // cublasOperation_t: 0 as it is, 1 transposed
-        set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(key.transposed[0]))?;
-        set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &operation(key.transposed[1]))?;
+        set(&description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(key.transposed[0]))?;
+        set(&description, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &operation(key.transposed[1]))?;
         if key.bias {
             let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as i32;
-            set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+            set(&description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
         }
         let layout = |format, rows, columns, leading: usize, transposed| {
             let (rows, columns) = if transposed { (columns, rows) } else { (rows, columns) };
-            result::create_matrix_layout(data_type(format), rows, columns, leading as i64).map_err(blas)
+            result::create_matrix_layout(data_type(format), rows, columns, leading as i64).map(Layout).map_err(blas)
         };
         let layouts = [
             layout(key.formats[0], m, k, key.leading[0], key.transposed[0])?,
             layout(key.formats[0], k, n, key.leading[1], key.transposed[1])?,
             layout(key.formats[1], m, n, key.leading[2], false)?,
         ];
-        let preference = result::create_matmul_pref().map_err(blas)?;
-        use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+        let preference = Preference(result::create_matmul_pref().map_err(blas)?);
+        use sys::cublasLtMatmulPreferenceAttributes_t as Limit;
         let settings = [
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[0]),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[1]),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignments[2]),
+            (Limit::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[0]),
+            (Limit::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[1]),
+            (Limit::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]),
+            (Limit::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignments[2]),
         ];
-        // SAFETY: the descriptors were just created; attributes have the sizes documented for them.
-        unsafe {
+        // SAFETY: the descriptors are alive; attributes have the sizes documented for them.
+        let chosen = unsafe {
             let bytes = WORKSPACE;
-            let workspace = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-            result::set_matmul_pref_attribute(preference, workspace, (&raw const bytes).cast(), size_of::<usize>())
+            let workspace = Limit::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            result::set_matmul_pref_attribute(preference.0, workspace, (&raw const bytes).cast(), size_of::<usize>())
                 .map_err(blas)?;
             for (attribute, value) in &settings {
-                result::set_matmul_pref_attribute(preference, *attribute, (value as *const u32).cast(), 4)
+                result::set_matmul_pref_attribute(preference.0, *attribute, (value as *const u32).cast(), 4)
                     .map_err(blas)?;
             }
-            let [a, b, d] = layouts;
-            let chosen = result::get_matmul_algo_heuristic(self.handle, description, a, b, d, d, preference);
-            result::destroy_matmul_pref(preference).map_err(blas)?;
-            let chosen = chosen
-                .map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
-            Ok(GemmPlan { description, layouts, algorithm: chosen.algo })
-        }
+            let [a, b, d] = [0, 1, 2].map(|which: usize| layouts[which].0);
+            result::get_matmul_algo_heuristic(self.handle, description.0, a, b, d, d, preference.0)
+        };
+        let chosen =
+            chosen.map_err(|error| Error::Device(format!("cuBLASLt has no product for {:?}: {error}", key.size)))?;
+        Ok(GemmPlan { description, layouts, algorithm: chosen.algo })
     }
 }
 
 fn set<T: bytemuck::NoUninit>(
-    description: sys::cublasLtMatmulDesc_t,
+    description: &Description,
     attribute: sys::cublasLtMatmulDescAttributes_t,
     value: &T,
 ) -> Result<()> {
     // SAFETY: the descriptor is alive, and `value` has the attribute's type.
-    unsafe { result::set_matmul_desc_attribute(description, attribute, (value as *const T).cast(), size_of::<T>()) }
+    unsafe { result::set_matmul_desc_attribute(description.0, attribute, (value as *const T).cast(), size_of::<T>()) }
         .map_err(blas)
 }
 
 impl Drop for Gemm {
     fn drop(&mut self) {
-        let plans = std::mem::take(&mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: nothing uses these any more. Errors on the way out have nobody to go to.
-        unsafe {
-            for plan in plans.into_values() {
-                for layout in plan.layouts {
-                    let _ = result::destroy_matrix_layout(layout);
-                }
-                let _ = result::destroy_matmul_desc(plan.description);
-            }
-            let _ = result::destroy_handle(self.handle);
-        }
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // SAFETY: created in `new`, destroyed once, and nothing uses it any more.
+        let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }

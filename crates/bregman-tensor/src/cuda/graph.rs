@@ -135,7 +135,7 @@ fn end(device: &Arc<Gpu>) -> Result<LaunchGraph> {
     unsafe {
         let graph = result::stream::end_capture(device.stream()).map_err(driver)?;
         let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
-        result::graph::destroy(graph).map_err(driver)?;
-        Ok(LaunchGraph { executable: executable.map_err(driver)?, device: device.clone() })
+        let made = executable.map(|executable| LaunchGraph { executable, device: device.clone() });
+        result::graph::destroy(graph).and(made).map_err(driver)
     }
 }

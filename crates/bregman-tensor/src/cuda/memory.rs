@@ -6,6 +6,7 @@ use cudarc::driver::{result, sys};
 use rayon::prelude::*;
 
 use super::driver::{allocation, driver};
+use super::event::Event;
 use super::gpu::Gpu;
 use crate::{Error, Result};
 
@@ -21,17 +22,17 @@ impl DeviceBuffer {
     /// Zeroed memory. An empty buffer holds none.
     pub(super) fn zeros(device: &Arc<Gpu>, bytes: usize) -> Result<Self> {
         device.bind()?;
-        let mut pointer = 0;
-        if bytes > 0 {
-            device.count_allocation();
-            // SAFETY: the context is current; the new memory is ours until `drop`.
-            unsafe {
-                pointer = result::malloc_sync(bytes).map_err(allocation(bytes))?;
-                result::memset_d8_async(pointer, 0, bytes, device.stream()).map_err(driver)?;
-            }
-            device.wait()?; // either stream may use it from now on
+        if bytes == 0 {
+            return Ok(Self { device: device.clone(), pointer: 0, bytes, lent: false });
         }
-        Ok(Self { device: device.clone(), pointer, bytes, lent: false })
+        device.count_allocation();
+        // SAFETY: the context is current; the new memory is ours until `drop`, also where zeroing it fails.
+        let pointer = unsafe { result::malloc_sync(bytes) }.map_err(allocation(bytes))?;
+        let buffer = Self { device: device.clone(), pointer, bytes, lent: false };
+        // SAFETY: the memory is this large.
+        unsafe { result::memset_d8_async(pointer, 0, bytes, device.stream()) }.map_err(driver)?;
+        device.wait()?; // either stream may use it from now on
+        Ok(buffer)
     }
 
     /// Memory of somebody else.
@@ -93,7 +94,7 @@ pub(super) struct Staging {
     pointer: *mut f32,
     capacity: usize,
     /// When the last copy from here is done.
-    copied: sys::CUevent,
+    copied: Event,
 }
 
 // SAFETY: the memory belongs to this value alone; events may be used from any thread.
@@ -106,12 +107,10 @@ impl Staging {
     /// For `capacity` values.
     pub(super) fn new(device: &Gpu, capacity: usize) -> Result<Self> {
         device.bind()?;
-        // SAFETY: the context is current; both are released in `drop`.
-        unsafe {
-            let pointer = result::malloc_host(capacity * 4, 0).map_err(driver)?.cast();
-            let copied = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(driver)?;
-            Ok(Self { pointer, capacity, copied })
-        }
+        let copied = Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        // SAFETY: the context is current; the memory is released in `drop`.
+        let pointer = unsafe { result::malloc_host(capacity * 4, 0) }.map_err(allocation(capacity * 4))?.cast();
+        Ok(Self { pointer, capacity, copied })
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -128,29 +127,21 @@ impl Staging {
     ) -> Result<()> {
         assert!(from.len() <= self.capacity && from.len() * 4 <= to.bytes, "staging");
         device.bind()?;
-        // SAFETY: the event is alive. The memory is ours, large enough, and no copy reads from it any more once the
-        // event is over.
-        let host = unsafe {
-            result::event::synchronize(self.copied).map_err(driver)?;
-            std::slice::from_raw_parts_mut(self.pointer, from.len())
-        };
+        self.copied.wait()?;
+        // SAFETY: the memory is ours, large enough, and no copy reads from it any more now that the event is over.
+        let host = unsafe { std::slice::from_raw_parts_mut(self.pointer, from.len()) };
         host.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
         // SAFETY: `to` is large enough; `host` is left alone until the event is over.
-        unsafe {
-            result::memcpy_htod_async(to.pointer, host, stream).map_err(driver)?;
-            result::event::record(self.copied, stream).map_err(driver)
-        }
+        unsafe { result::memcpy_htod_async(to.pointer, host, stream) }.map_err(driver)?;
+        self.copied.record(stream)
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, released once, after the last copy. Errors on the way out have nobody to go to.
-        unsafe {
-            let _ = result::event::synchronize(self.copied);
-            let _ = result::event::destroy(self.copied);
-            let _ = result::free_host(self.pointer.cast());
-        }
+        let _ = self.copied.wait(); // errors on the way out have nobody to go to
+        // SAFETY: made in `new`, released once, after the last copy.
+        let _ = unsafe { result::free_host(self.pointer.cast()) };
     }
 }
 

@@ -97,7 +97,7 @@ impl Columns for Plain<'_> {
 
 /// `out[i] = source[at + i]`, zero outside.
 #[inline(always)]
-fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
+pub(super) fn copy_shifted(source: &[f32], at: isize, out: &mut [f32]) {
     if at >= 0 && at as usize + out.len() <= source.len() {
         out.copy_from_slice(&source[at as usize..at as usize + out.len()]);
     } else {

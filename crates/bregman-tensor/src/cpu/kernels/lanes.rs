@@ -3,9 +3,8 @@
 
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
-use bregman_base::simd;
-
 use super::bf16::pair;
+use crate::cpu::math::simd;
 
 /// Values per vector.
 pub(super) const LANES: usize = 16;
@@ -44,10 +43,7 @@ pub(super) fn dispatch(work: impl Work) {
     if let Some(lanes) = avx512::Avx512::new() {
         return avx512::run(work, lanes);
     }
-    simd::arch().dispatch(
-        #[inline(always)]
-        || work.run(Plain),
-    );
+    simd!(work.run(Plain));
 }
 
 /// Asks for the cache lines of a slice ahead of their use: rows of maps are too short for the CPU to notice in time.
@@ -59,6 +55,8 @@ pub(super) fn prefetch(values: &[f32]) {
         // SAFETY: every x86-64 CPU has the instruction, and it cannot fault.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
 }
 
 /// Arrays.

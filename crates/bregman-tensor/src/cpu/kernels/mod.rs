@@ -8,6 +8,7 @@ pub mod bf16;
 pub mod columns;
 pub mod cost;
 mod lanes;
+mod lines;
 pub mod output;
 #[cfg(test)]
 mod reference;

@@ -27,7 +27,7 @@ impl<B: Backend> Cases<'_, B> {
         tensor(self.backend, shape, &self.numbers(shape.len()))
     }
 
-    fn poisoned(&self, shape: Shape) -> Tensor<B> {
+    pub(super) fn poisoned(&self, shape: Shape) -> Tensor<B> {
         poisoned(self.backend, shape)
     }
 
@@ -35,11 +35,11 @@ impl<B: Backend> Cases<'_, B> {
         exact(self.backend, &self.numbers(count))
     }
 
-    fn keep(&mut self, name: &str, tensor: &Tensor<B>) {
+    pub(super) fn keep(&mut self, name: &str, tensor: &Tensor<B>) {
         self.results.push((name.to_owned(), values(self.backend, tensor)));
     }
 
-    fn keep_exact(&mut self, name: &str, buffer: &B::Buffer, count: usize) {
+    pub(super) fn keep_exact(&mut self, name: &str, buffer: &B::Buffer, count: usize) {
         self.results.push((name.to_owned(), read_exact(self.backend, buffer, count)));
     }
 
@@ -93,6 +93,7 @@ impl<B: Backend> Cases<'_, B> {
         let mut db = backend.alloc(outputs, Storage::Exact).unwrap();
         backend.conv_backward_bias(dy.view(), &mut db).unwrap();
         self.keep_exact(&name("bias gradient"), &db, outputs);
+        self.frozen_steps(&conv, x, &dy, block, weight, &name);
     }
 
     pub(super) fn norm(&mut self, shape: Shape, relu: Relu, with_residual: bool) {

@@ -1,6 +1,7 @@
 //! Every operation on a backend and on the reference, on sizes that fill no vector, no block and no tile.
 
 mod cases;
+mod frozen;
 mod whole;
 
 pub(crate) use whole::exact;

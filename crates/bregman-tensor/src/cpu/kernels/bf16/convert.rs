@@ -1,7 +1,7 @@
 //! f32 ↔ bf16, the upper half of an f32: same range, 8 significant bits. Rounding is to nearest, ties to even, on every
 //! CPU; NaN stays NaN.
 
-use bregman_base::simd;
+use crate::cpu::math::simd;
 
 /// The bf16 nearest to `value`, as the upper half of a word whose lower half is zero.
 #[inline(always)]
@@ -10,6 +10,12 @@ pub(super) fn round_word(value: f32) -> u32 {
     let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1));
     let quiet_nan = bits | 0x0040_0000;
     (if bits & 0x7FFF_FFFF > 0x7F80_0000 { quiet_nan } else { rounded }) & 0xFFFF_0000
+}
+
+/// The bf16 nearest to `value`, as f32.
+#[inline(always)]
+pub(in super::super) fn round(value: f32) -> f32 {
+    f32::from_bits(round_word(value))
 }
 
 /// Two values as neighbouring bf16, the first at the lower address.
@@ -34,10 +40,7 @@ pub(in super::super) fn pairs(values: &[f32; 32]) -> [u32; 16] {
 /// If the lengths differ.
 pub fn to_bf16(from: &[f32], to: &mut [u16]) {
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
-    simd::arch().dispatch(
-        #[inline(always)]
-        || from.iter().zip(to).for_each(|(&from, to)| *to = (round_word(from) >> 16) as u16),
-    );
+    simd!(from.iter().zip(to).for_each(|(&from, to)| *to = (round_word(from) >> 16) as u16));
 }
 
 /// The f32 equal to each bf16.
@@ -46,10 +49,7 @@ pub fn to_bf16(from: &[f32], to: &mut [u16]) {
 /// If the lengths differ.
 pub fn to_f32(from: &[u16], to: &mut [f32]) {
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
-    simd::arch().dispatch(
-        #[inline(always)]
-        || from.iter().zip(to).for_each(|(&from, to)| *to = f32::from_bits(u32::from(from) << 16)),
-    );
+    simd!(from.iter().zip(to).for_each(|(&from, to)| *to = f32::from_bits(u32::from(from) << 16)));
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ mod portable;
 mod product;
 mod tile;
 
-pub(super) use convert::{pair, pairs};
+pub(super) use convert::{pair, pairs, round};
 pub use convert::{to_bf16, to_f32};
 pub use kernel::Kernel;
 pub(super) use kernel::{Lines, Sums};

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::columns::{Columns, Plain};
 use super::tile::{DEPTH, SIDE, Tile, interleave, round_row};
+use crate::cpu::math::simd;
 
 /// A left operand A[rows × inner] in tiles; tile row after tile row. Keeps its memory, so packing again allocates
 /// nothing.
@@ -108,12 +108,8 @@ impl Packed {
     fn pack_rows(&mut self, [rows, inner, depth]: [usize; 3], pack: impl Fn(&mut [Tile], usize) + Sync) {
         (self.rows, self.inner, self.depth) = (rows, inner, depth);
         self.tiles.resize(rows.div_ceil(SIDE) * depth, Tile::ZERO);
-        let arch = simd::arch();
         self.tiles.par_chunks_mut(depth.max(1)).enumerate().for_each(|(tile_row, tiles)| {
-            arch.dispatch(
-                #[inline(always)]
-                || pack(tiles, tile_row * SIDE),
-            );
+            simd!(pack(tiles, tile_row * SIDE));
         });
     }
 }

@@ -19,15 +19,22 @@
 //!
 //! Each output element is one sum in a fixed order on one thread, so results do not depend on the number of threads.
 
+mod dots;
+#[cfg(target_arch = "x86_64")]
+mod dots_avx512;
+mod padded;
 mod product;
+mod sampled;
 mod tile;
 
-use bregman_base::simd;
+use bregman_base::{Buffer, simd};
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::columns::Columns;
+use super::columns::{Columns, Geometry, Plain, TapWindow};
+use super::lines::{Gathered, Padded};
 use super::output::{Output, SumStart};
+use dots::Dots;
 use product::{Grid, StripFormat};
 use tile::Tile;
 
@@ -109,6 +116,33 @@ impl SparseMatrix {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn refresh(&mut self, weights: &[f32], stride: usize) {
+        let taps = self.taps;
+        self.update(weights, stride, |tile, transposed, rows, channels| {
+            tile.compress(rows);
+            transposed.transpose_from(tile, channels, taps);
+        });
+    }
+
+    /// As [`refresh`](Self::refresh) where every weight that was zero then still is: one pass over the entries, whose
+    /// places stay. A weight that has become zero stays an entry.
+    ///
+    /// # Panics
+    /// If the last row is outside `weights`.
+    pub fn refresh_values(&mut self, weights: &[f32], stride: usize) {
+        let taps = self.taps;
+        self.update(weights, stride, |tile, transposed, rows, _| {
+            tile.take_values(rows);
+            transposed.transpose_values(tile, taps);
+        });
+    }
+
+    /// Calls `work(tile, its transpose, its rows of the weights, its channels)` for every tile.
+    fn update<'a>(
+        &mut self,
+        weights: &'a [f32],
+        stride: usize,
+        work: impl Fn(&mut Tile, &mut Tile, &mut dyn Iterator<Item = &'a [f32]>, usize) + Sync,
+    ) {
         let columns = self.columns();
         assert!(
             self.rows == 0 || weights.len() >= (self.rows - 1) * stride + columns && stride >= columns,
@@ -121,8 +155,7 @@ impl SparseMatrix {
             let rows = row_blocks.range(index / channel_blocks.count());
             let channels = channel_blocks.range(index % channel_blocks.count());
             let columns_of = |row| &weights[row * stride..][channels.start * taps..channels.end * taps];
-            tile.compress(rows.map(columns_of));
-            transposed.transpose_from(tile, channels.len(), taps);
+            work(tile, transposed, &mut rows.map(columns_of), channels.len());
         });
     }
 
@@ -158,18 +191,80 @@ impl SparseMatrix {
         self.backward(simd::arch(), StripFormat::Bf16, x, start, y);
     }
 
+    /// dW = dY · X̃ᵀ where there are entries that are not zero, summed over the items, and 0 elsewhere; `rounded`: both
+    /// operands to bf16. Without a geometry the layer is pointwise. `sums` is memory to keep for the next call.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn gradient(
+        &self,
+        geometry: Option<&Geometry>,
+        x: &Plain,
+        dy: &Plain,
+        rounded: bool,
+        sums: &mut Buffer,
+        dw: &Output,
+    ) {
+        self.sampled(Dots::best(rounded), geometry, x, dy, sums, dw);
+    }
+
+    fn sampled(&self, dots: Dots, geometry: Option<&Geometry>, x: &Plain, dy: &Plain, sums: &mut Buffer, dw: &Output) {
+        let taps = self.taps;
+        match geometry.map(|geometry| (Padded::forward(*x, geometry), geometry)) {
+            None => sampled::gradient(dots, self, &Gathered { source: x, taps }, dy, sums, dw),
+            Some((Some(padded), _)) => sampled::gradient(dots, self, &padded, dy, sums, dw),
+            Some((None, geometry)) => {
+                let source = TapWindow::forward(*x, geometry);
+                sampled::gradient(dots, self, &Gathered { source: &source, taps }, dy, sums, dw);
+            }
+        }
+    }
+
+    /// Y = W ∗ X for a convolution of this geometry; `rounded`: X to bf16. The same sums as
+    /// [`multiply`](Self::multiply) with a [`TapWindow`] gives, faster where there is no stride.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn convolve(&self, geometry: &Geometry, x: &Plain, rounded: bool, start: SumStart, y: &Output) {
+        let (arch, format) = (simd::arch(), StripFormat::of(rounded));
+        match Padded::forward(*x, geometry) {
+            Some(lines) => padded::multiply(arch, format, &self.forward_grid(), &lines, start, y),
+            None => self.forward(arch, format, &TapWindow::forward(*x, geometry), start, y),
+        }
+    }
+
+    /// dX = Wᵀ ∗ dY, the input gradient of [`convolve`](Self::convolve).
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn convolve_transposed(&self, geometry: &Geometry, dy: &Plain, rounded: bool, start: SumStart, dx: &Output) {
+        let (arch, format) = (simd::arch(), StripFormat::of(rounded));
+        match Padded::backward(*dy, geometry) {
+            Some(lines) => padded::multiply(arch, format, &self.backward_grid(), &lines, start, dx),
+            None => self.backward(arch, format, &TapWindow::backward(*dy, geometry), start, dx),
+        }
+    }
+
     fn forward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: SumStart, y: &Output) {
-        let tile = |row: usize, inner: usize| &self.forward[row * self.channel_blocks.count() + inner];
-        let grid = Grid { rows: self.row_blocks, inner: self.channel_blocks, taps: self.taps, tile };
-        product::multiply(arch, storage, &grid, x, start, y);
+        product::multiply(arch, storage, &self.forward_grid(), x, start, y);
     }
 
     fn backward(&self, arch: Arch, storage: StripFormat, x: &impl Columns, start: SumStart, y: &Output) {
+        product::multiply(arch, storage, &self.backward_grid(), x, start, y);
+    }
+
+    fn forward_grid<'a>(&'a self) -> Grid<impl Fn(usize, usize) -> &'a Tile + Sync> {
+        let tile = |row: usize, inner: usize| &self.forward[row * self.channel_blocks.count() + inner];
+        Grid { rows: self.row_blocks, inner: self.channel_blocks, taps: self.taps, tile }
+    }
+
+    fn backward_grid<'a>(&'a self) -> Grid<impl Fn(usize, usize) -> &'a Tile + Sync> {
         let tile = |row: usize, inner: usize| &self.backward[inner * self.channel_blocks.count() + row];
-        let grid = Grid { rows: self.channel_blocks, inner: self.row_blocks, taps: self.taps, tile };
-        product::multiply(arch, storage, &grid, x, start, y);
+        Grid { rows: self.channel_blocks, inner: self.row_blocks, taps: self.taps, tile }
     }
 }
 
+#[cfg(test)]
+mod gradient_tests;
 #[cfg(test)]
 mod tests;

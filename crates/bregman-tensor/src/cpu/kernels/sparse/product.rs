@@ -30,6 +30,10 @@ pub(super) enum StripFormat {
 }
 
 impl StripFormat {
+    pub(super) fn of(rounded: bool) -> Self {
+        if rounded { Self::Bf16 } else { Self::F32 }
+    }
+
     /// Columns in one vector of the strip, for `lanes` of f32.
     fn columns(self, lanes: usize) -> usize {
         match self {
@@ -96,7 +100,7 @@ pub(super) fn multiply<'a, X: Columns>(
 }
 
 /// Lanes of the SIMD vectors in use.
-struct LaneCount;
+pub(super) struct LaneCount;
 
 impl WithSimd for LaneCount {
     type Output = usize;
@@ -279,7 +283,7 @@ const MAX_ROUNDED: usize = 128;
 /// Fills vectors from a slice that may end inside one of them.
 // Every index into the vectors is a constant after unrolling, which keeps them in registers.
 #[inline(always)]
-fn load<S: Simd>(simd: S, from: &[f32], vectors: &mut [S::f32s]) {
+pub(super) fn load<S: Simd>(simd: S, from: &[f32], vectors: &mut [S::f32s]) {
     let (whole, rest) = S::as_simd_f32s(from);
     for (v, vector) in vectors.iter_mut().enumerate() {
         if v < whole.len() {
@@ -292,7 +296,7 @@ fn load<S: Simd>(simd: S, from: &[f32], vectors: &mut [S::f32s]) {
 
 /// The reverse of [`load`].
 #[inline(always)]
-fn store<S: Simd>(simd: S, vectors: &[S::f32s], to: &mut [f32]) {
+pub(super) fn store<S: Simd>(simd: S, vectors: &[S::f32s], to: &mut [f32]) {
     let (whole, rest) = S::as_mut_simd_f32s(to);
     for (v, &vector) in vectors.iter().enumerate() {
         if v < whole.len() {

@@ -16,7 +16,7 @@ fn sparse(rows: usize, channels: usize, taps: usize, weights: &[f32]) -> SparseM
 }
 
 /// The weights a matrix holds, in dense form, read back from each orientation.
-fn expand(matrix: &SparseMatrix) -> [Vec<f32>; 2] {
+pub(super) fn expand(matrix: &SparseMatrix) -> [Vec<f32>; 2] {
     let SparseMatrix { rows, channels, taps, .. } = *matrix;
     let [mut forward, mut backward] = [vec![0.0; rows * channels * taps], vec![0.0; rows * channels * taps]];
     for index in 0..matrix.forward.len() {

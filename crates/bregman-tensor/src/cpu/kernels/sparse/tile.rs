@@ -46,6 +46,38 @@ impl Tile {
         }
     }
 
+    /// Takes the values of the entries anew from the rows that were compressed.
+    pub(super) fn take_values<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
+        for (row, range) in rows.zip(self.start.windows(2)) {
+            let range = range[0] as usize..range[1] as usize;
+            let entries = self.column[range.clone()].iter().zip(&mut self.value[range]);
+            entries.for_each(|(&column, value)| *value = row[usize::from(column)]);
+        }
+    }
+
+    /// Takes the values anew from the tile of which this is the transpose.
+    pub(super) fn transpose_values(&mut self, other: &Tile, taps: usize) {
+        match taps as u16 {
+            1 => self.sort_values(other, |column| column),
+            3 => self.sort_values(other, |column| column / 3),
+            5 => self.sort_values(other, |column| column / 5),
+            9 => self.sort_values(other, |column| column / 9),
+            taps => self.sort_values(other, |column| column / taps),
+        }
+    }
+
+    /// As the second half of [`counting_sort`](Self::counting_sort); `channel` takes a column of `other`.
+    #[inline(always)]
+    fn sort_values(&mut self, other: &Tile, channel: impl Fn(u16) -> u16) {
+        self.cursor.clear();
+        self.cursor.extend_from_slice(&self.start);
+        for (&column, &value) in other.column.iter().zip(&other.value) {
+            let at = &mut self.cursor[usize::from(channel(column))];
+            self.value[*at as usize] = value;
+            *at += 1;
+        }
+    }
+
     /// Becomes the transpose of `other`, whose columns are `(channel, tap)`: here rows are channels and columns `(row,
     /// tap)`.
     pub(super) fn transpose_from(&mut self, other: &Tile, channels: usize, taps: usize) {

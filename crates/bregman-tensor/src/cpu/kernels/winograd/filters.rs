@@ -1,12 +1,12 @@
 //! Weights in the transformed domain, `U = G · g · Gᵀ`: made once per optimizer step.
 
-use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::bf16::{DEPTH, SIDE, Tile, pairs};
 use super::super::cost::Dense;
 use super::super::lanes::LANES;
 use super::transform::{PLACES, filters};
+use crate::cpu::math::simd;
 
 /// The filters of a 3 × 3 convolution or, transposed and reversed, of its input gradient. Keeps its memory.
 #[derive(Clone)]
@@ -69,10 +69,7 @@ impl Filters {
                 let taps = taps(row, channel);
                 (0..9).for_each(|tap| g[tap][lane] = taps[tap]);
             }
-            simd::arch().dispatch(
-                #[inline(always)]
-                || filters(&g),
-            )
+            simd!(filters(&g))
         };
         if dense == Dense::F32 {
             self.values.resize(rows * PLACES * channels, 0.0);

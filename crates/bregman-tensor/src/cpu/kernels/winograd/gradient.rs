@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use bregman_base::simd;
 use rayon::prelude::*;
 
 use super::super::super::matmul::{Into, Mat, Target, product};
@@ -19,6 +18,7 @@ use super::super::scratch::with_scratch;
 use super::product::even_blocks;
 use super::tiling::Tiling;
 use super::transform::{Halves, MAX_TILES, PLACES, place_stride, sixteen_mut, spread, taps};
+use crate::cpu::math::simd;
 
 /// Rows and channels of a block: with their sums and a strip of tiles they fit the second-level cache.
 const BLOCK: usize = 128;
@@ -79,10 +79,7 @@ pub fn gradient(
         // SAFETY: dW is `[1, rows, 9 · channels]`, as checked above, and each task has its own row.
         #[allow(unsafe_code)]
         let out = unsafe { dw.row(0, row, 0, 9 * channels) };
-        simd::arch().dispatch(
-            #[inline(always)]
-            || layout.finish(sums, row, out),
-        );
+        simd!(layout.finish(sums, row, out));
     });
 }
 
