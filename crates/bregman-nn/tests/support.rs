@@ -69,26 +69,29 @@ fn gradients_on_the_support_are_those_of_a_full_pass() {
 fn frozen_steps_with_kept_structure_are_those_with_fresh_copies() {
     for architecture in architectures() {
         for precision in [Precision::F32, Precision::Bf16] {
-            let run = |fresh: bool| {
-                let backend = Cpu::with_precision(precision).with_weights(WeightPolicy::Sparse);
-                let mut model = sparse_model(backend, &architecture);
-                let groups = Groups::resolve(model.params().described(), vec![]).unwrap();
-                let (theta, _) = model.params_mut().values_and_gradients();
-                let mut optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, 0.05, &theta).unwrap();
-                optimizer.set_freeze(Freeze { every: 4, after: 0 }).unwrap();
-                for _ in 0..10 {
-                    let extent = if optimizer.next_is_full() { Extent::All } else { Extent::Support };
-                    gradients(&mut model, extent);
-                    let (mut theta, grads) = model.params_mut().values_and_gradients();
-                    optimizer.step(&mut theta, &grads, 0.01).unwrap();
-                    if fresh { model.refresh() } else { model.refresh_after(extent) }.unwrap();
-                }
-                let zeros = optimizer.stats().iter().map(|stats| stats.zeros).sum::<u64>();
-                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                (zeros, model.params().all().iter().map(|parameter| bits(&parameter.value)).collect::<Vec<_>>())
-            };
-            let (kept, fresh) = (run(false), run(true));
-            assert!(kept == fresh, "{precision:?}: {} zeros, {} with fresh copies", kept.0, fresh.0);
+            for policy in [WeightPolicy::Sparse, WeightPolicy::Cheapest] {
+                let run = |fresh: bool| {
+                    let backend = Cpu::with_precision(precision).with_weights(policy);
+                    let mut model = sparse_model(backend, &architecture);
+                    let groups = Groups::resolve(model.params().described(), vec![]).unwrap();
+                    let (theta, _) = model.params_mut().values_and_gradients();
+                    let mut optimizer =
+                        Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, 0.05, &theta).unwrap();
+                    optimizer.set_freeze(Freeze { every: 4, after: 0 }).unwrap();
+                    for _ in 0..10 {
+                        let extent = if optimizer.next_is_full() { Extent::All } else { Extent::Support };
+                        gradients(&mut model, extent);
+                        let (mut theta, grads) = model.params_mut().values_and_gradients();
+                        optimizer.step(&mut theta, &grads, 0.01).unwrap();
+                        if fresh { model.refresh() } else { model.refresh_after(extent) }.unwrap();
+                    }
+                    let zeros = optimizer.stats().iter().map(|stats| stats.zeros).sum::<u64>();
+                    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    (zeros, model.params().all().iter().map(|parameter| bits(&parameter.value)).collect::<Vec<_>>())
+                };
+                let (kept, fresh) = (run(false), run(true));
+                assert!(kept == fresh, "{precision:?}, {policy:?}: {} zeros, {} with fresh copies", kept.0, fresh.0);
+            }
         }
     }
 }

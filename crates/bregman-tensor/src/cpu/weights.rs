@@ -67,17 +67,9 @@ impl Copies {
     pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
         let Block { rows, stride, first, columns, taps } = block;
         let values = &value[first..];
-        self.nonzeros = (0..rows)
-            .into_par_iter()
-            .with_min_len(64)
-            .map(|row| count_nonzeros(&values[row * stride..][..columns]))
-            .sum();
         (self.precision, self.policy) = (precision, policy);
-        self.use_sparse = match policy {
-            WeightPolicy::Dense => false,
-            WeightPolicy::Sparse => true,
-            WeightPolicy::Cheapest => self.product(block).prefers_sparse(dense(precision)),
-        };
+        self.nonzeros = nonzeros_of(values, block);
+        self.use_sparse = self.prefers_sparse(block);
         exclusive(&mut self.support).is_current = false;
         if self.use_sparse {
             let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
@@ -87,17 +79,37 @@ impl Copies {
         }
     }
 
-    /// Brings them up to date after a change in which every zero stayed zero: structure and way to multiply stay.
+    /// Brings them up to date after a change in which every zero stayed zero: the structure stays. The way to multiply
+    /// follows from the present values, so that a run that is resumed here takes the same one.
     pub(super) fn refresh_support(&mut self, value: &Buffer, block: Block) {
         let values = &value[block.first..];
-        if let Some(sparse) = self.sparse.as_mut().filter(|_| self.use_sparse) {
-            return sparse.refresh_values(values, block.stride);
+        self.nonzeros = match self.sparse.as_mut().filter(|_| self.use_sparse) {
+            Some(sparse) => {
+                sparse.refresh_values(values, block.stride);
+                sparse.live()
+            }
+            None => nonzeros_of(values, block),
+        };
+        if self.prefers_sparse(block) != self.use_sparse {
+            return self.refresh(self.precision, self.policy, value, block);
+        }
+        if self.use_sparse {
+            return;
         }
         let support = exclusive(&mut self.support);
         if let Some(weight) = support.weight.as_mut().filter(|_| support.is_current) {
             weight.refresh_values(values, block.stride);
         }
         self.pack(values, block);
+    }
+
+    /// Whether to multiply with compressed weights.
+    fn prefers_sparse(&self, block: Block) -> bool {
+        match self.policy {
+            WeightPolicy::Dense => false,
+            WeightPolicy::Sparse => true,
+            WeightPolicy::Cheapest => self.product(block).prefers_sparse(dense(self.precision)),
+        }
     }
 
     /// The input of the cost model.
@@ -224,6 +236,11 @@ impl Copies {
 /// What is in a mutex that nobody else can have.
 fn exclusive<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nonzeros_of(values: &[f32], Block { rows, stride, columns, .. }: Block) -> usize {
+    let of_row = |row: usize| count_nonzeros(&values[row * stride..][..columns]);
+    (0..rows).into_par_iter().with_min_len(64).map(of_row).sum()
 }
 
 fn count_nonzeros(row: &[f32]) -> usize {

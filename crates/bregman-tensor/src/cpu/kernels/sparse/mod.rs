@@ -136,6 +136,11 @@ impl SparseMatrix {
         });
     }
 
+    /// Entries that are not zero now: after [`SparseMatrix::refresh_values`] perhaps fewer than are stored.
+    pub fn live(&self) -> usize {
+        self.forward.par_iter().map(|tile| tile.value.iter().filter(|value| **value != 0.0).count()).sum()
+    }
+
     /// Calls `work(tile, its transpose, its rows of the weights, its channels)` for every tile.
     fn update<'a>(
         &mut self,
