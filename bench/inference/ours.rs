@@ -1,9 +1,9 @@
 //! One 3 s utterance through ECAPA-TDNN C1024 and ResNet34 at 0 to 99 % zeros (random masks), against ONNX Runtime and
 //! PyTorch, which are dense.
 //!
-//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread; `--model FILE` adds a
-//! trained network of the same shape, with the zeros it has. Every measurement runs in its own process, so that its peak memory can be measured; both sides get the same weights and features, and
-//! the embeddings are compared.
+//! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread; `--model FILE` adds
+//! a trained network of the same shape, with the zeros it has. Every measurement runs in its own process, so that its
+//! peak memory can be measured; both sides get the same weights and features, and the embeddings are compared.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -144,8 +144,8 @@ impl BatchNorm for Cpu {
     }
 }
 
-/// Mean and biased variance of f(x). Both of one piece after another, which stays in the cache meanwhile, the variance about
-/// the piece's own mean: no cancellation, and memory is read once. Pieces are joined as in Chan, Golub & LeVeque,
+/// Mean and biased variance of f(x). Both of one piece after another, which stays in the cache meanwhile, the variance
+/// about the piece's own mean: no cancellation, and memory is read once. Pieces are joined as in Chan, Golub & LeVeque,
 /// "Updating formulae", 1979.
 #[inline(always)]
 fn moments(x: &[f32], f: impl Fn(f32) -> f32) -> (f32, f32) {

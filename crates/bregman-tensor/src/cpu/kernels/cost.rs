@@ -21,7 +21,8 @@
 //! The constants are shipped, not measured at start-up: they are ratios of two kernels on the same core, which change
 //! little between CPUs of a kind and not at all with the number of threads, and a measurement on a busy machine could
 //! make two runs with the same seed take different paths. Source: `bench/run kernels` and the layers of ResNet34 on AMD
-//! Zen 4, and for 3 × 3 layers and gradients on an Intel Xeon with AMX; the bench also shows where the choice was wrong.
+//! Zen 4, and for 3 × 3 layers and gradients on an Intel Xeon with AMX; the bench also shows where the choice was
+//! wrong.
 
 use super::bf16::Kernel;
 use super::winograd;

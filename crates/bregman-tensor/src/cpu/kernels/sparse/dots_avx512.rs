@@ -1,5 +1,5 @@
-//! [`dots`](super::dots) with AVX-512: four entries at a time, so that they share the additions across lanes; in bf16 by
-//! `vdpbf16ps`, which multiplies 32 columns at once.
+//! [`dots`](super::dots) with AVX-512: four entries at a time, so that they share the additions across lanes; in bf16
+//! by `vdpbf16ps`, which multiplies 32 columns at once.
 
 #![allow(unsafe_code)]
 

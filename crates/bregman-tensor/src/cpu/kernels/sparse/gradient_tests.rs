@@ -183,7 +183,7 @@ proptest! {
         }
         let x = random.values(channels * 20, 0.0);
         let dy = random.values(rows * 20, 0.0);
-        let geometry = Geometry { input: [1, 20], kernel: [1, taps], stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
+        let geometry = Geometry::signal(20, taps, 1, 0);
         let len = geometry.output()[1];
         if taps <= 20 {
             let mut dw = vec![f32::NAN; weights.len()];
