@@ -23,6 +23,8 @@ const CHUNK: usize = 1 << 16;
 const BLOCK: usize = 1 << 10;
 /// Elements per line of the cache: a frozen step leaves lines without a live weight in memory.
 const LINE: usize = 16;
+/// Lines whose live weights are looked for at a time.
+const LINES: usize = 64;
 
 /// The same stretch of a tensor's gradient, weights and state.
 pub(crate) struct PassBlock<'a> {
@@ -264,10 +266,12 @@ impl Chunk<'_> {
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
             if self.job.frozen {
-                for line in range.clone().step_by(LINE) {
-                    let line = line..(line + LINE).min(range.end);
-                    if self.job.slices.theta[line.clone()].iter().any(|&x| x != 0.0) {
-                        self.advance::<U, true>(line, update, shrink);
+                for first in range.clone().step_by(LINES * LINE) {
+                    let mut live = live_lines(&self.job.slices.theta[first..(first + LINES * LINE).min(range.end)]);
+                    while live != 0 {
+                        let line = first + LINE * live.trailing_zeros() as usize;
+                        self.advance::<U, true>(line..(line + LINE).min(range.end), update, shrink);
+                        live &= live - 1;
                     }
                 }
             } else {
@@ -302,6 +306,19 @@ impl Chunk<'_> {
             self.counted.non_finite = bad.map(|index| (self.offset + start + index, g[index]));
         }
     }
+}
+
+/// A bit for every line, up to [`LINES`] of them, with a weight that is not 0. All lines are looked at before any is
+/// worked on, so that their cache misses overlap.
+#[inline(always)]
+fn live_lines(theta: &[f32]) -> u64 {
+    let is_live = |line: &[f32]| line.iter().fold(0, |bits, x| bits | x.to_bits() << 1) != 0;
+    let (lines, rest) = theta.as_chunks::<LINE>();
+    let mut live = 0;
+    for (i, line) in lines.iter().enumerate() {
+        live |= u64::from(is_live(line)) << i;
+    }
+    if rest.is_empty() { live } else { live | u64::from(is_live(rest)) << lines.len() }
 }
 
 /// A stretch of an array, which may be one that is not kept.

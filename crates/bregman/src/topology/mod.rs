@@ -2,7 +2,7 @@
 //!
 //! A [`MaskPolicy`] says before which steps masks change, to which sparsity, how many of the weights are exchanged, and
 //! by which scores weights are kept and grown. A [`Pruning`] says what is compared (weights or channels) and across
-//! what (all layers together, or each by its [`Budget`](crate::Budget)). A [`Topology`] is both:
+//! what (all layers together, or each by its [`Budget`]). A [`Topology`] is both:
 //! [`Optimizer::move_masks`](crate::Optimizer::move_masks) asks it before every step.
 //!
 //! | policy | starts | changes | keeps | grows |
