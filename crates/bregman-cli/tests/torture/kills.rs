@@ -103,11 +103,14 @@ fn two_hundred_kills() {
                 }
                 _ => Moment::After(takes.mul_f64(random.next())),
             };
-            if kill(&place, &run, &moment) {
-                kills += 1;
-                by_call += u32::from(matches!(moment, Moment::Call(..)));
-            }
+            let at_call = matches!(moment, Moment::Call(..));
+            let killed = kill(&place, &run, &moment);
             history.push(moment);
+            if !killed {
+                break; // it has finished
+            }
+            kills += 1;
+            by_call += u32::from(at_call);
         }
         success(&place.bregman(&place.train(&run)));
         place.assert_whole(&run, &format!("after {history:?}"));
