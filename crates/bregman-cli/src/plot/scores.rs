@@ -20,9 +20,11 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against)
     /// A target, and where the evaluation stands.
     type Points<'a> = Vec<(Option<f64>, f64, &'a Rates)>;
     let mut methods: Vec<(&str, Points)> = Vec::new();
+    let mut tests: Vec<&str> = Vec::new();
     for run in runs {
         let name = run.method.as_deref().unwrap_or(&run.name);
         for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.domain == domain) {
+            tests.push(&evaluation.test);
             let x = match against {
                 Against::Sparsity => evaluation.sparsity,
                 Against::Minutes => run.seconds.unwrap_or(f64::NAN) / 60.0,
@@ -59,6 +61,10 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against)
     };
     let mut panel = Panel::around(x, (Scale::Linear, label, true), marks)?;
     panel.y.range[0] = 0.0;
+    tests.dedup();
+    if let [test] = tests[..] {
+        panel.y.label = format!("{label}: {test}").into();
+    }
     Some((panel, keys))
 }
 
