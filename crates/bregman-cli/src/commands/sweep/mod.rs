@@ -38,10 +38,11 @@ use crate::signals::stop_on_signals;
 ///
 /// --methods compares methods, `all` of them or some by name: one table and one picture (comparison.svg in --out) of
 /// errors against sparsity and against training time. --set KEY=A,B,C tries each value; several --set give all
-/// combinations. --plan FILE says all of this in a file, for several networks and any number of trial lists, clean, short
-/// or noisy. With --baseline, differences to that method are on the same trials, with intervals over speakers and seeds.
-/// Each runs as `bregman train` in its own folder under --out, with a log beside it; results.csv has a line of each. Runs
-/// that have finished are skipped, interrupted ones continue, failed ones are reported: give the same command again.
+/// combinations. --plan FILE says all of this in a file, for several networks and any number of trial lists, clean,
+/// short or noisy. With --baseline, differences to that method are on the same trials, with intervals over speakers and
+/// seeds. Each runs as `bregman train` in its own folder under --out, with a log beside it; results.csv has a line of
+/// each. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same command
+/// again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
