@@ -41,8 +41,8 @@ use crate::signals::stop_on_signals;
 /// combinations. --plan FILE says all of this in a file, for several networks and any number of trial lists, clean,
 /// short or noisy. With --baseline, differences to that method are on the same trials, with intervals over speakers and
 /// seeds. Each runs as `bregman train` in its own folder under --out, with a log beside it; results.csv has a line of
-/// each. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same command
-/// again.
+/// each. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same
+/// command again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
