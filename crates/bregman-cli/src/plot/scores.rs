@@ -8,7 +8,7 @@ use super::scene::{COLORS, Color, Drawn, GREY, LegendEntry, Look, Mark, Panel};
 use crate::runs::ReportedRun;
 
 /// The density of a method that is drawn beside another, over that one's.
-const BESIDE: f64 = 0.94;
+const BESIDE: f64 = 0.985;
 
 /// What error rates are drawn against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
