@@ -86,6 +86,9 @@ impl Comparison {
             text += &self.table(*test);
             text += "\n";
         }
+        if self.baseline.is_some() {
+            text += "* the interval, over speakers and seeds, leaves 0 out\n";
+        }
         for same in self.methods.chunk_by(|a, b| a.target == b.target) {
             if let ([best, _, ..], Some(target)) = (same, same[0].target)
                 && best.eer.is_some()
@@ -113,7 +116,8 @@ impl Comparison {
             ];
             if difference.is_some() {
                 let difference = tested.and_then(|test| test.difference);
-                cells.push(with_interval(difference.map(|it| it.value), difference.map(|it| it.interval)));
+                let text = with_interval(difference.map(|it| it.value), difference.map(|it| it.interval));
+                cells.push(if difference.is_some_and(|it| it.is_decided()) { text + " *" } else { text });
             }
             cells.extend([format!("{:.1}", row.minutes), format!("{:.0}", row.bytes / 1e3)]);
             cells
@@ -313,7 +317,7 @@ mod tests {
         assert_eq!(methods[0].tests[0].difference, None, "the baseline itself");
         let baseline = Some("dense-sgd".to_owned());
         let text = Comparison { methods, baseline, figure: None, runs: vec![] }.text();
-        for words in ["list 0\n", "list 1\n", "minus dense-sgd (95 %)", "3.00 (1."] {
+        for words in ["list 0\n", "list 1\n", "minus dense-sgd (95 %)", "3.00 (1.50 – 5.91) *", "leaves 0 out"] {
             assert!(text.contains(words), "{words} in {text}");
         }
     }
