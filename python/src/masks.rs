@@ -98,7 +98,8 @@ impl MaskMover {
         grads: Vec<usize>,
         masks: Vec<Vec<u8>>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let masks: Vec<Vec<bool>> = masks.into_iter().map(|mask| mask.into_iter().map(|bit| bit != 0).collect()).collect();
+        let masks: Vec<Vec<bool>> =
+            masks.into_iter().map(|mask| mask.into_iter().map(|bit| bit != 0).collect()).collect();
         let Some(change) = self.topology.policy().change(&clock(at)) else { return Ok(self.bytes(py, masks)) };
         let masks = py.detach(|| self.topology.masks(change, &self.seen(&theta, &grads, &masks, at.0)));
         Ok(self.bytes(py, masks.map_err(raise)?))
