@@ -26,12 +26,12 @@ class Masks:
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)               # doctest: +SKIP
     >>> masks = Masks(model, optimizer, "rigl", target=0.95, steps=epochs * len(loader))     # doctest: +SKIP
 
-    That is all: it hooks into ``optimizer.step()``. Masked weights are zero, their gradients are zero when the optimizer
-    sees them, and so are its moments; a weight that is grown starts at zero.
+    That is all: it hooks into ``optimizer.step()``. Masked weights are zero, their gradients are zero when the
+    optimizer sees them, and so are its moments; a weight that is grown starts at zero.
 
     method: ``static`` (a random mask that stays), ``set`` (SET: the smallest weights in exchange for random ones),
-    ``rigl`` (RigL: for those with the largest gradients), ``granet`` (GraNet: that, from ``start`` zeros to ``target``),
-    ``mest`` (MEST), ``gradual`` (the smallest weights, epoch by epoch) or ``one_shot`` (at once).
+    ``rigl`` (RigL: for those with the largest gradients), ``granet`` (GraNet: that, from ``start`` zeros to
+    ``target``), ``mest`` (MEST), ``gradual`` (the smallest weights, epoch by epoch) or ``one_shot`` (at once).
 
     target: the share of weights that are zero. steps: of the whole run. steps_per_epoch: needed by ``gradual`` and
     ``one_shot`` only. layers: how the zeros are shared out between layers; without, Erdős–Rényi-kernel, uniform with
