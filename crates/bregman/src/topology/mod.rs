@@ -155,7 +155,7 @@ impl Start {
 ///     }
 /// }
 /// ```
-pub trait MaskPolicy: Debug + Send {
+pub trait MaskPolicy: Debug + Send + Sync {
     /// Refuses settings out of range.
     ///
     /// # Errors
@@ -254,8 +254,11 @@ impl Topology {
         Ok(masks)
     }
 
-    /// The masks of a start of this sparsity, drawn or scored.
-    pub(crate) fn start_masks(&self, sparsity: f64, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
+    /// The masks of a round of the policy's [start](MaskPolicy::start) that has this sparsity, drawn or scored.
+    ///
+    /// # Errors
+    /// As [`Topology::masks`].
+    pub fn start_masks(&self, sparsity: f64, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
         if !matches!(self.policy.start(), Start::Random(_)) {
             return self.masks(MaskChange::to(sparsity), layers);
         }
