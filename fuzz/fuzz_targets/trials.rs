@@ -14,10 +14,10 @@ fuzz_target!(|data: &[u8]| {
     let manifest = Manifest::parse(MANIFEST.as_bytes(), Path::new("m.csv"), Path::new("/")).expect("a manifest");
     let [trials, map] = files(data);
     let map = Enrollments::parse(map, Path::new("enroll.map")).ok();
-    if let Ok(trials) = Trials::parse(trials, Path::new("trials.txt")) {
-        if let Ok(resolved) = trials.resolve(&manifest, map.as_ref()) {
-            assert_eq!(resolved.trials.len(), trials.trials.len());
-        }
+    if let Ok(trials) = Trials::parse(trials, Path::new("trials.txt"))
+        && let Ok(resolved) = trials.resolve(&manifest, map.as_ref())
+    {
+        assert_eq!(resolved.trials.len(), trials.trials.len());
     }
     if let Ok((scores, labels)) = read_scores(&put("scores.txt", data)) {
         assert!(scores.len() == labels.len() && scores.iter().all(|score| score.is_finite()));

@@ -7,7 +7,7 @@ use std::process::Output;
 
 use crate::common::{errors, success};
 use crate::run::Place;
-use crate::trace::{calls, is_here, traced};
+use crate::trace::{Injection, calls, is_here, traced};
 
 /// Calls and the error that each of them gets.
 const FAULTS: [(&str, &str); 11] = [
@@ -152,8 +152,7 @@ impl World {
         for (call, error) in faults {
             for number in numbers.get(call).into_iter().flatten() {
                 restore(&self.work, &self.before);
-                let inject = format!("inject={call}:error={error}:when={number}");
-                let output = traced(&self.place, &["-e", &inject], &args);
+                let output = traced(&self.place, &Injection::Error(call, error, *number), &args);
                 let what = format!("{}: {error} at {call} {number}: {}", args.join(" "), errors(&output));
                 tally.attempt(|| self.check_end(&output, &after, &what));
             }
@@ -240,8 +239,7 @@ fn every_call_of_every_command_fails_once() {
     for (call, error) in FAULTS {
         for number in numbers.get(call).into_iter().flatten() {
             let _ = std::fs::remove_dir_all(&run); // there is none where the fault came early
-            let inject = format!("inject={call}:error={error}:when={number}");
-            let output = traced(place, &["-e", &inject], &place.train(&run));
+            let output = traced(place, &Injection::Error(call, error, *number), &place.train(&run));
             let what = format!("train: {error} at {call} {number}: {}", errors(&output));
             tally.attempt(|| {
                 assert!(output.status.code().is_some_and(|code| code != 101), "{what}");

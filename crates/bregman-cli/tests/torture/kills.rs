@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::{start, success};
 use crate::run::Place;
-use crate::trace::{CALLS, calls, is_here, traced};
+use crate::trace::{CALLS, Injection, calls, is_here, traced};
 
 /// When the process is killed.
 #[derive(Debug)]
@@ -21,9 +21,7 @@ enum Moment<'a> {
 /// Begins or continues the run and kills it then; false if it had finished before.
 fn kill(place: &Place, run: &Path, moment: &Moment) -> bool {
     if let Moment::Call(call, number) = moment {
-        let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-        let traced = traced(place, &["-e", &inject], &place.train(run));
-        return traced.status.code().is_none();
+        return traced(place, &Injection::Kill(call, *number), &place.train(run)).status.code().is_none();
     }
     let mut child = start(&place.train(run));
     let began = Instant::now();
@@ -117,5 +115,6 @@ fn two_hundred_kills() {
         std::fs::remove_dir_all(&run).unwrap();
         runs += 1;
     }
+    assert!(numbers.is_none() || by_call > wanted / 10, "strace killed it {by_call} times only");
     println!("{kills} kills, {by_call} of them at a system call, in {runs} runs: all ended as the unbroken one");
 }

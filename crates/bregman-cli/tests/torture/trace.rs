@@ -21,12 +21,31 @@ pub(crate) fn is_here() -> bool {
     works
 }
 
-/// The program under strace with these options, its calls written to [`log`]. Strace counts calls by thread.
-pub(crate) fn traced(place: &Place, options: &[&str], args: &[&str]) -> Output {
+/// What happens to the program at a call that some thread makes for the so-manieth time.
+#[derive(Debug)]
+pub(crate) enum Injection<'a> {
+    /// Calls are only written down.
+    Nothing,
+    /// The call fails with this error.
+    Error(&'a str, &'a str, usize),
+    /// The program is killed.
+    Kill(&'a str, usize),
+}
+
+/// The program under strace, its calls written to [`log`].
+pub(crate) fn traced(place: &Place, injection: &Injection, args: &[&str]) -> Output {
+    let inject = match injection {
+        Injection::Nothing => None,
+        Injection::Error(call, error, number) => Some(format!("inject={call}:error={error}:when={number}")),
+        Injection::Kill(call, number) => Some(format!("inject={call}:signal=SIGKILL:when={number}")),
+    };
     let mut command = Command::new("strace");
-    // stopped at these calls only, it runs at almost its full speed
-    let filter = format!("trace={}", CALLS.join(","));
-    command.args(["-f", "-qq", "--seccomp-bpf", "-e", &filter, "-o", text(&log(place))]).args(options);
+    command.args(["-f", "-qq", "-e", &format!("trace={}", CALLS.join(",")), "-o", text(&log(place))]);
+    if !matches!(injection, Injection::Kill(..)) {
+        // stopped at these calls only, it runs at almost its full speed; but then signals are not delivered
+        command.arg("--seccomp-bpf");
+    }
+    command.args(inject.iter().flat_map(|inject| ["-e", inject]));
     command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", place.threads.to_string());
     command.output().unwrap()
 }
@@ -38,7 +57,7 @@ fn log(place: &Place) -> PathBuf {
 /// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread. A number under which
 /// some thread opens a file for reading is left out: audio that cannot be read changes what a command writes.
 pub(crate) fn calls(place: &Place, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
-    let output = traced(place, &[], args);
+    let output = traced(place, &Injection::Nothing, args);
     assert!(output.status.success(), "{args:?}: {}", errors(&output));
     let (mut made, mut found, mut reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     for line in std::fs::read_to_string(log(place)).unwrap().lines() {
