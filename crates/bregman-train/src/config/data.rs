@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{AugmentConfig, FbankConfig, FilterbankKind, Window};
+use bregman_audio::{AugmentConfig, FbankConfig, FilterbankKind, Waveform, Window};
 use bregman_speaker::{CutConfig, Order};
 use bregman_tensor::FilterbankTables;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,7 @@ impl Default for Validation {
 /// | `front_end` | kaldi | WeSpeaker's, or `speechbrain`, the paper's |
 /// | `bins` | 80 | mel bins |
 /// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
+/// | `waveform` | leveled | or `decoded`: samples in ±1 as they are, for networks of 3D-Speaker |
 /// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -103,13 +104,21 @@ pub struct FeatureConfig {
     pub bins: usize,
     /// Shape of the window of Kaldi's filterbank.
     pub window: Window,
+    /// What is done to the samples first.
+    pub waveform: Waveform,
     /// Noise on each frame in training.
     pub dither: f32,
 }
 
 impl Default for FeatureConfig {
     fn default() -> Self {
-        Self { front_end: FrontEndKind::default(), bins: 80, window: Window::Hamming, dither: 0.0 }
+        Self {
+            front_end: FrontEndKind::default(),
+            bins: 80,
+            window: Window::Hamming,
+            waveform: Waveform::Leveled,
+            dither: 0.0,
+        }
     }
 }
 
@@ -144,7 +153,7 @@ impl FeatureConfig {
             FrontEndKind::SpeechBrain => FbankConfig::speechbrain(),
             FrontEndKind::Kaldi => FbankConfig::kaldi(self.window),
         };
-        FbankConfig { bins: self.bins, ..base }
+        FbankConfig { bins: self.bins, waveform: self.waveform, ..base }
     }
 
     /// The settings of the filterbank that training uses.

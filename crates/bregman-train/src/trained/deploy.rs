@@ -1,10 +1,10 @@
-//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, with the front end it
-//! needs.
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker or 3D-Speaker, with the front
+//! end it needs.
 
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{FbankConfig, Window};
-use bregman_network::Architecture;
+use bregman_network::{Architecture, NetworkConfig};
 use bregman_nn::{Checkpoint, TrainableModel, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
@@ -24,12 +24,12 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker, whose architecture is read off the shapes of its tensors.
+    /// WeSpeaker or 3D-Speaker, whose architecture is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.is_file() { Self::wespeaker(path) } else { Self::run(path) }
+        if path.is_file() { Self::foreign(path) } else { Self::run(path) }
     }
 
     fn run(path: &Path) -> Result<Self> {
@@ -45,9 +45,7 @@ impl Deployable {
         })
     }
 
-    /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and
-    /// subtracts their mean.
-    fn wespeaker(path: &Path) -> Result<Self> {
+    fn foreign(path: &Path) -> Result<Self> {
         let Checkpoint { tensors } = Checkpoint::read(path)?;
         // training on several GPUs puts a prefix before every name
         let plain =
@@ -56,7 +54,7 @@ impl Deployable {
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
         let architecture = state.architecture().map_err(named)?;
         let model = built(&architecture, &state).map_err(named)?;
-        let features = FbankConfig { bins: model.features(), ..FbankConfig::kaldi(Window::Hamming) };
+        let features = FbankConfig { bins: model.features(), ..front_end(&architecture) };
         Ok(Self { model, architecture, features, source: path.to_owned() })
     }
 
@@ -108,6 +106,16 @@ impl Deployable {
     }
 }
 
+/// What checkpoints of others were trained on; both take the mean of each bin off and use no dither for embeddings.
+/// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples in
+/// ±1; networks of this kind that WeSpeaker published have the same front end.
+fn front_end(architecture: &Architecture) -> FbankConfig {
+    match architecture.network {
+        NetworkConfig::CampPlus(_) => FbankConfig::three_d_speaker(),
+        NetworkConfig::Ecapa(_) | NetworkConfig::ResNet(_) => FbankConfig::kaldi(Window::Hamming),
+    }
+}
+
 fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<TrainableModel<Cpu>> {
     let mut model = TrainableModel::new(Cpu::new(), architecture, None, 0)?;
     model.load(state)?;
@@ -117,13 +125,14 @@ fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bregman_network::{EcapaConfig, ResNetConfig};
+    use bregman_network::{CampPlusConfig, EcapaConfig, ResNetConfig};
     use bregman_nn::Input;
 
-    fn architectures() -> [Architecture; 2] {
+    fn architectures() -> [Architecture; 3] {
         let ecapa = EcapaConfig { channels: 8, embedding: 12, global_context: false };
         let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 };
-        [Architecture::new(40, ecapa), Architecture::new(80, resnet)]
+        let campplus = CampPlusConfig { head: 2, channels: 4, growth: 2, bottleneck: 2, embedding: 6 };
+        [Architecture::new(40, ecapa), Architecture::new(80, resnet), Architecture::new(16, campplus)]
     }
 
     #[test]
@@ -186,7 +195,7 @@ mod tests {
         assert!(fail().to_string().contains("does not exist"));
         std::fs::write(&path, "rubbish").unwrap();
         assert!(fail().to_string().contains("other.safetensors"));
-        let [ecapa, _] = architectures();
+        let [ecapa, ..] = architectures();
         let mut state = TrainableModel::new(Cpu::new(), &ecapa, None, 7).unwrap().state().unwrap();
         state.tensors.remove("conv.bias");
         state.write(&path).unwrap();
