@@ -21,6 +21,7 @@ pub use bregman_network::{Architecture, CampPlusConfig, EcapaConfig, NetworkConf
 pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;
+pub use heads::distillation::Distillation;
 pub use heads::margin::MarginClassifier;
 pub use heads::{BatchOutcome, Head, Labels};
 pub use layers::attentive::AttentiveStatistics;

@@ -156,6 +156,16 @@ impl FeatureConfig {
         FbankConfig { bins: self.bins, waveform: self.waveform, ..base }
     }
 
+    /// The settings that make this filterbank; none where a recipe cannot say it.
+    pub fn of(fbank: &FbankConfig) -> Option<Self> {
+        let (front_end, window) = match fbank.front_end {
+            FilterbankKind::SpeechBrain { .. } => (FrontEndKind::SpeechBrain, Window::Hamming),
+            FilterbankKind::Kaldi { window, .. } => (FrontEndKind::Kaldi, window),
+        };
+        let config = Self { front_end, bins: fbank.bins, window, waveform: fbank.waveform, dither: 0.0 };
+        (config.fbank() == *fbank).then_some(config)
+    }
+
     /// The settings of the filterbank that training uses.
     fn training_fbank(&self) -> FbankConfig {
         let mut config = self.fbank();
@@ -245,6 +255,15 @@ mod tests {
     fn parsed(settings: &str) -> Result<DataConfig> {
         let data: DataConfig = toml::from_str(&format!("root = \"voices\"\n{settings}")).unwrap();
         data.check().map(|()| data)
+    }
+
+    #[test]
+    fn the_filterbank_of_a_checkpoint_is_settings_of_a_recipe_or_refused() {
+        let speaker = FbankConfig { bins: 40, ..FbankConfig::three_d_speaker() };
+        for fbank in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Hamming), speaker.clone()] {
+            assert_eq!(FeatureConfig::of(&fbank).unwrap().fbank(), fbank);
+        }
+        assert_eq!(FeatureConfig::of(&FbankConfig { hop_ms: 12.0, ..speaker }), None);
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Deployable {
         &self.model
     }
 
+    /// What kind of network, and how large.
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
     /// Its front end.
     pub fn features(&self) -> &FbankConfig {
         &self.features
