@@ -288,12 +288,13 @@ impl Layer {
         median_ms(1, REPEATS, || {
             y.par_chunks_mut(out * len).for_each(|y| {
                 let [row, narrow] = [len as isize, columns as isize];
-                let none = gemm::Parallelism::None;
-                // SAFETY: y is out × len, the weights out × columns, x columns × len, all row-major.
+                let none = gemm_common::Parallelism::None;
+                // SAFETY: y is out × len, the weights out × columns, x columns × len, all row-major. Computed is the
+                // transpose, whose columns are contiguous.
                 unsafe {
                     let (y, w, x) = (y.as_mut_ptr(), weights.as_ptr(), x.as_ptr());
-                    gemm::gemm(
-                        out, len, columns, y, 1, row, false, w, 1, narrow, x, 1, row, 0.0, 1.0, false, false, false,
+                    gemm_f32::gemm::f32::get_gemm_fn()(
+                        len, out, columns, y, row, 1, false, x, row, 1, w, narrow, 1, 0.0, 1.0, false, false, false,
                         none,
                     );
                 }

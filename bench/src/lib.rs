@@ -6,6 +6,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: bregman_base::LargePages = bregman_base::LargePages;
+
 /// Median of the wall times of `repeats` calls, in milliseconds, after `warmup` untimed calls.
 pub fn median_ms(warmup: usize, repeats: usize, mut call: impl FnMut()) -> f64 {
     for _ in 0..warmup {

@@ -5,6 +5,7 @@
 mod cuda;
 mod engine;
 mod lent;
+mod masks;
 mod model;
 mod reduce;
 mod start;
@@ -35,6 +36,8 @@ fn to_json(value: &impl serde::Serialize) -> PyResult<String> {
 
 #[pymodule]
 mod _bregman {
+    #[pymodule_export]
+    use super::masks::MaskMover;
     #[pymodule_export]
     use super::model::{Model, check_speech, load_audio};
     #[pymodule_export]

@@ -13,9 +13,9 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "python/README.md").read_t
 
 
 @pytest.mark.filterwarnings("ignore:::lightning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_examples_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     monkeypatch.chdir(tmp_path)
     Path("model.breg").write_bytes(FILE.read_bytes())
     write(Path("enrolled.wav"), voice(1))

@@ -1,8 +1,17 @@
-# What the checks of this folder share; each begins with `source "$(dirname "$0")/common.sh"`. A check installs what it
-# needs (Debian packages, Rust toolchains), and where that fails is skipped, which `.ci/run` counts.
+# What the checks of this folder share with each other and with tools/test; each begins by sourcing it. A check installs
+# what it needs (Debian packages, Rust toolchains), and where that fails is skipped, which is counted.
 set -euo pipefail
+CHECK="$(realpath "$0")"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-export CHECK="tools/check/$(basename "$0")"
+export CHECK="${CHECK#"$PWD/"}"
+
+# count_skips: what is skipped from here on is said in the last lines, unless a caller such as `.ci/run` counts already.
+count_skips() {
+    [ -z "${BREGMAN_SKIPS:-}" ] || return 0
+    BREGMAN_SKIPS="$(mktemp)"
+    export BREGMAN_SKIPS
+    trap 'tools/skip/summary "$BREGMAN_SKIPS"; rm "$BREGMAN_SKIPS"' EXIT
+}
 
 # skip NEED WHY: this check ends here, as a recorded skip or, if BREGMAN_REQUIRE names the need, as a failure.
 skip() {

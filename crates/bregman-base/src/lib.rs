@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`buffer`] | memory that begins at a cache line |
 //! | [`disjoint`] | one slice that several threads write, each its own part |
+//! | [`LargePages`] | an allocator for programs whose arrays are large |
 //! | [`math`] | eˣ, tanh and the logistic function in loops that vectorise: the same in training and serving |
 //! | [`lanes`] | sums, maxima and counts over a slice, in an order that does not depend on the machine |
 //! | [`simd`] | which vector instructions kernels use: those of this CPU, or fewer to test what a smaller one does |
@@ -24,6 +25,7 @@ pub mod files;
 pub mod filterbank;
 pub mod hash;
 pub mod lanes;
+mod large_pages;
 pub mod math;
 pub mod random;
 pub mod simd;
@@ -32,4 +34,5 @@ pub mod text;
 pub use buffer::Buffer;
 pub use disjoint::Disjoint;
 pub use filterbank::FilterbankTables;
+pub use large_pages::LargePages;
 pub use random::{RandomStream, Rng};

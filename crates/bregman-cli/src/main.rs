@@ -24,6 +24,9 @@ use clap::{Parser, Subcommand};
 use exit::Exit;
 use failure::Failure;
 
+#[global_allocator]
+static ALLOCATOR: bregman_base::LargePages = bregman_base::LargePages;
+
 /// Train speaker-verification networks to an exact sparsity.
 #[derive(Debug, Parser)]
 #[command(name = "bregman", version, after_help = help())]

@@ -369,6 +369,49 @@ fn a_sweep_over_methods_makes_one_table_and_one_picture() {
 }
 
 #[test]
+fn a_plan_tests_every_run_on_every_list_and_compares_it_with_the_baseline() {
+    let world = &*WORLD;
+    let dir = tempfile::tempdir().unwrap();
+    let (out, plan) = (dir.path().join("sweep"), dir.path().join("plan.toml"));
+    let (recipe, trials, root) = (text(&world.recipe), world.voice("trials.txt"), text(&world.voices));
+    let runs = format!(
+        "recipe = [{recipe:?}]\nset = [\"train.epochs=1\"]\nseeds = [1, 2]\nbaseline = \"dense-sgd\"\n\
+         [[runs]]\nmethods = [\"dense-sgd\", \"static\"]\ntargets = [0.5]\n\
+         [[runs]]\nname = \"by layer\"\nmethods = [\"static\"]\ntargets = [0.5]\n\
+         set = ['method.layers={{sharing=\"uniform\"}}']\n"
+    );
+    let test = |more: &str| format!("[[tests]]\ntrials = {trials:?}\nroots = [{root:?}]\n{more}\n");
+    let tests = test("name = \"clean\"\ndomain = \"in\"")
+        + &test("name = \"noisy\"\ndomain = \"out\"\nnoise = 0\nmax_seconds = 1");
+    std::fs::write(&plan, runs.clone() + &tests).unwrap();
+    let sweep = || bregman(&["sweep", "--plan", text(&plan), "--out", text(&out), "--json"]);
+    let comparison = json(&sweep());
+    let methods = comparison["methods"].as_array().unwrap();
+    assert_eq!((methods.len(), comparison["runs"].as_array().unwrap().len()), (3, 6), "{comparison}");
+    for row in methods {
+        let tests = row["tests"].as_array().unwrap();
+        assert_eq!(tests.iter().map(|test| &test["test"]).collect::<Vec<_>>(), ["clean", "noisy"]);
+        assert_ne!(tests[0]["eer"], tests[1]["eer"], "half a second in noise is another test: {row}");
+        let is_baseline = row["method"] == "dense-sgd";
+        assert!(tests.iter().all(|test| test["difference"].is_null() == is_baseline), "{row}");
+    }
+    let results = std::fs::read_to_string(out.join("results.csv")).unwrap();
+    let columns = "group,method,target,seed,settings,sparsity_percent,lambda,seconds,bytes,";
+    assert!(results.starts_with(&format!("{columns}eer_percent clean,eer_percent noisy\n")), "{results}");
+    assert!(results.lines().count() == 7 && results.contains("\nby layer,static,0.5,2,,"), "{results}");
+    let picture = std::fs::read_to_string(out.join("comparison.svg")).unwrap();
+    assert!(picture.contains("EER, %: clean") && picture.contains("EER out of domain, %: noisy"));
+
+    let wrong = |text_of_plan: String| {
+        std::fs::write(&plan, text_of_plan).unwrap();
+        mistake(&sweep())
+    };
+    assert!(wrong(runs.clone() + "[[tests]]\ndomain = \"in\"\n").contains("missing field `trials`"));
+    assert!(wrong(runs.clone() + &test("domain = \"in\"\nname = \"a\"").repeat(2)).contains("two tests are called a"));
+    assert!(wrong(runs.replace("name = \"by layer\"", "")).contains("two runs would be kept in"));
+}
+
+#[test]
 fn a_sweep_evaluates_with_enrollment_cohort_and_every_root() {
     let world = &*WORLD;
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 use bregman::controller::{Law, Quantile};
 use bregman::optimizer::{Arrays, Duals, TensorState};
 use bregman::topology::{
-    AcDc, Exchange, GraNet, MaskChange, MaskPolicy, MaskedLayer, Mest, MutationStage, Phases, RigL, RunClock, Set, Snip,
+    AcDc, DropGrow, Exchange, GraNet, Growth, MaskChange, MaskPolicy, MaskedLayer, Mest, MutationStage, Phases,
+    RunClock, Snip,
 };
 use bregman::{
     AdamW, Budget, Controller, ControllerConfig, Freeze, GroupRule, Groups, LinBreg, Optimizer, Param, Penalty,
@@ -344,13 +345,14 @@ fn moving_masks() -> Vec<(&'static str, Topology)> {
     let (all, each) = (Pruning::default(), Pruning { layers: Some(Budget::erk()), ..Pruning::default() });
     let granet = GraNet { target, from: 0.5, period: 1, fraction: 0.5, until: 0.7 };
     let mest = Mest { target, period: 1, stages, gradient_weight: 0.1 };
+    let exchanged = |growth| DropGrow { target, exchange, growth };
     vec![
         ("on and off", Topology::new(Moving, all.clone(), 1).unwrap()),
         ("SNIP", Topology::new(Snip { target: 0.5, rounds: 2 }, all.clone(), 1).unwrap()),
         ("GraNet", Topology::new(granet, all.clone(), 1).unwrap()),
         ("AC/DC", Topology::new(AcDc { target, phases: Phases::published(7) }, all, 1).unwrap()),
-        ("SET", Topology::new(Set { target, exchange }, each.clone(), 1).unwrap()),
-        ("RigL", Topology::new(RigL { target, exchange }, each.clone(), 1).unwrap()),
+        ("SET", Topology::new(exchanged(Growth::Random), each.clone(), 1).unwrap()),
+        ("RigL", Topology::new(exchanged(Growth::Steepest), each.clone(), 1).unwrap()),
         ("MEST", Topology::new(mest, each, 1).unwrap()),
     ]
 }

@@ -23,6 +23,7 @@ from .control import (
     Quantile,
     Ramp,
 )
+from .masks import Masks
 from .start import sparse_init_, sparsity
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "LayerLimit",
     "Law",
     "LinBreg",
+    "Masks",
     "Multiplicative",
     "ProxSGD",
     "Quantile",

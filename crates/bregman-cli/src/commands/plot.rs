@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::output::{print, print_json, refuse_existing};
 use crate::plot::{FigureFormat, What, figure, write};
 use crate::report::RunReader;
-use crate::runs::find;
+use crate::runs::{ReportedRun, find};
 
 /// Points of each curve, enough for the width of a page in print.
 const BUCKETS: usize = 1000;
@@ -22,6 +22,7 @@ const BUCKETS: usize = 1000;
 Examples:
   bregman plot runs/lin95 --what sparsity,lambda -o control.pdf
   bregman plot sweeps/adabreg --what eer,eer-out -o eer.svg
+  bregman plot sweeps/table --what eer --test \"commands 2 s\" -o eer.svg
   bregman plot runs/lin95 --what heat -o layers.png --width 510")]
 pub(crate) struct Args {
     /// Folders of runs, or folders with runs in them
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// Charts, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     what: Vec<What>,
+    /// Only evaluations on the test set of this name
+    #[arg(long, value_name = "NAME")]
+    test: Option<String>,
     /// The file to write: .svg, .png or .pdf
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
@@ -61,7 +65,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     refuse_existing(&args.out, args.force)?;
     let mut reader = RunReader::new(BUCKETS);
     reader.read(&find(&args.runs, false)?);
-    let runs = reader.runs();
+    let runs: Vec<ReportedRun> = match &args.test {
+        Some(test) => reader.runs().into_iter().map(|run| run.on_test(test)).collect(),
+        None => reader.runs().into_iter().cloned().collect(),
+    };
+    let runs: Vec<&ReportedRun> = runs.iter().collect();
     let bytes = write(&figure(&runs, &args.what)?, format, f64::from(args.width), &args.out)?;
     let summary = PlotSummary { figure: args.out, bytes, runs: runs.iter().map(|run| run.name.clone()).collect() };
     if args.json {

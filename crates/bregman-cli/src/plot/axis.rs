@@ -1,5 +1,7 @@
 //! Axes: transforms of values, and positions of ticks.
 
+use std::borrow::Cow;
+
 /// The transform of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
@@ -17,7 +19,7 @@ pub(super) struct PlotAxis {
     pub(super) scale: Scale,
     /// Range of the transformed values.
     pub(super) range: [f64; 2],
-    pub(super) label: &'static str,
+    pub(super) label: Cow<'static, str>,
     /// Ticks are fractions, labelled in per cent.
     pub(super) percent: bool,
 }
@@ -68,7 +70,7 @@ impl PlotAxis {
     /// The axis that shows `values`, with a margin; `None` if there are none.
     pub(super) fn over(
         scale: Scale,
-        label: &'static str,
+        label: impl Into<Cow<'static, str>>,
         percent: bool,
         values: impl IntoIterator<Item = f64>,
     ) -> Option<Self> {
@@ -80,7 +82,7 @@ impl PlotAxis {
             0.0 => (0.1 * low.abs()).max(1e-3),
             spread => 0.04 * spread,
         };
-        Some(Self { scale, range: [low - air, high + air], label, percent })
+        Some(Self { scale, range: [low - air, high + air], label: label.into(), percent })
     }
 
     /// Limits the range to meaningful values.

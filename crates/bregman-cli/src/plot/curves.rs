@@ -63,7 +63,7 @@ pub(super) fn with_targets(
     targets.dedup_by(|a, b| a.0 == b.0);
     let [low, high] = panel.y.range;
     let ends = targets.iter().flat_map(|(target, tolerance)| [target - tolerance, target + tolerance]);
-    panel.y = PlotAxis::over(panel.y.scale, panel.y.label, true, ends.chain([low, high]))
+    panel.y = PlotAxis::over(panel.y.scale, panel.y.label.clone(), true, ends.chain([low, high]))
         .unwrap_or(panel.y)
         .within(f64::NEG_INFINITY, 1.005);
     bands(&mut panel, targets.into_iter());

@@ -187,8 +187,8 @@ impl<B: DrawingBackend> Pen<'_, B> {
             }
         }
         self.path(&[[left, top], [left, bottom], [right, bottom]], GREY, 0.6)?;
-        self.text(panel.x.label, [(left + right) / 2.0, bottom + 14.0], (HPos::Center, VPos::Top), INK, false)?;
-        self.text(panel.y.label, [6.0, (top + bottom) / 2.0], (HPos::Center, VPos::Center), INK, true)
+        self.text(&panel.x.label, [(left + right) / 2.0, bottom + 14.0], (HPos::Center, VPos::Top), INK, false)?;
+        self.text(&panel.y.label, [6.0, (top + bottom) / 2.0], (HPos::Center, VPos::Center), INK, true)
     }
 
     fn legend(&mut self, keys: &[LegendEntry], top: f64, width: f64) -> Drawing<B> {

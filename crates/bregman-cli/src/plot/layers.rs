@@ -9,8 +9,12 @@ use crate::runs::ReportedRun;
 fn layered<'a>(runs: &[&'a ReportedRun]) -> Option<(&'a ReportedRun, PlotAxis, Vec<String>)> {
     let run = runs.iter().find(|run| !run.layers.layers.is_empty())?;
     let names = run.layers.layers.iter().map(|layer| layer.name.trim_end_matches(".weight").to_owned()).collect();
-    let rows =
-        PlotAxis { scale: Scale::Linear, range: [run.layers.layers.len() as f64, 0.0], label: "", percent: false };
+    let rows = PlotAxis {
+        scale: Scale::Linear,
+        range: [run.layers.layers.len() as f64, 0.0],
+        label: "".into(),
+        percent: false,
+    };
     Some((run, rows, names))
 }
 
@@ -29,7 +33,7 @@ pub(super) fn layers(runs: &[&ReportedRun]) -> Drawn {
         run.target
             .map(|target| Mark::Line { points: vec![[target, 0.0], [target, rows.len() as f64]], look: target_look() }),
     );
-    let x = PlotAxis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %", percent: true };
+    let x = PlotAxis { scale: Scale::Linear, range: [0.0, 1.0], label: "zeros, %".into(), percent: true };
     let all_zero = LegendEntry {
         name: "all weights are zero".to_owned(),
         look: Look { color: ALL_ZERO, dash: None, width: 4.0 },
@@ -59,7 +63,7 @@ pub(super) fn heat(runs: &[&ReportedRun]) -> Drawn {
         cells.collect::<Vec<_>>()
     };
     let marks = run.layers.layers.iter().enumerate().flat_map(cell).collect();
-    let x = PlotAxis { scale: Scale::Linear, range: [0.5, last + 0.5], label: "epoch", percent: false };
+    let x = PlotAxis { scale: Scale::Linear, range: [0.5, last + 0.5], label: "epoch".into(), percent: false };
     let keys = [0.0, 0.5, 0.75, 0.9, 1.0].map(|share: f64| LegendEntry {
         name: format!("{} % zeros", 100.0 * share),
         look: Look { color: cividis(share), dash: None, width: 6.0 },

@@ -15,4 +15,5 @@ mod scores;
 mod what;
 
 pub(crate) use output::{FigureFormat, write};
+pub(crate) use scene::Figure;
 pub(crate) use what::{What, figure};

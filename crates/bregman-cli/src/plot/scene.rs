@@ -87,3 +87,15 @@ pub(crate) struct Figure {
     pub(super) panels: Vec<Panel>,
     pub(super) keys: Vec<LegendEntry>,
 }
+
+impl Figure {
+    /// Puts another figure below, with what it adds to the legend.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.panels.extend(other.panels);
+        for key in other.keys {
+            if !self.keys.iter().any(|known| known.name == key.name) {
+                self.keys.push(key);
+            }
+        }
+    }
+}

@@ -1,11 +1,14 @@
 //! Error rates, DET curves and scores of evaluated runs.
 
-use bregman_speaker::score::Rates;
+use bregman_speaker::score::{EvaluationReport, Sample};
 use bregman_train::TestDomain;
 
 use super::axis::Scale;
 use super::scene::{COLORS, Color, Drawn, GREY, LegendEntry, Look, Mark, Panel};
 use crate::runs::ReportedRun;
+
+/// The density of a method that is drawn beside another, over that one's.
+const BESIDE: f64 = 0.985;
 
 /// What error rates are drawn against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,40 +18,71 @@ pub(super) enum Against {
     Minutes,
 }
 
-/// One symbol and colour per method; a line through the means of the runs with the same target.
+/// Runs of a method with the same target: where each stands, and its report.
+struct Means<'a> {
+    target: Option<f64>,
+    points: Vec<(f64, &'a EvaluationReport)>,
+}
+
+impl Means<'_> {
+    fn at(&self) -> [f64; 2] {
+        let mean = |value: &dyn Fn(&(f64, &EvaluationReport)) -> f64| {
+            self.points.iter().map(value).sum::<f64>() / self.points.len() as f64
+        };
+        [mean(&|point| point.0), mean(&|point| point.1.rates.eer)]
+    }
+
+    /// Over speakers and seeds; of runs that were not resampled alike, all that their own intervals hold.
+    fn interval(&self) -> Option<[f64; 2]> {
+        let together = Sample::new(self.points.iter().map(|point| point.1)).and_then(|sample| sample.mean());
+        let each = self.points.iter().filter_map(|point| point.1.rates.intervals.as_ref()).map(|all| all.eer);
+        together.map(|mean| mean.interval).or(each.reduce(|[low, high], [from, to]| [low.min(from), high.max(to)]))
+    }
+}
+
+/// One symbol and colour per method: a point per run, and a line through the means of the runs with the same target,
+/// with 95 % intervals. Methods stand beside each other where their sparsity is the same.
 pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against) -> Drawn {
-    /// A target, and where the evaluation stands.
-    type Points<'a> = Vec<(Option<f64>, f64, &'a Rates)>;
-    let mut methods: Vec<(&str, Points)> = Vec::new();
+    let mut methods: Vec<(&str, Vec<Means>)> = Vec::new();
+    let mut tests: Vec<&str> = Vec::new();
     for run in runs {
         let name = run.method.as_deref().unwrap_or(&run.name);
         for evaluation in run.evaluations.iter().filter(|evaluation| evaluation.domain == domain) {
+            tests.push(&evaluation.test);
             let x = match against {
                 Against::Sparsity => evaluation.sparsity,
                 Against::Minutes => run.seconds.unwrap_or(f64::NAN) / 60.0,
             };
-            let point = (run.target, x, &evaluation.report.rates);
-            match methods.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, points)) => points.push(point),
-                None => methods.push((name, vec![point])),
+            if !methods.iter().any(|(known, _)| *known == name) {
+                methods.push((name, vec![]));
+            }
+            let means = &mut methods.iter_mut().find(|(known, _)| *known == name).expect("it is there now").1;
+            let point = (x, &evaluation.report);
+            match means.iter_mut().find(|means| means.target == run.target) {
+                Some(means) => means.points.push(point),
+                None => means.push(Means { target: run.target, points: vec![point] }),
             }
         }
     }
-    let (mut marks, mut keys) = (Vec::new(), Vec::new());
-    for (number, (name, points)) in methods.iter_mut().enumerate() {
-        points.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
+    let (mut marks, mut keys, count) = (Vec::new(), Vec::new(), methods.len());
+    for (number, (name, means)) in methods.iter_mut().enumerate() {
+        means.sort_by(|a, b| a.target.partial_cmp(&b.target).unwrap_or(std::cmp::Ordering::Equal));
+        let beside = |x: f64| match against {
+            Against::Sparsity if x > 0.0 => 1.0 - (1.0 - x) * BESIDE.powf(number as f64 - 0.5 * (count - 1) as f64),
+            _ => x,
+        };
         let look = Look { dash: None, width: 0.9, ..Look::of(number) };
-        let means = points.chunk_by(|a, b| a.0 == b.0).map(|same| {
-            let mean = |values: Vec<f64>| values.iter().sum::<f64>() / same.len() as f64;
-            [mean(same.iter().map(|point| point.1).collect()), mean(same.iter().map(|point| point.2.eer).collect())]
-        });
-        marks.push(Mark::Line { points: means.collect(), look });
-        for &(_, x, rates) in points.iter() {
-            if let Some(intervals) = &rates.intervals {
-                let [low, high] = intervals.eer;
+        let line = means.iter().map(|means| [beside(means.at()[0]), means.at()[1]]);
+        marks.push(Mark::Line { points: line.collect(), look });
+        for means in means.iter() {
+            if let Some([low, high]) = means.interval() {
+                let x = beside(means.at()[0]);
                 marks.push(Mark::Line { points: vec![[x, low], [x, high]], look });
             }
-            marks.push(Mark::Point { at: [x, rates.eer], symbol: number, color: look.color });
+            for &(x, report) in &means.points {
+                let at = [beside(x), report.rates.eer];
+                marks.push(Mark::Point { at, symbol: number, color: look.color });
+            }
         }
         keys.push(LegendEntry { name: (*name).to_owned(), look, symbol: Some(number) });
     }
@@ -59,6 +93,10 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against)
     };
     let mut panel = Panel::around(x, (Scale::Linear, label, true), marks)?;
     panel.y.range[0] = 0.0;
+    tests.dedup();
+    if let [test] = tests[..] {
+        panel.y.label = format!("{label}: {test}").into();
+    }
     Some((panel, keys))
 }
 

@@ -62,12 +62,7 @@ pub(crate) fn figure(runs: &[&ReportedRun], what: &[What]) -> Result<Figure, Fai
             let name = what.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
             return Err(Failure::mistake(format!("--what {name}: none of these runs has it"), what.needs()));
         };
-        figure.panels.push(panel);
-        for key in keys {
-            if !figure.keys.iter().any(|known| known.name == key.name) {
-                figure.keys.push(key);
-            }
-        }
+        figure.append(Figure { panels: vec![panel], keys });
     }
     Ok(figure)
 }

@@ -70,6 +70,12 @@ pub(crate) struct ReportedRun {
 }
 
 impl ReportedRun {
+    /// The same with its evaluations on one test set.
+    pub(crate) fn on_test(&self, test: &str) -> Self {
+        let evaluations = self.evaluations.iter().filter(|record| record.test == test).cloned().collect();
+        Self { evaluations, ..self.clone() }
+    }
+
     /// Reads what there is.
     pub(crate) fn read(found: &Found, buckets: usize) -> Self {
         let folder = RunFolder::new(&found.folder);

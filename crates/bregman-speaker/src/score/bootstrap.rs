@@ -35,6 +35,10 @@ pub struct Intervals {
     pub eer: [f64; 2],
     /// Of the minimum detection cost, for each requested P_target.
     pub min_dcf: Vec<[f64; 2]>,
+    /// The equal error rate of each replicate that has trials of both kinds. Evaluations on the same trials with the
+    /// same seed draw the same speakers: replicate by replicate they can be compared, see [`Sample`](super::Sample).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub eer_replicates: Vec<f64>,
 }
 
 impl Bootstrap {
@@ -91,9 +95,10 @@ impl Bootstrap {
                 .collect::<Vec<_>>()
         };
         let measured: Vec<Vec<f64>> = passes.par_iter().flat_map_iter(replicate).collect();
+        let eer_replicates = measured.iter().map(|row| row[0]).collect();
         let mut intervals =
             (0..=p_targets.len()).map(|column| quantiles(measured.iter().map(|row| row[column]).collect()));
-        Some(Intervals { eer: intervals.next()??, min_dcf: intervals.collect::<Option<_>>()? })
+        Some(Intervals { eer: intervals.next()??, min_dcf: intervals.collect::<Option<_>>()?, eer_replicates })
     }
 
     /// How often each speaker is drawn in each replicate of a pass.
@@ -108,7 +113,7 @@ impl Bootstrap {
 }
 
 /// The interval that leaves [`TAIL`] of the values out on either side.
-fn quantiles(mut values: Vec<f64>) -> Option<[f64; 2]> {
+pub(super) fn quantiles(mut values: Vec<f64>) -> Option<[f64; 2]> {
     values.sort_unstable_by(f64::total_cmp);
     let at = |q: f64| values.get((q * values.len().checked_sub(1)? as f64).round() as usize).copied();
     Some([at(TAIL)?, at(1.0 - TAIL)?])

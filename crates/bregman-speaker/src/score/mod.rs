@@ -13,11 +13,13 @@
 //! | `embed`, `store`, `embeddings` | utterances to vectors, each distinct recording once |
 //! | `cohort`, `top` | AS-norm |
 //! | `det`, `bootstrap`, `histogram` | scores to error rates and their intervals |
+//! | `compare` | methods against each other, on the same trials |
 //! | `evaluate` | all of it, from audio and trials to a report |
 //! | `file` | score files |
 
 mod bootstrap;
 mod cohort;
+mod compare;
 mod det;
 mod embed;
 mod embeddings;
@@ -30,6 +32,7 @@ mod top;
 pub use bootstrap::{Bootstrap, Intervals, speakers_of_trials};
 pub use bregman_base::lanes::cosine;
 pub use cohort::CohortScores;
+pub use compare::{Estimate, Sample};
 pub use det::{Det, DetPoint};
 pub use embed::{Embedded, Embedder, SpeechOnly, embed_recording, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;

@@ -91,17 +91,19 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
     }
     assert!(a.extent(m, k) <= a.data.len() && b.extent(k, n) <= b.data.len(), "matrix operand outside of its slice");
     assert!((m - 1) * target.stride + n <= target.values.len(), "matrix target outside of its slice");
+    // The kernels fill columns. Where rows are contiguous, those are the columns of the transpose, bᵀ · aᵀ.
+    let (m, n, a, b, column) = if target.stride > 1 { (n, m, b.t(), a.t(), target.stride) } else { (m, n, a, b, 1) };
     let add = into == Into::Add;
     // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's
     // contract.
     unsafe {
-        gemm::gemm(
+        gemm_f32::gemm::f32::get_gemm_fn()(
             m,
             n,
             k,
             target.values.as_mut_ptr(),
+            column as isize,
             1,
-            target.stride as isize,
             add,
             a.data.as_ptr(),
             a.column as isize,
@@ -114,7 +116,7 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            gemm_common::Parallelism::None,
         );
     }
 }

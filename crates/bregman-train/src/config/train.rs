@@ -203,7 +203,7 @@ impl LossConfig {
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
 /// | `metric` | loss | of the validation set: `loss` or `accuracy` | |
-/// | `tolerance` | 0.01 | only epochs this close to the target sparsity count | (0, 1] |
+/// | `tolerance` | 0.01 | only epochs this close to the target count, with at most 1.6 × its weights | (0, 1] |
 /// | `average` | 0 (off) | also write `average/`, the mean of this many best epochs | 0, or 2 … 20 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

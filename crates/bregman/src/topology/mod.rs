@@ -11,8 +11,8 @@
 //! | [`OneShotPruning`] | dense | once | the largest | nothing |
 //! | [`StaticMask`] | at random | never | | |
 //! | [`Snip`] | by \|θ·g\|, in rounds | never | | |
-//! | [`Set`] | at random | every ΔT steps | the largest | at random |
-//! | [`RigL`] | at random | every ΔT steps | the largest | the steepest |
+//! | [`DropGrow`], SET | at random | every ΔT steps | the largest | at random |
+//! | [`DropGrow`], RigL | at random | every ΔT steps | the largest | the steepest |
 //! | [`GraNet`] | at random | every ΔT steps, ever sparser | the largest | the steepest |
 //! | [`Mest`] | at random | every ΔT steps | by \|θ\| + λ·\|g\| | at random |
 //! | [`AcDc`] | dense | sparse and dense in turns of epochs | the largest | all |
@@ -21,6 +21,7 @@
 //! number. So a resumed run continues to the same bits.
 
 mod acdc;
+mod drop_grow;
 mod exchange;
 mod gradual;
 mod granet;
@@ -30,14 +31,13 @@ mod one_shot;
 #[cfg(test)]
 mod policy_tests;
 mod pruning;
-mod rigl;
-mod set;
 mod snip;
 mod static_mask;
 #[cfg(test)]
 mod tests;
 
 pub use acdc::{AcDc, Phases};
+pub use drop_grow::{DropGrow, Growth};
 pub use exchange::Exchange;
 pub use gradual::GradualPruning;
 pub use granet::GraNet;
@@ -45,8 +45,6 @@ pub use layer::MaskedLayer;
 pub use mest::{Mest, MutationStage};
 pub use one_shot::OneShotPruning;
 pub use pruning::{Pruning, Structure};
-pub use rigl::RigL;
-pub use set::Set;
 pub use snip::Snip;
 pub use static_mask::StaticMask;
 
@@ -157,7 +155,7 @@ impl Start {
 ///     }
 /// }
 /// ```
-pub trait MaskPolicy: Debug + Send {
+pub trait MaskPolicy: Debug + Send + Sync {
     /// Refuses settings out of range.
     ///
     /// # Errors
@@ -256,8 +254,11 @@ impl Topology {
         Ok(masks)
     }
 
-    /// The masks of a start of this sparsity, drawn or scored.
-    pub(crate) fn start_masks(&self, sparsity: f64, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
+    /// The masks of a round of the policy's [start](MaskPolicy::start) that has this sparsity, drawn or scored.
+    ///
+    /// # Errors
+    /// As [`Topology::masks`].
+    pub fn start_masks(&self, sparsity: f64, layers: &[MaskedLayer<'_>]) -> Result<Vec<Vec<bool>>> {
         if !matches!(self.policy.start(), Start::Random(_)) {
             return self.masks(MaskChange::to(sparsity), layers);
         }

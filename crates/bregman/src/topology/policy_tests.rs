@@ -31,8 +31,8 @@ fn mest(target: f64) -> Mest {
 fn policies(target: f64) -> Vec<Box<dyn MaskPolicy>> {
     vec![
         Box::new(StaticMask { target }),
-        Box::new(Set { target, exchange: EXCHANGE }),
-        Box::new(RigL { target, exchange: EXCHANGE }),
+        Box::new(DropGrow { target, exchange: EXCHANGE, growth: Growth::Random }),
+        Box::new(DropGrow { target, exchange: EXCHANGE, growth: Growth::Steepest }),
         Box::new(GraNet { target, from: 0.5 * target, period: 5, fraction: 0.5, until: 0.7 }),
         Box::new(mest(target)),
         Box::new(AcDc { target, phases: Phases::published(10) }),
@@ -151,8 +151,12 @@ type Reference = fn(theta: &[Vec<f32>], gradient: &[Vec<f32>], step: u64) -> [Ve
 
 fn references(target: f64) -> Vec<(Box<dyn MaskPolicy>, Reference)> {
     vec![
-        (Box::new(Set { target, exchange: EXCHANGE }), |theta, _, step| [absolute(theta), random(step)]),
-        (Box::new(RigL { target, exchange: EXCHANGE }), |theta, gradient, _| [absolute(theta), absolute(gradient)]),
+        (Box::new(DropGrow { target, exchange: EXCHANGE, growth: Growth::Random }), |theta, _, step| {
+            [absolute(theta), random(step)]
+        }),
+        (Box::new(DropGrow { target, exchange: EXCHANGE, growth: Growth::Steepest }), |theta, gradient, _| {
+            [absolute(theta), absolute(gradient)]
+        }),
         (
             Box::new(GraNet { target, from: 0.5 * target, period: 5, fraction: 0.5, until: 0.7 }),
             |theta, gradient, _| [absolute(theta), absolute(gradient)],
@@ -292,8 +296,8 @@ fn changes(policy: &dyn MaskPolicy, total: u64) -> Vec<(u64, f64, f64)> {
 #[test]
 fn set_and_rigl_exchange_by_a_cosine_until_three_quarters_of_the_run() {
     let exchange = Exchange { period: 100, fraction: 0.3, until: 0.75 };
-    for policy in [&Set { target: 0.9, exchange } as &dyn MaskPolicy, &RigL { target: 0.9, exchange }] {
-        let changes = changes(policy, 1000);
+    for growth in [Growth::Random, Growth::Steepest] {
+        let changes = changes(&DropGrow { target: 0.9, exchange, growth }, 1000);
         assert_eq!(changes.iter().map(|change| change.0).collect::<Vec<_>>(), [100, 200, 300, 400, 500, 600, 700]);
         for (step, sparsity, exchanged) in changes {
             let cosine = 0.15 * (1.0 + (std::f64::consts::PI * step as f64 / 750.0).cos());

@@ -231,12 +231,13 @@ fn bad_input_is_named() {
     let phases = Phases { epochs: 10, dense_epochs: 0, phase_epochs: 1, last_epochs: 0 };
     let granet = GraNet { target: 0.9, from: 0.95, period: 1, fraction: 0.5, until: 0.7 };
     let stages = vec![MutationStage { until: 0.5, fraction: 0.2 }, MutationStage { until: 0.4, fraction: 0.1 }];
+    let exchanged = |exchange| DropGrow { target: 0.9, exchange, growth: Growth::Random };
     let policies: [&dyn MaskPolicy; 9] = [
         &StaticMask { target: 1.0 },
         &OneShotPruning { target: 0.0, epoch: 0 },
         &GradualPruning { target: 0.9, ramp },
-        &Set { target: 0.9, exchange: Exchange { period: 0, ..exchange } },
-        &RigL { target: 0.9, exchange: Exchange { fraction: 1.5, ..exchange } },
+        &exchanged(Exchange { period: 0, ..exchange }),
+        &exchanged(Exchange { fraction: 1.5, ..exchange }),
         &granet,
         &Mest { target: 0.9, period: 1, stages, gradient_weight: 0.0 },
         &AcDc { target: 0.9, phases },

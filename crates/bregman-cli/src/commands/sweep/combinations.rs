@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bregman_train::Experiment;
 
-use super::Args;
+use super::plan::{Plan, Runs};
 use crate::failure::Failure;
 
 /// What `--methods all` compares: Bregman training, the usual ways of masks, and a dense network.
@@ -28,7 +28,9 @@ const ALL: [&str; 14] = [
 /// One of the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Combination {
-    /// The method of `--methods`, as it was written.
+    /// The name of its group in the plan.
+    pub(super) group: Option<String>,
+    /// The method, as it was written.
     pub(super) method: Option<String>,
     /// The recipe, method included.
     pub(super) recipe: Vec<PathBuf>,
@@ -42,6 +44,11 @@ impl Combination {
         Experiment::read(&self.recipe, &self.settings)
     }
 
+    /// The recipe without the method.
+    pub(super) fn shared_recipe(&self) -> &[PathBuf] {
+        &self.recipe[..self.recipe.len() - usize::from(self.method.is_some())]
+    }
+
     /// A folder name: what stays the same in all runs need not stand in it.
     pub(super) fn folder_name(&self) -> String {
         let plain = |letter: char| if letter.is_alphanumeric() || ".=_,-".contains(letter) { letter } else { '_' };
@@ -49,20 +56,39 @@ impl Combination {
             .method
             .as_ref()
             .map(|method| Path::new(method).file_stem().unwrap_or_default().to_string_lossy().into_owned());
-        let words: Vec<String> = method.into_iter().chain(self.varied.iter().cloned()).collect();
+        let words: Vec<String> = self.group.iter().cloned().chain(method).chain(self.varied.iter().cloned()).collect();
         let name: String = words.join(",").chars().map(plain).collect();
         if name.is_empty() { "run".to_owned() } else { name }
     }
 }
 
 /// All of them, the last setting changing fastest. A target is only for methods that have one.
-pub(super) fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
-    let settings = setting_combinations(&args.settings)?;
-    let methods: Vec<Option<String>> = if args.methods.is_empty() {
+pub(super) fn combinations(plan: &Plan) -> Result<Vec<Combination>, Failure> {
+    let mut all: Vec<Combination> = Vec::new();
+    for runs in &plan.runs {
+        for combination in combinations_of(plan, runs)? {
+            let folder = combination.folder_name();
+            if all.iter().any(|known| known.folder_name() == folder) {
+                let hint = "give each [[runs]] of the plan a name of its own";
+                return Err(Failure::mistake(format!("two runs would be kept in {folder}"), hint));
+            }
+            combination.experiment()?; // a mistake shows before the first run, not after the last
+            all.push(combination);
+        }
+    }
+    Ok(all)
+}
+
+fn combinations_of(plan: &Plan, runs: &Runs) -> Result<Vec<Combination>, Failure> {
+    let seeds = plan.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let seeds = (!seeds.is_empty()).then(|| format!("seed={seeds}"));
+    let written: Vec<String> = plan.set.iter().chain(&runs.set).cloned().chain(seeds).collect();
+    let settings = setting_combinations(&written)?;
+    let methods: Vec<Option<String>> = if runs.methods.is_empty() {
         vec![None]
     } else {
         let known = |word: &String| if word == "all" { ALL.map(str::to_owned).to_vec() } else { vec![word.clone()] };
-        args.methods.iter().flat_map(known).map(Some).collect()
+        runs.methods.iter().flat_map(known).map(Some).collect()
     };
     let mut all = Vec::new();
     for method in methods {
@@ -70,19 +96,20 @@ pub(super) fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
             file if file.exists() || method.contains('/') => file.to_owned(),
             name => Path::new("methods").join(name),
         });
-        let recipe: Vec<PathBuf> = args.recipe.iter().cloned().chain(part).collect();
+        let recipe: Vec<PathBuf> = plan.recipe.iter().chain(&runs.recipe).cloned().chain(part).collect();
         let fixed: Vec<&str> = settings.first().map_or(vec![], |first| first.iter().map(String::as_str).collect());
         let has_target = Experiment::read(&recipe, &fixed)?.method.target().is_some();
         let targets: Vec<Option<String>> = match has_target {
-            true if !args.targets.is_empty() => {
-                args.targets.iter().map(|target| Some(format!("method.target={target}"))).collect()
+            true if !runs.targets.is_empty() => {
+                runs.targets.iter().map(|target| Some(format!("method.target={target}"))).collect()
             }
             _ => vec![None],
         };
         for target in targets {
             for settings in &settings {
-                let varied = settings.iter().filter(|setting| !args.settings.contains(setting)).cloned();
+                let varied = settings.iter().filter(|setting| !written.contains(setting)).cloned();
                 all.push(Combination {
+                    group: runs.name.clone(),
                     method: method.clone(),
                     recipe: recipe.clone(),
                     settings: target.iter().chain(settings).cloned().collect(),
@@ -90,9 +117,6 @@ pub(super) fn combinations(args: &Args) -> Result<Vec<Combination>, Failure> {
                 });
             }
         }
-    }
-    for combination in &all {
-        combination.experiment()?; // a mistake shows before the first run, not after the last
     }
     Ok(all)
 }
@@ -149,14 +173,15 @@ mod tests {
 
     #[test]
     fn folders_are_named_by_what_varies() {
-        let name = |method: Option<&str>, varied: &[&str]| {
+        let name = |group: Option<&str>, method: Option<&str>, varied: &[&str]| {
             let varied = varied.iter().map(|setting| (*setting).to_owned()).collect();
             let method = method.map(str::to_owned);
-            Combination { method, recipe: vec![], settings: vec![], varied }.folder_name()
+            let group = group.map(str::to_owned);
+            Combination { group, method, recipe: vec![], settings: vec![], varied }.folder_name()
         };
-        assert_eq!(name(None, &["method.target=0.9", "data.root=/a b"]), "method.target=0.9,data.root=_a_b");
-        assert_eq!(name(Some("rigl"), &["method.target=0.9"]), "rigl,method.target=0.9");
-        assert_eq!(name(Some("my/own.toml"), &[]), "own");
-        assert_eq!(name(None, &[]), "run");
+        assert_eq!(name(None, None, &["method.target=0.9", "data.root=/a b"]), "method.target=0.9,data.root=_a_b");
+        assert_eq!(name(Some("r 34"), Some("rigl"), &["method.target=0.9"]), "r_34,rigl,method.target=0.9");
+        assert_eq!(name(None, Some("my/own.toml"), &[]), "own");
+        assert_eq!(name(None, None, &[]), "run");
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | `combinations` | what is run |
+//! | `plan` | what is run and tested, from a file or from options |
+//! | `combinations` | the single runs |
 //! | `single` | one run: trained, evaluated, exported |
 //! | `processes` | the programs that do it |
-//! | `comparison` | methods side by side: the table and the picture |
+//! | `comparison` | methods side by side: the tables and the picture |
+//! | `results` | every run as a line of a CSV file |
 
 mod combinations;
 mod comparison;
+mod plan;
 mod processes;
+mod results;
 mod single;
 
 use std::path::PathBuf;
@@ -20,6 +24,7 @@ use bregman_speaker::Progress;
 
 use self::combinations::combinations;
 use self::comparison::Comparison;
+use self::plan::Plan;
 use self::processes::{Children, Countdown, log_of, pass_on};
 use self::single::{SweepRow, one};
 use super::cohort::CohortArgs;
@@ -33,23 +38,44 @@ use crate::signals::stop_on_signals;
 ///
 /// --methods compares methods, `all` of them or some by name: one table and one picture (comparison.svg in --out) of
 /// errors against sparsity and against training time. --set KEY=A,B,C tries each value; several --set give all
-/// combinations. Each runs as `bregman train` in its own folder under --out, with a log beside it. Runs that have
-/// finished are skipped, interrupted ones continue, failed ones are reported: give the same command again.
+/// combinations. --plan FILE says all of this in a file, for several networks and any number of trial lists, clean,
+/// short or noisy. With --baseline, differences to that method are on the same trials, with intervals over speakers and
+/// seeds. Each runs as `bregman train` in its own folder under --out, with a log beside it; results.csv has a line of
+/// each. Runs that have finished are skipped, interrupted ones continue, failed ones are reported: give the same
+/// command again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman sweep mine.toml networks/ecapa --methods all --targets 0.95 --set seed=1,2,3 \\
       --trials mine/trials.txt --root mine --out sweeps/methods
+  bregman sweep --plan plan.toml --device cuda --jobs 4 --out sweeps/table
   bregman sweep audiomnist/ecapa-adabreg --set data.root=audiomnist --set method.target=0.75,0.9,0.95,0.99 \\
       --set seed=1,2,3 --trials audiomnist/trials.txt --root audiomnist \\
       --other-trials fsdd/trials.txt --other-root fsdd --out sweeps/adabreg
   bregman sweep cnceleb/ecapa-adabreg --set method.target=0.9,0.95 --out sweeps/cn \\
       --trials CN-Celeb_flac/eval/lists/trials.lst --enroll CN-Celeb_flac/eval/lists/enroll.map \\
-      --root CN-Celeb_flac/eval --root CN-Celeb_flac/data --cohort train.csv --cohort-utterances 20")]
+      --root CN-Celeb_flac/eval --root CN-Celeb_flac/data --cohort train.csv --cohort-utterances 20
+
+A plan:
+  recipe = [\"mine.toml\"]           # of all runs
+  seeds = [1, 2, 3]
+  baseline = \"dense-sgd\"
+  [[runs]]                           # any number of them; also name, set
+  recipe = [\"networks/ecapa\"]
+  methods = [\"dense-sgd\", \"adabreg\", \"rigl\"]
+  targets = [0.9, 0.95]
+  [[tests]]                          # any number of them; also name, enroll
+  trials = \"mine/trials.txt\"
+  roots = [\"mine\"]
+  domain = \"in\"                    # or \"out\"
+  max_seconds = 2.0                  # noise and room as of bregman evaluate")]
 pub(crate) struct Args {
     /// Recipe of the experiments, by name or as files
-    #[arg(required = true)]
+    #[arg(required_unless_present = "plan")]
     recipe: Vec<PathBuf>,
+    /// Runs and tests from a file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["recipe", "settings", "methods", "trials", "other_trials"])]
+    plan: Option<PathBuf>,
     /// Key and its values (repeatable); a list in brackets is one value
     #[arg(long = "set", value_name = "KEY=A,B,…")]
     settings: Vec<String>,
@@ -59,6 +85,9 @@ pub(crate) struct Args {
     /// Sparsities to ask for, of the methods that have one
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',', requires = "methods")]
     targets: Vec<f64>,
+    /// The method that the others are compared with
+    #[arg(long, value_name = "NAME", requires = "methods")]
+    baseline: Option<String>,
     /// Folder of the runs
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -97,7 +126,8 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
     }
     args.cohort.check()?;
-    let combinations = combinations(&args)?;
+    let plan = Plan::of(&args)?;
+    let combinations = combinations(&plan)?;
     args.place.find()?; // a device that is not there shows before the first run, as a mistake in the settings does
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
     let bar = Bar::new("runs");
@@ -115,7 +145,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
                     && !stop.load(Ordering::Relaxed)
                 {
-                    let row = one(&args, combination, &children);
+                    let row = one(&args, &plan, combination, &children);
                     rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
                     bar.step();
                 }
@@ -125,11 +155,12 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     drop(bar);
     let rows: Vec<SweepRow> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
     let next = format!("\nlook at them: bregman report {} -o report.html\n", args.out.display());
-    match (args.methods.is_empty(), args.json) {
-        (true, true) => print_json(&rows)?,
-        (true, false) => print(&(text(&rows, &args.settings) + &failures(&rows) + &next))?,
-        (false, true) => print_json(&Comparison::of(&rows, &args.out)?)?,
-        (false, false) => print(&(Comparison::of(&rows, &args.out)?.text() + &failures(&rows) + &next))?,
+    results::write(&rows, &args.out.join("results.csv"))?;
+    match (plan.compares(), args.json) {
+        (false, true) => print_json(&rows)?,
+        (false, false) => print(&(text(&rows, &plan.set) + &failures(&rows) + &next))?,
+        (true, true) => print_json(&Comparison::of(&rows, &plan, &args.out)?)?,
+        (true, false) => print(&(Comparison::of(&rows, &plan, &args.out)?.text() + &failures(&rows) + &next))?,
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(Exit::Interrupted);

@@ -2,26 +2,20 @@
 
 use std::path::PathBuf;
 
-use bregman_train::{RunFolder, RunState};
+use bregman_train::{EvaluationRecord, RunFolder, RunState, TestDomain};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::Args;
 use super::combinations::Combination;
+use super::plan::{Plan, Test};
 use super::processes::{Children, finish, log_of, program};
-
-/// What runs are evaluated on.
-#[derive(Clone, Copy)]
-struct TestLists<'a> {
-    trials: &'a Option<PathBuf>,
-    roots: &'a [PathBuf],
-    enroll: &'a Option<PathBuf>,
-}
 
 /// One run of the sweep.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SweepRow {
     pub(super) run: PathBuf,
+    /// The name of its group in the plan.
+    pub(super) group: Option<String>,
     /// As `--methods` has it.
     pub(super) method: Option<String>,
     pub(super) target: Option<f64>,
@@ -40,10 +34,24 @@ pub(super) struct SweepRow {
     pub(super) seconds: Option<f64>,
     /// Of the exported file, where methods are compared.
     pub(super) bytes: Option<u64>,
+    /// One of each test, in the order of the plan; a run's folder has them too.
+    #[serde(skip)]
+    pub(super) evaluations: Vec<EvaluationRecord>,
+    /// Its recipe without the method.
+    #[serde(skip)]
+    pub(super) shared_recipe: Vec<PathBuf>,
+}
+
+impl SweepRow {
+    /// The settings that tell it from other runs of its method: not its seed, not its target.
+    pub(super) fn other_settings(&self) -> impl Iterator<Item = &String> {
+        let other = |setting: &&String| !setting.starts_with("seed=") && !setting.starts_with("method.target=");
+        self.settings.iter().filter(other)
+    }
 }
 
 /// Trains what is not trained yet, and measures it.
-pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -> SweepRow {
+pub(super) fn one(args: &Args, plan: &Plan, combination: &Combination, children: &Children) -> SweepRow {
     let run = args.out.join(combination.folder_name());
     let folder = RunFolder::new(&run);
     let last = || folder.last().state().ok();
@@ -56,6 +64,7 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
     let had_finished = last().is_some_and(|state| state.finished) && same();
     let mut row = SweepRow {
         run: run.clone(),
+        group: combination.group.clone(),
         method: combination.method.clone(),
         target,
         settings: combination.varied.clone(),
@@ -68,6 +77,8 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
         eer_out_of_domain: None,
         seconds: None,
         bytes: None,
+        evaluations: vec![],
+        shared_recipe: combination.shared_recipe().to_vec(),
     };
     let device = args.place.device.to_string();
     let mut work = || -> Result<(), String> {
@@ -85,27 +96,28 @@ pub(super) fn one(args: &Args, combination: &Combination, children: &Children) -
         row.sparsity = chosen.as_ref().map(|state| state.sparsity);
         row.lambda = chosen.as_ref().and_then(RunState::mean_lambda);
         row.seconds = last().map(|state| state.seconds);
-        let evaluate = |test: TestLists<'_>, domain: &str| -> Result<Value, String> {
-            let Some(trials) = test.trials else { return Ok(Value::Null) };
+        let evaluate = |test: &Test| -> Result<EvaluationRecord, String> {
             let mut evaluate = program(args.jobs)?;
-            evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device, "--domain", domain]);
-            evaluate.arg("--trials").arg(trials);
-            for root in test.roots {
-                evaluate.arg("--root").arg(root);
-            }
-            if let Some(map) = test.enroll {
-                evaluate.arg("--enroll").arg(map);
-            }
+            evaluate.arg("evaluate").arg(&run).args(["--json", "--device", &device]);
+            test.pass_to(&mut evaluate);
             args.cohort.pass_to(&mut evaluate);
-            finish(&mut evaluate, &log_of(&run), children)
+            let printed = finish(&mut evaluate, &log_of(&run), children)?;
+            serde_json::from_value(printed).map_err(|error| format!("its evaluation cannot be read: {error}"))
         };
-        let other = TestLists { trials: &args.other_trials, roots: &args.other_roots, enroll: &args.other_enroll };
-        row.eer_out_of_domain = evaluate(other, "out")?["eer"].as_f64();
-        // Last, so that the run keeps the threshold of its own domain.
-        let own = evaluate(TestLists { trials: &args.trials, roots: &args.roots, enroll: &args.enroll }, "in")?;
-        row.eer = own["eer"].as_f64();
-        row.eer_interval = serde_json::from_value(own["intervals"]["eer"].clone()).ok();
-        if !args.methods.is_empty() {
+        // The last one leaves its threshold in the run: that of its own domain.
+        let mut order: Vec<usize> = (0..plan.tests.len()).collect();
+        order.sort_by_key(|&at| (plan.tests[at].domain == TestDomain::In, std::cmp::Reverse(at)));
+        let mut evaluated =
+            order.iter().map(|&at| Ok((at, evaluate(&plan.tests[at])?))).collect::<Result<Vec<_>, String>>()?;
+        evaluated.sort_by_key(|&(at, _)| at);
+        row.evaluations = evaluated.into_iter().map(|(_, record)| record).collect();
+        let first = |domain| row.evaluations.iter().find(|record| record.domain == domain);
+        row.eer_out_of_domain = first(TestDomain::Out).map(|record| record.report.rates.eer);
+        if let Some(rates) = first(TestDomain::In).map(|record| &record.report.rates) {
+            row.eer = Some(rates.eer);
+            row.eer_interval = rates.intervals.as_ref().map(|intervals| intervals.eer);
+        }
+        if plan.compares() {
             let export = |values: &str| {
                 let mut export = program(args.jobs)?;
                 export.arg("export").arg(&run).args(["--json", "--force", "--values", values]);

@@ -1,6 +1,6 @@
 //! Masks whose weights are exchanged for others during training: SET, RigL, GraNet, MEST.
 
-use bregman::topology::{Exchange, GraNet, Mest, MutationStage, RigL, Set};
+use bregman::topology::{DropGrow, Exchange, GraNet, Growth, Mest, MutationStage};
 use bregman::{Budget, Pruning, Rule, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -70,13 +70,11 @@ fn until() -> f64 {
 }
 
 impl SetConfig {
-    fn exchange(&self, run: MaskedRun) -> Exchange {
+    fn exchanged(&self, growth: Growth, run: MaskedRun) -> bregman::Result<Topology> {
+        let &Self { target, fraction, until, .. } = self;
         let period = self.period.or(automatic_period(run, EXCHANGES, LONGEST_PERIOD));
-        Exchange { period, fraction: self.fraction, until: self.until }
-    }
-
-    fn pruning(&self) -> Pruning {
-        Pruning { layers: Some(self.layers.clone()), ..Pruning::default() }
+        let pruning = Pruning { layers: Some(self.layers.clone()), ..Pruning::default() };
+        Topology::new(DropGrow { target, exchange: Exchange { period, fraction, until }, growth }, pruning, run.seed)
     }
 }
 
@@ -94,7 +92,7 @@ impl Masked for SetConfig {
     }
 
     fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
-        Topology::new(Set { target: self.target, exchange: self.exchange(run) }, self.pruning(), run.seed)
+        self.exchanged(Growth::Random, run)
     }
 }
 
@@ -112,7 +110,7 @@ impl Masked for RigLConfig {
     }
 
     fn topology(&self, run: MaskedRun) -> bregman::Result<Topology> {
-        Topology::new(RigL { target: self.0.target, exchange: self.0.exchange(run) }, self.0.pruning(), run.seed)
+        self.0.exchanged(Growth::Steepest, run)
     }
 }
 

@@ -1,0 +1,162 @@
+"""Masks around torch's own optimizers."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from conftest import batch, network, train
+from torch import nn
+
+from bregman.torch import Budget, Masks, sparsity
+
+METHODS = ["static", "set", "rigl", "granet", "mest", "gradual", "one_shot"]
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def masks_of(model: nn.Module, optimizer: torch.optim.Optimizer, method: Any, **more: Any) -> Masks:
+    return Masks(model, optimizer, method, **{"target": 0.8, "steps": 100, "steps_per_epoch": 5, **more})
+
+
+@every_method
+@pytest.mark.parametrize("make", [sgd, adamw])
+def test_masked_weights_stay_zero_and_the_count_is_exact(method: str, make: Any) -> None:
+    model = network()
+    optimizer = make(model)
+    masks = masks_of(model, optimizer, method)
+    weights = sum(parameter.numel() for parameter in masks.weights.values())
+    for step in range(100):
+        train(model, optimizer, range(step, step + 1))
+        for name, parameter in masks.weights.items():
+            hidden = ~masks.masks[name]
+            assert not parameter[hidden].any()
+            moments = [m for m in optimizer.state[parameter].values() if m.shape == parameter.shape]
+            assert moments and not any(moment[hidden].any() for moment in moments)
+    assert abs(masks.sparsity - 0.8) * weights <= len(masks.weights)
+    assert sparsity(model) >= masks.sparsity - 1e-9
+
+
+@every_method
+def test_masks_move_when_the_method_says(method: str) -> None:
+    model = network()
+    optimizer = sgd(model)
+    masks = masks_of(model, optimizer, method, steps_per_epoch=10, epochs=10, at=3)
+    seen, changed = [masks.sparsity], []
+    for step in range(100):
+        before = {name: mask.clone() for name, mask in masks.masks.items()}
+        train(model, optimizer, range(step, step + 1))
+        seen.append(masks.sparsity)
+        if any(not torch.equal(before[name], mask) for name, mask in masks.masks.items()):
+            changed.append(step + 1)
+    if method == "static":
+        assert changed == []
+    elif method == "one_shot":
+        assert changed == [30] and seen[29] == 0.0
+    elif method == "gradual":
+        assert changed == list(range(10, 100, 10))
+        assert seen[0] == pytest.approx(1 - 0.2 ** (1 / 10), abs=1e-3)
+        assert seen[50] == pytest.approx(1 - 0.2 ** (6 / 10), abs=1e-3)
+    elif method == "granet":
+        assert seen[0] == pytest.approx(0.5, abs=1e-3) and seen == sorted(seen)
+    else:
+        assert changed and max(changed) <= 76, "every ten steps until three quarters of the run"
+        assert seen == [seen[0]] * 101
+
+
+def test_rigl_drops_the_smallest_and_grows_the_steepest() -> None:
+    model = network()
+    optimizer = sgd(model)
+    masks = masks_of(model, optimizer, "rigl", period=10, fraction=0.4, layers=Budget("uniform"))
+    train(model, optimizer, range(10))
+    before = {name: mask.clone() for name, mask in masks.masks.items()}
+    x, y = batch(10)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+    twin = copy.deepcopy(model)  # takes this step with the masks as they are
+    plain = sgd(twin)
+    plain.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for name, parameter in twin.named_parameters():
+        parameter.grad = gradients[name] * before[name] if name in before else gradients[name]
+    plain.step()
+    values = {name: parameter.detach() for name, parameter in twin.named_parameters()}
+    optimizer.step()
+
+    share = 0.5 * 0.4 * (1 + torch.cos(torch.tensor(torch.pi * 10 / 75, dtype=torch.float64)).item())
+    for name, mask in masks.masks.items():
+        live = int(before[name].sum())
+        grown = round(share * live)
+        kept = values[name].abs().where(before[name], torch.tensor(-1.0)).flatten().topk(live - grown).indices
+        expected = torch.zeros(mask.numel(), dtype=torch.bool)
+        expected[kept] = True
+        steepness = gradients[name].abs().flatten().where(~expected, torch.tensor(-1.0))
+        expected[steepness.topk(grown).indices] = True
+        assert torch.equal(mask.flatten(), expected), name
+        assert not masks.weights[name].detach()[mask & ~before[name]].any(), "grown weights start at zero"
+
+
+@every_method
+def test_a_resumed_run_equals_an_unbroken_one(method: str) -> None:
+    unbroken = network()
+    optimizer = sgd(unbroken)
+    masks = masks_of(unbroken, optimizer, method)
+    train(unbroken, optimizer, range(33))
+    file = io.BytesIO()
+    torch.save([unbroken.state_dict(), optimizer.state_dict(), masks.state_dict()], file)
+    train(unbroken, optimizer, range(33, 80))
+
+    file.seek(0)
+    model_state, optimizer_state, masks_state = torch.load(file, weights_only=True)
+    resumed = network(seed=1)
+    again = sgd(resumed)
+    masks_again = masks_of(resumed, again, method)
+    resumed.load_state_dict(model_state)
+    again.load_state_dict(optimizer_state)
+    masks_again.load_state_dict(masks_state)
+    train(resumed, again, range(33, 80))
+    assert all(torch.equal(a, b) for a, b in zip(resumed.state_dict().values(), unbroken.state_dict().values()))
+
+
+def test_without_its_hooks_the_optimizer_is_as_before() -> None:
+    model = network()
+    optimizer = sgd(model)
+    masks = masks_of(model, optimizer, "static")
+    masks.remove()
+    train(model, optimizer, range(3))
+    assert sparsity(model) < 0.1
+
+
+def test_mistakes_name_what_is_wrong() -> None:
+    model = network()
+    optimizer = sgd(model)
+    with pytest.raises(ValueError, match="gradual counts in epochs: pass steps_per_epoch"):
+        Masks(model, optimizer, "gradual", target=0.9, steps=10)
+    with pytest.raises(ValueError, match="target"):
+        masks_of(model, optimizer, "rigl", target=1.5)
+    with pytest.raises(ValueError, match="steps is 0"):
+        masks_of(model, optimizer, "rigl", steps=0)
+    name, first = next(iter(model.named_parameters()))
+    some = torch.optim.SGD([p for p in model.parameters() if p is not first], lr=0.1)
+    with pytest.raises(ValueError, match=f"`{name}` is not one of the optimizer's"):
+        masks_of(model, some, "rigl")
+    masks = masks_of(model, optimizer, "static")
+    other = masks.state_dict()
+    other["masks"].pop(name)
+    with pytest.raises(ValueError, match=f"another model: {name}"):
+        masks.load_state_dict(other)
+    with torch.no_grad():
+        first.fill_(float("nan"))
+    with pytest.raises((ValueError, FloatingPointError), match=name):
+        masks_of(model, sgd(model), "one_shot")
