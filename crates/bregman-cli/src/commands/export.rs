@@ -119,8 +119,36 @@ struct Written {
     bytes: u64,
 }
 
+impl Args {
+    /// A model file of a run, with a threshold found on `trials` where they are given.
+    pub(super) fn of_run(
+        run: &Path,
+        out: PathBuf,
+        trials: Option<PathBuf>,
+        roots: Vec<PathBuf>,
+        write: WriteArgs,
+    ) -> Self {
+        Self {
+            source: run.to_owned(),
+            out: Some(out),
+            onnx: None,
+            safetensors: None,
+            values: Format::F16,
+            trials,
+            roots,
+            max_seconds: 60.0,
+            write,
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     args.write.work.use_threads()?;
+    write(args)
+}
+
+/// Writes what is asked for, and says what it came to.
+pub(super) fn write(args: Args) -> Outcome {
     for path in [&args.out, &args.onnx, &args.safetensors].into_iter().flatten() {
         refuse_existing(path, args.write.force)?;
     }
