@@ -1,7 +1,7 @@
 //! Writes small valid files for the fuzzer to start from, into `seeds/TARGET/`:
 //!
 //! ```text
-//! cd fuzz && cargo run --release --example seeds
+//! fuzz/build seeds && fuzz/target/fuzz/seeds
 //! ```
 
 use std::path::{Path, PathBuf};

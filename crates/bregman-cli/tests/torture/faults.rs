@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::common::{bregman, errors, success};
+use crate::common::{errors, success};
 use crate::run::Place;
 use crate::trace::{calls, is_here, traced};
 
@@ -27,7 +27,7 @@ const FAULTS: [(&str, &str); 11] = [
 /// Folders that are replaced as a whole, and the file by which they are valid.
 const GROUPS: [(&str, &str); 2] = [("shards", "shards/index.csv"), ("synthetic", "synthetic/train.csv")];
 
-/// Every file of a folder by its path inside it.
+/// Every file of a folder by its path inside it, without what depends on the clock.
 type Tree = BTreeMap<PathBuf, Vec<u8>>;
 
 fn read(root: &Path) -> Tree {
@@ -38,11 +38,21 @@ fn read(root: &Path) -> Tree {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                tree.insert(path.strip_prefix(root).unwrap().into(), std::fs::read(&path).unwrap());
+                tree.insert(path.strip_prefix(root).unwrap().into(), timeless(&path));
             }
         }
     }
     tree
+}
+
+/// The bytes of a file; a report says when it was written.
+fn timeless(path: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    let written = b"\"written\":";
+    let Some(at) = bytes.windows(written.len()).position(|part| part == written) else { return bytes };
+    let (before, time) = bytes.split_at(at + written.len());
+    let digits = time.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [before, &time[digits..]].concat()
 }
 
 fn restore(folder: &Path, tree: &Tree) {
@@ -88,12 +98,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new(2);
+        let place = Place::new(2, 1);
         let work = place.dir.path().join("work");
         restore(&work.join("run"), &read(&place.whole));
         let world = Self { place, work, before: Tree::new() };
         for command in world.commands(1) {
-            success(&bregman(&command.iter().map(String::as_str).collect::<Vec<_>>()));
+            success(&world.place.bregman(&command.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         let mut before = read(&world.work);
         for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors"] {
@@ -134,15 +144,16 @@ impl World {
 
     /// Fails the command at each of its calls.
     fn torture(&self, command: &[String], faults: &[(&str, &str)]) -> Tally {
-        let (args, log) = (command.iter().map(String::as_str).collect::<Vec<_>>(), self.place.dir.path().join("trace"));
+        let args = command.iter().map(String::as_str).collect::<Vec<_>>();
         restore(&self.work, &self.before);
-        let numbers = calls(&log, &args);
+        let numbers = calls(&self.place, &args);
         let after = read(&self.work);
         let mut tally = Tally::default();
         for (call, error) in faults {
             for number in numbers.get(call).into_iter().flatten() {
                 restore(&self.work, &self.before);
-                let output = traced(&["-e", &format!("inject={call}:error={error}:when={number}")], &log, &args);
+                let inject = format!("inject={call}:error={error}:when={number}");
+                let output = traced(&self.place, &["-e", &inject], &args);
                 let what = format!("{}: {error} at {call} {number}: {}", args.join(" "), errors(&output));
                 tally.attempt(|| self.check_end(&output, &after, &what));
             }
@@ -223,19 +234,19 @@ fn every_call_of_every_command_fails_once() {
     for command in world.commands(2) {
         all.add(&command[0], &world.torture(&command, &FAULTS));
     }
-    let (run, log) = (world.place.dir.path().join("faulted"), world.place.dir.path().join("trace"));
-    let numbers = calls(&log, &world.place.train(&run));
+    let (place, run) = (&world.place, world.place.dir.path().join("faulted"));
+    let numbers = calls(place, &place.train(&run));
     let mut tally = Tally::default();
     for (call, error) in FAULTS {
         for number in numbers.get(call).into_iter().flatten() {
             let _ = std::fs::remove_dir_all(&run); // there is none where the fault came early
             let inject = format!("inject={call}:error={error}:when={number}");
-            let output = traced(&["-e", &inject], &log, &world.place.train(&run));
+            let output = traced(place, &["-e", &inject], &place.train(&run));
             let what = format!("train: {error} at {call} {number}: {}", errors(&output));
             tally.attempt(|| {
                 assert!(output.status.code().is_some_and(|code| code != 101), "{what}");
-                success(&bregman(&world.place.train(&run)));
-                world.place.assert_whole(&run, &what);
+                success(&place.bregman(&place.train(&run)));
+                place.assert_whole(&run, &what);
             });
         }
     }

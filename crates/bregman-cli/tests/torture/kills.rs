@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::{bregman, start, success, text};
+use crate::common::{start, success};
 use crate::run::Place;
 use crate::trace::{CALLS, calls, is_here, traced};
 
@@ -22,7 +22,7 @@ enum Moment<'a> {
 fn kill(place: &Place, run: &Path, moment: &Moment) -> bool {
     if let Moment::Call(call, number) = moment {
         let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-        let traced = traced(&["-e", &inject], &place.dir.path().join("trace"), &place.train(run));
+        let traced = traced(place, &["-e", &inject], &place.train(run));
         return traced.status.code().is_none();
     }
     let mut child = start(&place.train(run));
@@ -61,7 +61,7 @@ impl Random {
 
 #[test]
 fn a_run_killed_inside_its_saves_and_between_them_ends_as_an_unbroken_one() {
-    let place = Place::new(6);
+    let place = Place::new(6, 2);
     let run = place.dir.path().join("broken");
     let mut random = Random::new();
     let saves = ["last.new", "best.new", "best.old", "top", "average.new"];
@@ -74,7 +74,7 @@ fn a_run_killed_inside_its_saves_and_between_them_ends_as_an_unbroken_one() {
         }
     }
     assert!(kills >= 3, "it was killed {kills} times only");
-    success(&bregman(&place.train(&run)));
+    success(&place.bregman(&place.train(&run)));
     place.assert_whole(&run, &format!("after {kills} kills"));
 }
 
@@ -82,12 +82,11 @@ fn a_run_killed_inside_its_saves_and_between_them_ends_as_an_unbroken_one() {
 #[ignore = "takes minutes: tools/torture"]
 fn two_hundred_kills() {
     let wanted: u32 = std::env::var("BREGMAN_KILLS").map_or(200, |number| number.parse().unwrap());
-    let place = Place::new(6);
+    let place = Place::new(6, 2);
     let mut random = Random::new();
-    let log = place.dir.path().join("trace");
-    let numbers = is_here().then(|| calls(&log, &place.train(&place.dir.path().join("counted"))));
+    let numbers = is_here().then(|| calls(&place, &place.train(&place.dir.path().join("counted"))));
     let began = Instant::now();
-    success(&bregman(&["train", text(&place.recipe), "--out", text(&place.dir.path().join("timed"))]));
+    success(&place.bregman(&place.train(&place.dir.path().join("timed"))));
     let takes = began.elapsed();
     let (mut kills, mut by_call, mut runs) = (0, 0, 0);
     while kills < wanted {
@@ -104,13 +103,16 @@ fn two_hundred_kills() {
                 }
                 _ => Moment::After(takes.mul_f64(random.next())),
             };
-            if kill(&place, &run, &moment) {
-                kills += 1;
-                by_call += u32::from(matches!(moment, Moment::Call(..)));
-            }
+            let at_call = matches!(moment, Moment::Call(..));
+            let killed = kill(&place, &run, &moment);
             history.push(moment);
+            if !killed {
+                break; // it has finished
+            }
+            kills += 1;
+            by_call += u32::from(at_call);
         }
-        success(&bregman(&place.train(&run)));
+        success(&place.bregman(&place.train(&run)));
         place.assert_whole(&run, &format!("after {history:?}"));
         std::fs::remove_dir_all(&run).unwrap();
         runs += 1;

@@ -2,20 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{bregman, success, synth, text, timeless_metrics};
+use crate::common::{command, success, synth, text, timeless_metrics};
 
 /// A corpus, a recipe, and an unbroken run of it.
 pub(crate) struct Place {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) recipe: PathBuf,
     pub(crate) whole: PathBuf,
+    /// Threads of the program. With one its calls come in the same order each time.
+    pub(crate) threads: usize,
 }
 
 impl Place {
-    pub(crate) fn new(epochs: u32) -> Self {
+    pub(crate) fn new(epochs: u32, threads: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let [voices, recipe, whole] = ["voices", "recipe.toml", "whole"].map(|name| dir.path().join(name));
         synth(&voices, [6, 8, 2], ["0.7", "0.8"]);
@@ -27,9 +30,15 @@ impl Place {
              law = {{ kind = \"density\" }}\ngroups = [{{ initial_sparsity = 0.5 }}]\n"
         );
         std::fs::write(&recipe, settings).unwrap();
-        success(&bregman(&["train", text(&recipe), "--out", text(&whole)]));
-        assert!(whole.join("average/model.safetensors").is_file(), "the run averages its best epochs");
-        Self { dir, recipe, whole }
+        let place = Self { dir, recipe, whole, threads };
+        success(&place.bregman(&place.train(&place.whole)));
+        assert!(place.whole.join("average/model.safetensors").is_file(), "the run averages its best epochs");
+        place
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn bregman(&self, args: &[&str]) -> Output {
+        command(args).env("RAYON_NUM_THREADS", self.threads.to_string()).output().unwrap()
     }
 
     /// The arguments that begin or continue the run in this folder.

@@ -1,10 +1,11 @@
 //! The program under `strace`, which can kill it or fail its calls at any of its system calls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use crate::common::{errors, text};
+use crate::run::Place;
 
 /// Calls that change what is on disk, or prepare it.
 pub(crate) const CALLS: [&str; 10] =
@@ -20,22 +21,27 @@ pub(crate) fn is_here() -> bool {
     works
 }
 
-/// The program under strace with these options, its calls written to `log`. Strace counts calls by thread.
-pub(crate) fn traced(options: &[&str], log: &Path, args: &[&str]) -> Output {
+/// The program under strace with these options, its calls written to [`log`]. Strace counts calls by thread.
+pub(crate) fn traced(place: &Place, options: &[&str], args: &[&str]) -> Output {
     let mut command = Command::new("strace");
     // stopped at these calls only, it runs at almost its full speed
-    command.args(["-f", "-qq", "--seccomp-bpf", "-e", &format!("trace={}", CALLS.join(",")), "-o", text(log)]);
-    command.args(options);
-    command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", "2").output().unwrap()
+    let filter = format!("trace={}", CALLS.join(","));
+    command.args(["-f", "-qq", "--seccomp-bpf", "-e", &filter, "-o", text(&log(place))]).args(options);
+    command.arg(env!("CARGO_BIN_EXE_bregman")).args(args).env("RAYON_NUM_THREADS", place.threads.to_string());
+    command.output().unwrap()
+}
+
+fn log(place: &Place) -> PathBuf {
+    place.dir.path().join("trace")
 }
 
 /// The calls that an undisturbed run of the program makes, each numbered from 1 in its thread. A number under which
 /// some thread opens a file for reading is left out: audio that cannot be read changes what a command writes.
-pub(crate) fn calls(log: &Path, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
-    let output = traced(&[], log, args);
+pub(crate) fn calls(place: &Place, args: &[&str]) -> BTreeMap<&'static str, BTreeSet<usize>> {
+    let output = traced(place, &[], args);
     assert!(output.status.success(), "{args:?}: {}", errors(&output));
     let (mut made, mut found, mut reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-    for line in std::fs::read_to_string(log).unwrap().lines() {
+    for line in std::fs::read_to_string(log(place)).unwrap().lines() {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
         let Some(call) = CALLS.into_iter().find(|call| rest.trim_start().starts_with(&format!("{call}("))) else {
             continue;
