@@ -8,6 +8,9 @@ use super::plane::{RowPlane, convolve};
 use crate::Result;
 use crate::kernels::Offsets;
 
+/// Where each column of a convolution lies.
+pub(super) type Taps<'a> = &'a dyn Fn(usize) -> usize;
+
 /// The two-dimensional head.
 pub(super) struct Head {
     pub(super) channels: usize,
@@ -40,7 +43,7 @@ impl Head {
     }
 
     /// Calls `resolve` with every convolution and the offset of each of its columns.
-    pub(super) fn each_tap(&self, planes: &[RowPlane; 4], resolve: &mut dyn FnMut(&Conv, &dyn Fn(usize) -> usize)) {
+    pub(super) fn each_tap(&self, planes: &[RowPlane; 4], mut resolve: impl FnMut(&Conv, Taps)) {
         let square = |plane: RowPlane| move |column: usize| plane.tap(column / 9, column % 9 / 3, column % 3);
         resolve(&self.stem, &square(planes[0]));
         for block in &self.blocks {

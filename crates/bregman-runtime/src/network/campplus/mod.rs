@@ -13,7 +13,7 @@ use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
-use head::Head;
+use head::{Head, Taps};
 use plane::RowPlane;
 
 const SEGMENT: usize = CampPlusConfig::SEGMENT;
@@ -159,8 +159,7 @@ impl CampPlusWorkspace {
     fn resolve(&mut self, network: &CampPlus) {
         let (planes, signal) = (self.planes, self.signal);
         self.offsets.resize_with(network.layers, Offsets::default);
-        let mut resolve =
-            |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+        let mut resolve = |conv: &Conv, offset: Taps| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
         network.head.each_tap(&planes, &mut resolve);
         // frames 2t − 2 … 2t + 2 are even and odd ones around t, of which the first reach one back
         let half = |tap: usize| (tap % 2 * signal.pitch, tap / 2);
