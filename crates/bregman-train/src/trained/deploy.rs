@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{FbankConfig, Window};
+use bregman_audio::{FbankConfig, FilterbankKind, RATE, Waveform, Window};
 use bregman_network::{Architecture, NetworkConfig};
 use bregman_nn::{Checkpoint, TrainableModel, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
@@ -92,14 +92,18 @@ impl Deployable {
             .map_err(|error| Error::checkpoint(&self.source, error.to_string()))
     }
 
-    /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
+    /// The bytes of an ONNX file; its properties hold the front end's settings as JSON, and what sherpa-onnx asks for
+    /// where it can compute such features.
     ///
     /// # Errors
     /// None but the device's.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
         let features = serde_json::to_string(&self.features)
             .map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
-        Ok(self.model.to_onnx(&[("features", &features)])?)
+        let outputs = self.model.outputs().to_string();
+        let mut properties = vec![("features", features.as_str())];
+        properties.extend(sherpa_properties(&self.features, &outputs));
+        Ok(self.model.to_onnx(&properties)?)
     }
 
     /// Writes the weights under their names, as safetensors.
@@ -109,6 +113,29 @@ impl Deployable {
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
         Ok(self.model.state()?.write(path)?)
     }
+}
+
+/// What sherpa-onnx reads of a speaker network; nothing where it cannot compute the features, which are Kaldi's there.
+/// Its filterbank ends at 7600 Hz and has Povey's window, whatever a network was trained on.
+fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'static str, &'a str)> {
+    if !matches!(features.front_end, FilterbankKind::Kaldi { .. }) || features.rate != RATE {
+        return Vec::new();
+    }
+    // samples in ±1 or as 16-bit numbers
+    let (framework, in_one) = match features.waveform {
+        Waveform::Decoded => ("3d-speaker", "1"),
+        Waveform::Leveled => ("wespeaker", "0"),
+    };
+    vec![
+        ("framework", framework),
+        ("language", "any"),
+        ("url", ""),
+        ("comment", "written by bregman"),
+        ("sample_rate", "16000"),
+        ("output_dim", outputs),
+        ("normalize_samples", in_one),
+        ("feature_normalize_type", "global-mean"),
+    ]
 }
 
 /// What checkpoints of others were trained on; both take the mean of each bin off and use no dither for embeddings.
@@ -190,6 +217,17 @@ mod tests {
         let expected = floats(&expected, "eval_embedding");
         let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
+    }
+
+    #[test]
+    fn sherpa_onnx_is_told_how_samples_are_scaled_and_nothing_of_features_that_it_has_not() {
+        let decoded = sherpa_properties(&FbankConfig::three_d_speaker(), "192");
+        let leveled = sherpa_properties(&FbankConfig::kaldi(Window::Hamming), "256");
+        for (properties, expected) in [(decoded, ["3d-speaker", "1", "192"]), (leveled, ["wespeaker", "0", "256"])] {
+            let value = |key: &str| properties.iter().find(|(name, _)| *name == key).unwrap().1;
+            assert_eq!(["framework", "normalize_samples", "output_dim"].map(value), expected);
+        }
+        assert_eq!(sherpa_properties(&FbankConfig::speechbrain(), "192"), []);
     }
 
     #[test]
