@@ -56,7 +56,9 @@ fn models() -> Outcome {
             let (count, rows) = (spec.weights(), spec.outputs);
             let weight = (0..count).map(|i| if i * i % keep == 0 { 0.1 } else { 0.0 }).collect();
             let after_relu = spec.norm_after_relu().map(|_| [vec![1.0; rows], vec![0.5; rows]]);
-            Layer { weight, bias: vec![0.25; rows], after_relu, input_mean: None }
+            let inputs: usize = spec.inputs.iter().sum();
+            let before = spec.norm_before_relu().map(|_| [vec![1.0; inputs], vec![0.5; inputs]]);
+            Layer { weight, bias: vec![0.25; rows], after_relu, before, input_mean: None }
         };
         let layers = resnet.layers().iter().map(layer).collect();
         let file = ModelFile { architecture: resnet, front_end: front_end.clone(), threshold: None, layers };

@@ -4,7 +4,7 @@
 //! they find, so that another set tests the same code on other cases. For tests only: everything here panics with the
 //! file's name if something is missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -43,7 +43,12 @@ pub struct Tensors {
 impl Tensors {
     /// Reads `<name>.safetensors`.
     pub fn load(name: &str) -> Self {
-        let path = dir().join(format!("{name}.safetensors"));
+        Self::open(&dir().join(format!("{name}.safetensors")))
+    }
+
+    /// Reads a file of another folder.
+    pub fn open(path: &Path) -> Self {
+        let path = path.to_owned();
         let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Self { path, bytes }
     }

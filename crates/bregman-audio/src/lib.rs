@@ -49,7 +49,7 @@ pub use augment::{
 };
 pub use decode::{Decoder, MAX_SECONDS, Probe, decode_bytes, decode_file, decode_range, probe};
 pub use error::{Error, Result};
-pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Window};
+pub use fbank::{Fbank, FbankConfig, FbankStream, Features, FilterbankKind, Waveform, Window};
 pub use level::{cut, level};
 pub use resample::resample;
 pub use speech::check_speech;

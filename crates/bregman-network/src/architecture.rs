@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::size::within;
-use crate::{EcapaConfig, Graph, LayerSpec, ResNetConfig, SizeError};
+use crate::{CampPlusConfig, EcapaConfig, Graph, LayerSpec, ResNetConfig, SizeError};
 
 /// Weights of the largest network: twenty times those of the usual ones, a gigabyte in single precision.
 const MOST_WEIGHTS: u64 = 1 << 28;
@@ -48,6 +48,8 @@ networks! {
     Ecapa(EcapaConfig), called "WeSpeaker's ECAPA_TDNN";
     /// ResNet34 and its like: speaker embeddings from the time-frequency plane.
     ResNet(ResNetConfig), called "WeSpeaker's ResNet";
+    /// CAM++: speaker embeddings from densely connected frame layers behind a small ResNet.
+    CampPlus(CampPlusConfig), called "3D-Speaker's and WeSpeaker's CAMPPlus";
 }
 
 impl Default for NetworkConfig {

@@ -189,7 +189,7 @@ impl Described for EcapaConfig {
         let frames = graph.layer(&aggregate, &outputs);
         let mut seen = vec![frames];
         if self.global_context {
-            seen.push(graph.add("pool.context", Operation::Moments, &[frames]));
+            seen.push(graph.add("pool.context", Operation::Moments { raised: true }, &[frames]));
         }
         let hidden = graph.layer(&attention.hidden, &seen);
         let logits = graph.layer(&attention.logits, &[hidden]);

@@ -13,6 +13,8 @@ pub enum Operation {
     Input,
     /// One channel whose rows are the channels of the input.
     Plane,
+    /// Every row of every channel as a channel of its own.
+    Rows,
     /// A layer with weights. Its inputs are read side by side; a residual comes last.
     Layer(LayerSpec),
     /// One of several equal groups of channels.
@@ -30,9 +32,16 @@ pub enum Operation {
     Mean,
     /// The first input, each channel times its value in the second.
     Scale,
+    /// The mean over time plus the mean over each segment of so many positions; the last segment may be shorter.
+    SegmentContext(usize),
+    /// The first input, each channel times the value in the second of its segment of so many positions.
+    SegmentScale(usize),
     /// Mean and √(unbiased variance + ε) over time of each channel and row, first all means, then all deviations.
-    Moments,
-    /// As [`Operation::Moments`] of the first input, weighted by the softmax over time of the second.
+    Moments {
+        /// Whether there is an ε (1e-7) under the square root.
+        raised: bool,
+    },
+    /// As [`Operation::Moments`] with ε of the first input, weighted by the softmax over time of the second.
     AttentiveMoments,
 }
 
@@ -112,14 +121,18 @@ impl Graph {
             let extent = match &node.operation {
                 Operation::Input => Extent { channels: self.features, height: None, step: Some(1) },
                 Operation::Plane => Extent { channels: 1, height: Some(of(0).channels), step: of(0).step },
+                Operation::Rows => {
+                    Extent { channels: of(0).channels * of(0).height.unwrap_or(1), height: None, step: of(0).step }
+                }
                 Operation::Layer(layer) => applied(layer, of(0)),
                 Operation::Part { of: parts, .. } => Extent { channels: of(0).channels / parts, ..of(0) },
                 Operation::Join => {
                     Extent { channels: (0..node.inputs.len()).map(|input| of(input).channels).sum(), ..of(0) }
                 }
-                Operation::Add | Operation::Scale => of(0),
+                Operation::Add | Operation::Scale | Operation::SegmentScale(_) => of(0),
                 Operation::Mean => Extent::vector(of(0).channels),
-                Operation::Moments | Operation::AttentiveMoments => {
+                Operation::SegmentContext(segment) => Extent { step: of(0).step.map(|step| step * segment), ..of(0) },
+                Operation::Moments { .. } | Operation::AttentiveMoments => {
                     Extent::vector(2 * of(0).channels * of(0).height.unwrap_or(1))
                 }
             };

@@ -91,8 +91,8 @@ impl LayerSpec {
     }
 
     /// A square convolution over frequency and time without bias.
-    pub fn conv2d(name: impl Into<String>, inputs: usize, outputs: usize, kernel: usize, stride: usize) -> Self {
-        let kind = LayerKind::Conv2d { kernel: [kernel; 2], stride: [stride; 2] };
+    pub fn conv2d(name: impl Into<String>, inputs: usize, outputs: usize, kernel: usize, stride: [usize; 2]) -> Self {
+        let kind = LayerKind::Conv2d { kernel: [kernel; 2], stride };
         Self::new(name.into(), kind, vec![inputs], outputs, false)
     }
 
@@ -139,6 +139,11 @@ impl LayerSpec {
     /// The norm of the input.
     pub fn norm_before(&self) -> Option<&NormSpec> {
         norm(&self.before)
+    }
+
+    /// The norm of the input, if a ReLU follows it: that cannot be folded into the weights.
+    pub fn norm_before_relu(&self) -> Option<&NormSpec> {
+        self.before.contains(&Pointwise::Relu).then(|| self.norm_before()).flatten()
     }
 
     /// Whether a ReLU follows the products.

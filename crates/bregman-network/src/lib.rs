@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod architecture;
+mod campplus;
 mod ecapa;
 mod graph;
 mod layer;
@@ -17,6 +18,7 @@ mod resnet;
 mod size;
 
 pub use architecture::{Architecture, NetworkConfig, TensorShapes, UnknownNetwork};
+pub use campplus::{CampPlusConfig, CampPlusHead, CampPlusLayers, DenseBlockLayers, DenseLayer};
 pub use ecapa::{AttentionLayers, EcapaConfig, EcapaLayers, SeRes2Layers};
 pub use graph::{Extent, Graph, Node, Operation, Value};
 pub use layer::{LayerKind, LayerSpec, NormSpec, Pointwise};

@@ -60,8 +60,8 @@ pub struct ResNetStage {
 pub struct BasicBlockLayers {
     /// Its stage, from 0.
     pub stage: usize,
-    /// From one output position to the next, in both directions.
-    pub stride: usize,
+    /// From one output position to the next, in frequency and in time.
+    pub stride: [usize; 2],
     /// conv₁ and bn₁.
     pub first: LayerSpec,
     /// conv₂ and bn₂.
@@ -84,7 +84,7 @@ impl ResNetConfig {
             let outputs = stages[stage].channels;
             for i in 0..count {
                 let begins = stage > 0 && i == 0;
-                let (inputs, stride) = if begins { (stages[stage - 1].channels, 2) } else { (outputs, 1) };
+                let (inputs, stride) = if begins { (stages[stage - 1].channels, [2; 2]) } else { (outputs, [1; 2]) };
                 let name = format!("layer{}.{i}", stage + 1);
                 blocks.push(BasicBlockLayers::new(&name, stage, [inputs, outputs], stride));
             }
@@ -92,7 +92,7 @@ impl ResNetConfig {
         let pooled = 2 * stages[3].channels * stages[3].height;
         ResNetLayers {
             stages,
-            stem: LayerSpec::conv2d("conv1", 1, self.channels, 3, 1).after(norm_relu),
+            stem: LayerSpec::conv2d("conv1", 1, self.channels, 3, [1; 2]).after(norm_relu),
             blocks,
             linear: LayerSpec::linear("seg_1", pooled, self.embedding),
         }
@@ -100,26 +100,26 @@ impl ResNetConfig {
 }
 
 impl BasicBlockLayers {
-    fn new(name: &str, stage: usize, [inputs, outputs]: [usize; 2], stride: usize) -> Self {
-        let conv = |part: &str, inputs: usize, kernel: usize, stride: usize| {
+    pub(crate) fn new(name: &str, stage: usize, [inputs, outputs]: [usize; 2], stride: [usize; 2]) -> Self {
+        let conv = |part: &str, inputs: usize, kernel: usize, stride: [usize; 2]| {
             LayerSpec::conv2d(format!("{name}.{part}"), inputs, outputs, kernel, stride)
         };
         let norm = |part: &str| Pointwise::norm(format!("{name}.{part}"));
-        let reshapes = stride != 1 || inputs != outputs;
+        let reshapes = stride != [1, 1] || inputs != outputs;
         Self {
             stage,
             stride,
             first: conv("conv1", inputs, 3, stride).after([norm("bn1"), Pointwise::Relu]),
-            second: conv("conv2", outputs, 3, 1).after([norm("bn2"), Pointwise::Residual, Pointwise::Relu]),
+            second: conv("conv2", outputs, 3, [1; 2]).after([norm("bn2"), Pointwise::Residual, Pointwise::Relu]),
             shortcut: reshapes.then(|| conv("shortcut.0", inputs, 1, stride).after([norm("shortcut.1")])),
         }
     }
 
-    fn layers(&self) -> impl Iterator<Item = &LayerSpec> {
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &LayerSpec> {
         [&self.first, &self.second].into_iter().chain(&self.shortcut)
     }
 
-    fn add_to(&self, graph: &mut Graph, x: Value) -> Value {
+    pub(crate) fn add_to(&self, graph: &mut Graph, x: Value) -> Value {
         let middle = graph.layer(&self.first, &[x]);
         let residual = self.shortcut.as_ref().map_or(x, |shortcut| graph.layer(shortcut, &[x]));
         graph.layer(&self.second, &[middle, residual])
@@ -155,7 +155,7 @@ impl Described for ResNetConfig {
         let plane = graph.add("plane", Operation::Plane, &[graph.input()]);
         let stem = graph.layer(&stem, &[plane]);
         let last = blocks.iter().fold(stem, |x, block| block.add_to(&mut graph, x));
-        let statistics = graph.add("pool", Operation::Moments, &[last]);
+        let statistics = graph.add("pool", Operation::Moments { raised: true }, &[last]);
         graph.layer(&linear, &[statistics]);
         graph
     }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bregman_network::{Architecture, EcapaConfig, LayerKind, Operation, Pointwise, ResNetConfig, TensorShapes};
+use bregman_network::{
+    Architecture, CampPlusConfig, EcapaConfig, LayerKind, Operation, Pointwise, ResNetConfig, TensorShapes,
+};
 
 fn all() -> Vec<Architecture> {
     vec![
@@ -10,6 +12,8 @@ fn all() -> Vec<Architecture> {
         Architecture::new(40, EcapaConfig { channels: 8, embedding: 12, global_context: false }),
         Architecture::new(80, ResNetConfig::default()),
         Architecture::new(8, ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 }),
+        Architecture::new(80, CampPlusConfig::default()),
+        Architecture::new(16, CampPlusConfig { head: 3, channels: 5, growth: 3, bottleneck: 2, embedding: 7 }),
     ]
 }
 
@@ -65,23 +69,28 @@ fn tensors_of_a_network_that_is_too_large_are_refused_by_its_size() {
 }
 
 /// As headers of model files have them since the first version.
-const HEADERS: [&str; 2] = [
+const HEADERS: [&str; 3] = [
     r#"{"kind":"ecapa","channels":512,"features":80,"embedding":192,"global_context":false}"#,
     r#"{"kind":"resnet","blocks":[3,4,6,3],"channels":32,"features":80,"embedding":256}"#,
+    r#"{"kind":"campplus","head":32,"channels":128,"growth":32,"bottleneck":4,"features":80,"embedding":192}"#,
 ];
 
 #[test]
 fn settings_are_written_and_read_under_their_names() {
     let ecapa = Architecture::new(80, EcapaConfig { channels: 512, embedding: 192, global_context: false });
     let resnet = Architecture::new(80, ResNetConfig::default());
-    for (architecture, header) in [ecapa, resnet].into_iter().zip(HEADERS) {
+    let campplus = Architecture::new(80, CampPlusConfig::default());
+    for (architecture, header) in [ecapa, resnet, campplus].into_iter().zip(HEADERS) {
         assert_eq!(serde_json::from_str::<Architecture>(header).unwrap(), architecture);
         let written = serde_json::to_value(architecture).unwrap();
         assert_eq!(written, serde_json::from_str::<serde_json::Value>(header).unwrap());
         let fail = |text: &str| serde_json::from_str::<Architecture>(text).unwrap_err().to_string();
         assert!(fail(&header.replace("embedding", "size")).contains("size"));
         assert!(fail(&header.replace("features", "bins")).contains("features"));
-        assert!(fail(&header.replace("\"kind\":\"", "\"kind\":\"x")).contains("expected `ecapa` or `resnet`"));
+        assert!(
+            fail(&header.replace("\"kind\":\"", "\"kind\":\"x"))
+                .contains("expected one of `ecapa`, `resnet`, `campplus`")
+        );
     }
 }
 
@@ -90,7 +99,13 @@ fn sizes_out_of_range_are_named() {
     all().iter().for_each(|architecture| architecture.check().unwrap());
     let ecapa = EcapaConfig::default();
     let resnet = ResNetConfig::default();
+    let campplus = CampPlusConfig::default();
     for (architecture, field) in [
+        (Architecture::new(84, campplus), "features"),
+        (Architecture::new(80, CampPlusConfig { head: 0, ..campplus }), "head"),
+        (Architecture::new(80, CampPlusConfig { channels: 1 << 20, ..campplus }), "channels"),
+        (Architecture::new(80, CampPlusConfig { growth: 1 << 20, ..campplus }), "growth"),
+        (Architecture::new(80, CampPlusConfig { bottleneck: 3, ..campplus }), "bottleneck"),
         (Architecture::new(0, ecapa), "features"),
         (Architecture::new(80, EcapaConfig { channels: 12, ..ecapa }), "channels"),
         (Architecture::new(80, EcapaConfig { channels: 1_000_000_000, ..ecapa }), "channels"),

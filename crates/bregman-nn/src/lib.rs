@@ -1,5 +1,5 @@
-//! Networks with explicit forward and backward passes: ECAPA-TDNN, ResNet34 and a perceptron, their losses and their
-//! checkpoints.
+//! Networks with explicit forward and backward passes: ECAPA-TDNN, ResNet34, CAM++ and a perceptron, their losses and
+//! their checkpoints.
 //!
 //! Everything is written once, generic over a [`bregman_tensor::Backend`]. What the networks are made of, and what
 //! their parameters are called, `bregman-network` describes.
@@ -17,15 +17,19 @@ mod model;
 mod networks;
 
 pub use bregman_base::Rng;
-pub use bregman_network::{Architecture, EcapaConfig, NetworkConfig, ResNetConfig};
+pub use bregman_network::{Architecture, CampPlusConfig, EcapaConfig, NetworkConfig, ResNetConfig};
 pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;
+pub use heads::distillation::Distillation;
 pub use heads::margin::MarginClassifier;
 pub use heads::{BatchOutcome, Head, Labels};
 pub use layers::attentive::AttentiveStatistics;
+pub use layers::basic_block::BasicBlock;
+pub use layers::context_mask::ContextMask;
 pub use layers::conv::{ConvLayer, InputGradient};
 pub use layers::conv_norm::ConvNorm;
+pub use layers::dense_block::DenseBlock;
 pub use layers::norm::NormLayer;
 pub use layers::res2::Res2;
 pub use layers::se_res2_block::SeRes2Block;
@@ -35,6 +39,7 @@ pub use model::context::{Context, Extent};
 pub use model::params::{Builder, NormId, NormState, ParamId, Parameter, Params};
 pub use model::{Input, NetworkAndHead, TrainableModel};
 pub use networks::Network;
+pub use networks::campplus::CampPlus;
 pub use networks::ecapa::Ecapa;
 pub use networks::mlp::Mlp;
 pub use networks::resnet::ResNet;

@@ -4,7 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use bregman_nn::{Architecture, Array, Checkpoint, EcapaConfig, Error, ResNetConfig, TrainableModel, Values};
+use bregman_nn::{
+    Architecture, Array, CampPlusConfig, Checkpoint, EcapaConfig, Error, ResNetConfig, TrainableModel, Values,
+};
 use bregman_tensor::Cpu;
 use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
 
@@ -31,7 +33,7 @@ fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
     }
     let mut model = load(Cpu::new(), &case, &weights);
     assert_eq!(model.state().unwrap(), weights, "what was loaded is what is there");
-    let x = Features::read();
+    let x = Features::of(&case);
     let expected = tensors("model_pt_expected");
     let error = furthest(&model.embed(x.input()).unwrap(), expected.floats("eval_embedding"))
         / largest(expected.floats("eval_embedding"));
@@ -125,6 +127,7 @@ fn a_models_state_is_what_its_description_lists() {
     for architecture in [
         Architecture::new(80, EcapaConfig { channels: 16, ..EcapaConfig::default() }),
         Architecture::new(80, ResNetConfig { channels: 2, ..ResNetConfig::default() }),
+        Architecture::new(16, CampPlusConfig { head: 2, channels: 8, growth: 4, bottleneck: 2, embedding: 6 }),
     ] {
         let state = TrainableModel::new(Cpu::new(), &architecture, None, 1).unwrap().state().unwrap();
         let floats = state.tensors.iter().filter(|(_, array)| matches!(array.values, Values::F32(_)));
@@ -132,4 +135,15 @@ fn a_models_state_is_what_its_description_lists() {
             floats.map(|(name, array)| (name.clone(), array.shape.clone())).collect();
         assert_eq!(built, architecture.layers().iter().flat_map(|layer| layer.tensors()).collect());
     }
+}
+
+/// The published network: 6,848,544 parameters in 571 tensors.
+#[test]
+fn a_full_size_cam_has_the_published_parameters() {
+    let model = TrainableModel::new(Cpu::new(), &Architecture::new(80, CampPlusConfig::default()), None, 1).unwrap();
+    let parameters = model.params().all();
+    assert_eq!(parameters.iter().map(|parameter| parameter.param.len()).sum::<usize>(), 6_848_544);
+    assert_eq!(parameters.len(), 571);
+    let weights = parameters.iter().filter(|parameter| parameter.param.role.is_weight());
+    assert_eq!(weights.map(|parameter| parameter.param.len()).sum::<usize>(), 6_761_760);
 }

@@ -4,7 +4,8 @@
 //! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything
 //! between (ResNet), W ← diag(s)·W and b ← s·b + t; before a linear one (the end of ECAPA), b ← b + W·t, then
 //! W ← W·diag(s). Zeros stay zeros. In ECAPA's frame layers a ReLU stands between, and the next convolution pads with
-//! zeros *after* the norm: there it is stored as a scale and a shift.
+//! zeros *after* the norm: there it is stored as a scale and a shift. So is the norm of CAM++ that a ReLU separates from
+//! the weights after it.
 
 use bregman_network::{LayerKind, LayerSpec, NormSpec, Pointwise};
 
@@ -57,7 +58,7 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
             scale.iter().zip(mean).zip(beta).map(|((&scale, &mean), &beta)| (-scale).mul_add(mean, beta)).collect();
         Ok([scale, shift])
     };
-    let mut input_mean = None;
+    let (mut input_mean, mut before) = (None, None);
     match &spec.before[..] {
         [] => {}
         [Pointwise::Norm(norm)] if spec.kind == LayerKind::Linear => {
@@ -70,6 +71,7 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
                 weights.iter_mut().zip(&scale).for_each(|(weight, scale)| *weight *= scale);
             }
         }
+        [Pointwise::Norm(norm), Pointwise::Relu] => before = Some(affine(norm, spec.inputs.iter().sum())?),
         _ => return Err(Error::tensor(&spec.name, "what comes before it cannot be folded into its weights")),
     }
     if let [Pointwise::Norm(norm), ..] = &spec.after[..] {
@@ -80,5 +82,5 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
         }
     }
     let after_relu = spec.norm_after_relu().map(|norm| affine(norm, rows)).transpose()?;
-    Ok(Layer { weight, bias, after_relu, input_mean })
+    Ok(Layer { weight, bias, after_relu, before, input_mean })
 }

@@ -19,7 +19,7 @@ pub(crate) use audio::Extractor;
 
 #[cfg(feature = "audio")]
 mod audio {
-    use bregman_audio::{Fbank, FbankConfig, Features, level};
+    use bregman_audio::{Fbank, FbankConfig, Features};
 
     use super::FrontEnd;
     use crate::{Error, Result};
@@ -80,7 +80,7 @@ mod audio {
             }
             self.samples.clear();
             self.samples.extend_from_slice(samples);
-            level(&mut self.samples);
+            self.fbank.config().prepare(&mut self.samples);
             self.fbank.compute_into(&self.samples, &mut self.features);
             self.features.subtract_mean();
             Ok(&self.features.data)

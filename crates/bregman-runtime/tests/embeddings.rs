@@ -4,7 +4,7 @@
 mod common;
 
 use bregman_runtime::{Instructions, Model, Options, ValueFormat};
-use common::{Pair, distance, ecapa, features, golden, random, resnet};
+use common::{Pair, campplus, distance, ecapa, features, golden, random, resnet};
 
 fn model(pair: &Pair, format: ValueFormat, options: &Options) -> Model {
     Model::from_bytes_with(&pair.file.to_bytes(format).unwrap(), options).unwrap()
@@ -21,6 +21,8 @@ fn networks() -> Vec<Pair> {
             random(ecapa(16, 24, 10, false), sparsity, 2),
             random(resnet([1, 2, 1, 1], 8, 24, 20), sparsity, 3),
             random(resnet([2, 1, 1, 1], 3, 8, 7), sparsity, 4),
+            random(campplus(8, 24, 20), sparsity, 5),
+            random(campplus(3, 8, 7), sparsity, 6),
         ]
     };
     sparsities.into_iter().flat_map(each).collect()
@@ -28,9 +30,10 @@ fn networks() -> Vec<Pair> {
 
 #[test]
 fn golden_models_give_the_training_engines_and_the_references_embeddings() {
-    let input = bregman_golden::Tensors::load("model_input");
-    let (x, shape) = (input.f32("x"), input.shape("x"));
-    for (mut pair, _) in golden() {
+    for (mut pair, case) in golden() {
+        let input = if case["kind"] == "campplus" { "campplus_input" } else { "model_input" };
+        let input = bregman_golden::Tensors::load(input);
+        let (x, shape) = (input.f32("x"), input.shape("x"));
         let expected = bregman_golden::Tensors::load(&format!("{}_expected", pair.name)).f32("eval_embedding");
         let (exact, half) =
             (model(&pair, ValueFormat::F32, &Options::default()), model(&pair, ValueFormat::F16, &Options::default()));

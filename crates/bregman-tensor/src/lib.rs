@@ -17,7 +17,8 @@ mod tensor;
 
 pub use backend::{
     Activation, Backend, BatchNorm, Capture, Convolution, DeviceMemory, Filterbanks, Gradients, Loss, Margin,
-    NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Storage, Weight, constants,
+    NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Segments, Storage, Weight,
+    constants,
 };
 pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};

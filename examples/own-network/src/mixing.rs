@@ -19,7 +19,7 @@ impl<B: Backend> Mixing<B> {
     pub(crate) fn new(builder: &mut Builder<B>, name: &str, channels: usize) -> Result<Self> {
         let param = Param::new(format!("{name}.weight"), [channels, channels, 1], Role::ConvWeight);
         Ok(Self {
-            weight: builder.weight(param, &[channels], 1.0 / (channels as f32).sqrt())?,
+            weight: builder.weight(param, &[channels], 1, 1.0 / (channels as f32).sqrt())?,
             positive: Tensor::empty(builder.backend)?,
             output: Tensor::empty(builder.backend)?,
         })

@@ -30,7 +30,7 @@ impl<B: Backend> SweepNetwork<B> {
             classes,
             conv: ConvNorm::new(builder, &conv)?,
             mixing: Mixing::new(builder, "mixing", channels)?,
-            pool: TemporalStatistics::new(builder)?,
+            pool: TemporalStatistics::new(builder, bregman_tensor::constants::POOL_EPSILON)?,
             linear: ConvLayer::new(builder, &LayerSpec::linear("linear", 2 * channels, classes))?,
             output: Tensor::empty(builder.backend)?,
         })

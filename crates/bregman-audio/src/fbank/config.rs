@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, RATE, Result};
+use crate::{Error, RATE, Result, level};
 
 /// Settings of a filterbank. They are stored in checkpoints and model files, so that inference computes the same
 /// features as training.
@@ -32,6 +32,27 @@ pub struct FbankConfig {
     pub high_hz: Option<f32>,
     /// Which definition to follow.
     pub front_end: FilterbankKind,
+    /// What is done to the samples first.
+    #[serde(default, skip_serializing_if = "Waveform::is_leveled")]
+    pub waveform: Waveform,
+}
+
+/// What is done to the samples before the filterbank. It belongs to a trained network as the filterbank does: near the
+/// floor of the logarithm a scale does not cancel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waveform {
+    /// [Leveled](crate::level); Kaldi's filterbank sees them as 16-bit numbers, ±32768.
+    #[default]
+    Leveled,
+    /// Nothing: in ±1 as they were decoded, as torchaudio gives them to 3D-Speaker's networks.
+    Decoded,
+}
+
+impl Waveform {
+    fn is_leveled(&self) -> bool {
+        *self == Self::Leveled
+    }
 }
 
 /// The two definitions in use.
@@ -72,13 +93,52 @@ impl FbankConfig {
     /// The paper's front end.
     pub fn speechbrain() -> Self {
         let front_end = FilterbankKind::SpeechBrain { n_fft: 512, top_db: 80.0 };
-        Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 0.0, high_hz: None, front_end }
+        Self {
+            rate: RATE,
+            bins: 80,
+            window_ms: 25.0,
+            hop_ms: 10.0,
+            low_hz: 0.0,
+            high_hz: None,
+            front_end,
+            waveform: Waveform::Leveled,
+        }
     }
 
     /// Kaldi's and WeSpeaker's front end, without dither.
     pub fn kaldi(window: Window) -> Self {
         let front_end = FilterbankKind::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
-        Self { rate: RATE, bins: 80, window_ms: 25.0, hop_ms: 10.0, low_hz: 20.0, high_hz: None, front_end }
+        Self {
+            rate: RATE,
+            bins: 80,
+            window_ms: 25.0,
+            hop_ms: 10.0,
+            low_hz: 20.0,
+            high_hz: None,
+            front_end,
+            waveform: Waveform::Leveled,
+        }
+    }
+
+    /// 3D-Speaker's front end: Kaldi's with its own window, on samples in ±1.
+    pub fn three_d_speaker() -> Self {
+        Self { waveform: Waveform::Decoded, ..Self::kaldi(Window::Povey) }
+    }
+
+    /// What is done to the samples of an utterance before [`Fbank::compute`](crate::Fbank::compute).
+    pub fn prepare(&self, samples: &mut [f32]) {
+        match self.waveform {
+            Waveform::Leveled => level(samples),
+            Waveform::Decoded => {}
+        }
+    }
+
+    /// What Kaldi's filterbank multiplies samples by.
+    pub(crate) fn kaldi_scale(&self) -> f32 {
+        match self.waveform {
+            Waveform::Leveled => 32768.0,
+            Waveform::Decoded => 1.0,
+        }
     }
 
     /// Window length in samples.
@@ -162,16 +222,41 @@ impl FbankConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Fbank;
 
     #[test]
     fn defaults_are_valid_and_survive_serialisation() {
-        for config in
-            [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Povey), FbankConfig::kaldi(Window::Hamming)]
+        for config in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Hamming), FbankConfig::three_d_speaker()]
         {
             config.check().unwrap();
             let text = serde_json::to_string(&config).unwrap();
             assert_eq!(serde_json::from_str::<FbankConfig>(&text).unwrap(), config, "{text}");
+            // files from before the setting existed have it not, and are leveled
+            assert_eq!(text.contains("waveform"), config.waveform == Waveform::Decoded, "{text}");
         }
+    }
+
+    /// So quiet that the floor of the logarithm shows where samples are in ±1.
+    #[test]
+    fn decoded_samples_are_neither_leveled_nor_scaled() {
+        let quiet: Vec<f32> = (0..4000).map(|i| 2e-4 * (i as f32 * 0.3).sin()).collect();
+        let mut prepared = quiet.clone();
+        let decoded = FbankConfig::three_d_speaker();
+        decoded.prepare(&mut prepared);
+        assert_eq!(prepared, quiet);
+        let leveled = FbankConfig::kaldi(Window::Povey);
+        leveled.prepare(&mut prepared);
+        assert_ne!(prepared, quiet);
+        // powers of two scale without rounding
+        let small: Vec<f32> = quiet.iter().map(|x| x / 32768.0).collect();
+        let features = |config: FbankConfig, samples: &[f32]| Fbank::new(config).unwrap().compute(samples).data;
+        let ours = features(decoded.clone(), &quiet);
+        assert_eq!(ours, features(leveled, &small));
+        let floor = f32::EPSILON.ln();
+        assert!(ours.iter().any(|&x| (x - floor).abs() < 1e-5) && ours.iter().any(|&x| x > floor + 1.0));
+        let tables = decoded.products().unwrap();
+        let largest = tables.spectrum.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+        assert!(largest <= 2.0, "the device's tables have no scale either: {largest}");
     }
 
     #[test]

@@ -13,9 +13,6 @@ use super::{fft, log, mel};
 
 /// Lanes of the widest registers in use.
 const MAX_LANES: usize = 16;
-/// Kaldi works on 16-bit integers; the window carries this factor.
-pub(super) const KALDI_SCALE: f32 = 32768.0;
-
 /// Tables that depend only on the settings.
 pub(crate) struct Tables {
     fft: fft::RealFft,
@@ -95,9 +92,9 @@ impl Tables {
             }
             FilterbankKind::Kaldi { preemphasis, dither, .. } => Self {
                 places: if dither > 0.0 { (0..n).map(|i| (i * MAX_LANES) as u32).collect() } else { common.places },
-                window: common.window.iter().map(|w| w * KALDI_SCALE).collect(),
+                window: common.window.iter().map(|w| w * config.kaldi_scale()).collect(),
                 preemphasis: Some(preemphasis),
-                dither: dither / KALDI_SCALE,
+                dither: dither / 32768.0, // it is given in steps of 16-bit audio
                 smallest: f32::EPSILON,
                 factor: 1.0,
                 ..common

@@ -12,7 +12,7 @@ mod stream;
 use bregman_base::simd;
 use pulp::Arch;
 
-pub use config::{FbankConfig, FilterbankKind, Window};
+pub use config::{FbankConfig, FilterbankKind, Waveform, Window};
 pub use features::Features;
 pub use stream::FbankStream;
 

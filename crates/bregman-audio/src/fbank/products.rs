@@ -9,7 +9,7 @@ use std::f64::consts::TAU;
 use bregman_base::FilterbankTables;
 
 use super::config::{FbankConfig, FilterbankKind};
-use super::kernel::{KALDI_SCALE, Tables};
+use super::kernel::Tables;
 use crate::{Error, Result};
 
 impl FbankConfig {
@@ -24,7 +24,9 @@ impl FbankConfig {
             FilterbankKind::Kaldi { dither, .. } if dither > 0.0 => {
                 return Err(Error::config("dither", dither, "0 for features by products"));
             }
-            FilterbankKind::Kaldi { preemphasis, .. } => (Some(f64::from(preemphasis)), f64::from(KALDI_SCALE), None),
+            FilterbankKind::Kaldi { preemphasis, .. } => {
+                (Some(f64::from(preemphasis)), f64::from(self.kaldi_scale()), None)
+            }
         };
         let tables = Tables::new(self);
         let filters = tables.filters();

@@ -21,7 +21,7 @@ use crate::output::{Bar, print, print_json, refuse_existing};
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
-/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors), whose size is read off its tensors.
+/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors) or of 3D-Speaker's CAM++, whose size is read off its tensors.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
@@ -119,8 +119,36 @@ struct Written {
     bytes: u64,
 }
 
+impl Args {
+    /// A model file of a run, with a threshold found on `trials` where they are given.
+    pub(super) fn of_run(
+        run: &Path,
+        out: PathBuf,
+        trials: Option<PathBuf>,
+        roots: Vec<PathBuf>,
+        write: WriteArgs,
+    ) -> Self {
+        Self {
+            source: run.to_owned(),
+            out: Some(out),
+            onnx: None,
+            safetensors: None,
+            values: Format::F16,
+            trials,
+            roots,
+            max_seconds: 60.0,
+            write,
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     args.write.work.use_threads()?;
+    write(args)
+}
+
+/// Writes what is asked for, and says what it came to.
+pub(super) fn write(args: Args) -> Outcome {
     for path in [&args.out, &args.onnx, &args.safetensors].into_iter().flatten() {
         refuse_existing(path, args.write.force)?;
     }

@@ -15,6 +15,7 @@ pub(crate) mod prepare;
 pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod shard;
+pub(crate) mod sparsify;
 pub(crate) mod sweep;
 pub(crate) mod synth;
 pub(crate) mod train;

@@ -26,7 +26,7 @@ impl<B: Backend> MarginClassifier<B> {
     pub fn new(builder: &mut Builder<B>, dim: usize, classes: usize) -> Result<Self> {
         let bound = (6.0 / (dim + classes) as f32).sqrt();
         let weight =
-            builder.weight(Param::new("projection.weight", [classes, dim], Role::Classifier), &[dim], bound)?;
+            builder.weight(Param::new("projection.weight", [classes, dim], Role::Classifier), &[dim], 1, bound)?;
         let exact = |len| builder.backend.alloc(len, Storage::Exact);
         Ok(Self {
             weight,

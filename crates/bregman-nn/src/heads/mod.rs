@@ -1,11 +1,12 @@
 //! What turns a network's output into a loss.
 
 pub(crate) mod cross_entropy;
+pub(crate) mod distillation;
 pub(crate) mod margin;
 
 use bregman_tensor::{Backend, Margin, Storage, Tensor, View};
 
-use crate::{Context, Result};
+use crate::{Context, Error, Result};
 
 /// What one batch cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +23,18 @@ pub trait Head<B: Backend>: Send {
     fn classes(&self) -> usize;
     /// The classes of the next batch.
     fn set_labels(&mut self, backend: &B, labels: &[usize]) -> Result<()>;
+    /// What another network makes of the next batch, `[batch, outputs]`, for a loss that follows it.
+    ///
+    /// # Errors
+    /// A loss of labels.
+    fn set_targets(&mut self, targets: &[f32]) -> Result<()> {
+        let problem = format!("{} values of another network, but the loss is one of labels", targets.len());
+        Err(Error::Input { tensor: "targets", problem })
+    }
+    /// Whether [`Head::backward`] reads results back, so that a step cannot be captured and replayed.
+    fn waits_for_device(&self) -> bool {
+        false
+    }
     /// Loss of the output `x` against the labels set before, gradients of the head's own parameters, and the gradient
     /// of the output into `dx`. A head without a margin ignores it.
     fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, margin: Margin, dx: &mut Tensor<B>) -> Result<()>;

@@ -1,6 +1,7 @@
 //! Pooling over time that learns which frames matter.
 
 use bregman_network::AttentionLayers;
+use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
 use crate::{Builder, Context, ConvLayer, Result};
@@ -51,7 +52,7 @@ impl<B: Backend> AttentiveStatistics<B> {
         let statistics = Shape::vector(2 * x.shape.channels, x.shape.batch);
         if let Some(context) = &mut self.context {
             context.moments.resize(&ctx.backend, statistics)?;
-            ctx.backend.moments_forward(x, context.moments.view_mut())?;
+            ctx.backend.moments_forward(x, POOL_EPSILON, context.moments.view_mut())?;
             self.hidden.forward_only(ctx, 1, context.moments.view(), &mut context.share)?;
         }
         self.hidden.forward(ctx, x, &mut self.tanh)?;

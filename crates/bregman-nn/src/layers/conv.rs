@@ -33,12 +33,31 @@ pub enum InputGradient<'a, B: Backend> {
 impl ConvLayer {
     /// The weight and bias of a description, drawn as PyTorch draws them (Kaiming uniform with a = √5).
     pub fn new<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<Self> {
+        Self::with_geometry(builder, spec, &spec.inputs, geometry(spec.kind))
+    }
+
+    /// A convolution over time whose inputs are the rows of a map: its kernel is as tall as the map of `height` rows, so
+    /// that nothing has to be moved.
+    pub fn of_rows<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec, height: usize) -> Result<Self> {
+        let channels: Vec<usize> = spec.inputs.iter().map(|rows| rows / height).collect();
+        let mut geometry = geometry(spec.kind);
+        geometry.kernel[0] = height;
+        Self::with_geometry(builder, spec, &channels, geometry)
+    }
+
+    fn with_geometry<B: Backend>(
+        builder: &mut Builder<B>,
+        spec: &LayerSpec,
+        inputs: &[usize],
+        geometry: Conv,
+    ) -> Result<Self> {
         let (name, [outputs, columns]) = (&spec.name, spec.matrix());
         let bound = 1.0 / (columns as f32).sqrt();
         let role = if spec.kind == LayerKind::Linear { Role::LinearWeight } else { Role::ConvWeight };
-        let weight = builder.weight(Param::new(format!("{name}.weight"), spec.shape(), role), &spec.inputs, bound)?;
+        let param = Param::new(format!("{name}.weight"), spec.shape(), role);
+        let weight = builder.weight(param, inputs, geometry.taps(), bound)?;
         let bias = if spec.bias { Some(builder.bias(format!("{name}.bias"), outputs, bound)?) } else { None };
-        Ok(Self { weight, bias, geometry: geometry(spec.kind), outputs })
+        Ok(Self { weight, bias, geometry, outputs })
     }
 
     /// Gives `y` its shape and fills it.

@@ -23,6 +23,16 @@ impl<B: Backend> ConvNorm<B> {
     /// A description without such a norm, or with something that does not go with it.
     pub fn new(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<Self> {
         let conv = ConvLayer::new(builder, spec)?;
+        Self::with_conv(builder, spec, conv)
+    }
+
+    /// As [`ConvNorm::new`], the convolution [over the rows of a map](ConvLayer::of_rows).
+    pub fn of_rows(builder: &mut Builder<B>, spec: &LayerSpec, height: usize) -> Result<Self> {
+        let conv = ConvLayer::of_rows(builder, spec, height)?;
+        Self::with_conv(builder, spec, conv)
+    }
+
+    fn with_conv(builder: &mut Builder<B>, spec: &LayerSpec, conv: ConvLayer) -> Result<Self> {
         Ok(Self {
             conv,
             norm: norm_after(builder, spec)?,

@@ -1,17 +1,17 @@
 //! Batch norm, fused with the ReLU before or after it.
 
 use bregman_network::NormSpec;
-use bregman_tensor::{Backend, NormGradients, NormParams, NormStatistics, Relu, View, ViewMut};
+use bregman_tensor::{Backend, Relu, View, ViewMut};
 
 use crate::{Builder, Context, NormId, ParamId, Result};
 
-/// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places.
+/// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places. γ and β
+/// may be missing.
 ///
 /// # Shapes
 /// x, y and the residual are alike.
 pub struct NormLayer {
-    scale: ParamId,
-    shift: ParamId,
+    learned: Option<[ParamId; 2]>,
     state: NormId,
     relu: Relu,
 }
@@ -19,8 +19,8 @@ pub struct NormLayer {
 impl NormLayer {
     /// γ = 1, β = 0.
     pub fn new<B: Backend>(builder: &mut Builder<B>, spec: &NormSpec, channels: usize, relu: Relu) -> Result<Self> {
-        let (scale, shift, state) = builder.norm(spec, channels)?;
-        Ok(Self { scale, shift, state, relu })
+        let (learned, state) = builder.norm(spec, channels)?;
+        Ok(Self { learned, state, relu })
     }
 
     /// Normalises with the statistics of the batch when training, with the running ones otherwise.
@@ -31,18 +31,12 @@ impl NormLayer {
         residual: Option<View<B>>,
         y: ViewMut<B>,
     ) -> Result<()> {
-        let (scale, shift, state) = ctx.params.norm(self.scale, self.shift, self.state);
-        let norm = NormParams { scale: &scale.value, shift: &shift.value, relu: self.relu };
+        let (norm, _, statistics) = ctx.params.norm(self.learned, None, self.state, self.relu);
         if ctx.training {
-            let statistics = NormStatistics {
-                mean: &mut state.mean,
-                inverse_std: &mut state.inverse_std,
-                running_mean: &mut state.running_mean,
-                running_variance: &mut state.running_variance,
-            };
             ctx.backend.norm_train(x, norm, statistics, residual, y)?;
         } else {
-            ctx.backend.norm_eval(x, norm, &state.running_mean, &state.running_variance, residual, y)?;
+            let (mean, variance) = (statistics.running_mean, statistics.running_variance);
+            ctx.backend.norm_eval(x, norm, mean, variance, residual, y)?;
         }
         Ok(())
     }
@@ -58,10 +52,8 @@ impl NormLayer {
         dresidual: Option<ViewMut<B>>,
         bias: Option<ParamId>,
     ) -> Result<()> {
-        let (scale, shift, bias, state) = ctx.params.norm_after(self.scale, self.shift, bias, self.state);
-        let norm = NormParams { scale: &scale.value, shift: &shift.value, relu: self.relu };
-        let gradients =
-            NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias: bias.map(|bias| &mut bias.grad) };
-        Ok(ctx.backend.norm_backward(x, y, norm, &state.mean, &state.inverse_std, d, dresidual, gradients)?)
+        let (norm, gradients, statistics) = ctx.params.norm(self.learned, bias, self.state, self.relu);
+        let (mean, inverse_std) = (statistics.mean, statistics.inverse_std);
+        Ok(ctx.backend.norm_backward(x, y, norm, mean, inverse_std, d, dresidual, gradients)?)
     }
 }

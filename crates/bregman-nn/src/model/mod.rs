@@ -8,7 +8,7 @@ mod step;
 use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
-use crate::{Builder, Context, Error, Extent, Head, MarginClassifier, Network, Params, Result, networks};
+use crate::{Builder, Context, Distillation, Error, Extent, Head, MarginClassifier, Network, Params, Result, networks};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
 /// itself](TrainableModel::set_filterbank) takes `batch × samples` instead.
@@ -63,6 +63,19 @@ impl<B: Backend> TrainableModel<B> {
                 None => None,
             };
             Ok((network, head))
+        })
+    }
+
+    /// A freshly initialised network that [follows another](Distillation) instead of labels.
+    ///
+    /// # Errors
+    /// As [`TrainableModel::new`].
+    pub fn student(backend: B, architecture: &Architecture, seed: u64) -> Result<Self> {
+        architecture.check()?;
+        Self::with_network(backend, seed, |builder| {
+            let network = networks::build(builder, architecture)?;
+            let head = Distillation::new(network.outputs());
+            Ok((network, Some(Box::new(head))))
         })
     }
 

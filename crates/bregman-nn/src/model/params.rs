@@ -4,9 +4,9 @@
 
 use bregman::{Param, Role};
 use bregman_network::NormSpec;
-use bregman_tensor::{Backend, Block, Conv, Storage, View, Weight};
+use bregman_tensor::{Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, View, Weight};
 
-use crate::{Error, Extent, Result, Rng};
+use crate::{Extent, Result, Rng};
 
 /// One named parameter with its gradient.
 pub struct Parameter<B: Backend> {
@@ -64,8 +64,17 @@ pub struct NormState<B: Backend> {
     pub running_variance: B::Buffer,
     /// Training batches seen.
     pub batches: u64,
-    pub(crate) mean: B::Buffer,
-    pub(crate) inverse_std: B::Buffer,
+    mean: B::Buffer,
+    inverse_std: B::Buffer,
+    /// Where scale and shift are not learned.
+    fixed: Option<FixedAffine<B>>,
+}
+
+/// A scale of 1 and a shift of 0, and where their gradients go, which nobody reads.
+struct FixedAffine<B: Backend> {
+    scale: B::Buffer,
+    shift: B::Buffer,
+    unread: [B::Buffer; 2],
 }
 
 impl<B: Backend> NormState<B> {
@@ -75,6 +84,15 @@ impl<B: Backend> NormState<B> {
         backend.upload(&vec![1.0; self.channels], &mut self.running_variance)?;
         self.batches = 0;
         Ok(())
+    }
+}
+
+impl<B: Backend> FixedAffine<B> {
+    fn new(backend: &B, channels: usize) -> Result<Self> {
+        let zeros = || backend.alloc(channels, Storage::Exact);
+        let mut scale = zeros()?;
+        backend.upload(&vec![1.0; channels], &mut scale)?;
+        Ok(Self { scale, shift: zeros()?, unread: [zeros()?, zeros()?] })
     }
 }
 
@@ -158,37 +176,39 @@ impl<B: Backend> Params<B> {
         &mut self.list[id.0]
     }
 
-    /// Scale, shift and state of a batch norm at once.
+    /// All that a batch norm computes with, and the bias of the layer before.
     pub(crate) fn norm(
         &mut self,
-        scale: ParamId,
-        shift: ParamId,
-        norm: NormId,
-    ) -> (&mut Parameter<B>, &mut Parameter<B>, &mut NormState<B>) {
-        let [scale, shift] =
-            self.list.get_disjoint_mut([scale.0, shift.0]).expect("scale and shift are two parameters");
-        (scale, shift, &mut self.norms[norm.0])
-    }
-
-    /// As [`Params::norm`], with the bias of the layer before.
-    pub(crate) fn norm_after(
-        &mut self,
-        scale: ParamId,
-        shift: ParamId,
+        learned: Option<[ParamId; 2]>,
         bias: Option<ParamId>,
         norm: NormId,
+        relu: Relu,
     ) -> NormParts<'_, B> {
-        let Some(bias) = bias else {
-            let (scale, shift, state) = self.norm(scale, shift, norm);
-            return (scale, shift, None, state);
+        let NormState { running_mean, running_variance, mean, inverse_std, fixed, .. } = &mut self.norms[norm.0];
+        let statistics = NormStatistics { mean, inverse_std, running_mean, running_variance };
+        let Some([scale, shift]) = learned else {
+            let FixedAffine { scale, shift, unread: [dscale, dshift] } = fixed.as_mut().expect("it is not learned");
+            let bias = bias.map(|bias| &mut self.list[bias.0].grad);
+            let gradients = NormGradients { scale: dscale, shift: dshift, bias };
+            return (NormParams { scale, shift, relu }, gradients, statistics);
         };
-        let [scale, shift, bias] = self.list.get_disjoint_mut([scale.0, shift.0, bias.0]).expect("three parameters");
-        (scale, shift, Some(bias), &mut self.norms[norm.0])
+        let (scale, shift, bias) = match bias {
+            Some(bias) => {
+                let [scale, shift, bias] =
+                    self.list.get_disjoint_mut([scale.0, shift.0, bias.0]).expect("three parameters");
+                (scale, shift, Some(&mut bias.grad))
+            }
+            None => {
+                let [scale, shift] = self.list.get_disjoint_mut([scale.0, shift.0]).expect("two parameters");
+                (scale, shift, None)
+            }
+        };
+        let gradients = NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias };
+        (NormParams { scale: &scale.value, shift: &shift.value, relu }, gradients, statistics)
     }
 }
 
-type NormParts<'a, B> =
-    (&'a mut Parameter<B>, &'a mut Parameter<B>, Option<&'a mut Parameter<B>>, &'a mut NormState<B>);
+type NormParts<'a, B> = (NormParams<'a, B>, NormGradients<'a, B>, NormStatistics<'a, B>);
 
 /// Collects the parameters while a network is built, drawing their initial values.
 pub struct Builder<'a, B: Backend> {
@@ -210,9 +230,10 @@ impl<'a, B: Backend> Builder<'a, B> {
         Ok(self.params)
     }
 
-    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks: see [`crate::ConvLayer`].
-    pub fn weight(&mut self, param: Param, inputs: &[usize], bound: f32) -> Result<ParamId> {
-        let (rows, stride, taps) = (param.shape[0], param.row_len(), param.kernel_len());
+    /// A weight, uniform in ±`bound`. `inputs` are the channels of its column blocks, each with `taps` columns: see
+    /// [`crate::ConvLayer`].
+    pub fn weight(&mut self, param: Param, inputs: &[usize], taps: usize, bound: f32) -> Result<ParamId> {
+        let (rows, stride) = (param.shape[0], param.row_len());
         let starts = inputs.iter().scan(0, |end, &inputs| Some(std::mem::replace(end, *end + inputs * taps)));
         let block = |(first, &inputs): (usize, &usize)| Block { rows, stride, first, columns: inputs * taps, taps };
         let blocks = starts.zip(inputs).map(block).map(|block| (block, B::Copies::default())).collect();
@@ -224,20 +245,15 @@ impl<'a, B: Backend> Builder<'a, B> {
         self.parameter(Param::new(name, [size], Role::Bias), Vec::new(), |rng| rng.symmetric(bound))
     }
 
-    /// Scale (1), shift (0) and state of a batch norm.
-    ///
-    /// # Errors
-    /// A norm without scale and shift: there is no such layer yet.
-    pub fn norm(&mut self, spec: &NormSpec, channels: usize) -> Result<(ParamId, ParamId, NormId)> {
+    /// Scale (1) and shift (0) of a batch norm, where they are learned, and its state.
+    pub fn norm(&mut self, spec: &NormSpec, channels: usize) -> Result<(Option<[ParamId; 2]>, NormId)> {
         let NormSpec { name, affine } = spec;
-        if !affine {
-            return Err(Error::Layer { layer: name.clone(), problem: "must have a scale and a shift" });
-        }
         let mut part = |part, value| {
             self.parameter(Param::new(format!("{name}.{part}"), [channels], Role::Norm), vec![], |_| value)
         };
-        let (scale, shift) = (part("weight", 1.0)?, part("bias", 0.0)?);
+        let learned = if *affine { Some([part("weight", 1.0)?, part("bias", 0.0)?]) } else { None };
         let exact = |backend: &B| backend.alloc(channels, Storage::Exact);
+        let fixed = if *affine { None } else { Some(FixedAffine::new(self.backend, channels)?) };
         let mut state = NormState {
             name: name.clone(),
             channels,
@@ -246,10 +262,11 @@ impl<'a, B: Backend> Builder<'a, B> {
             batches: 0,
             mean: exact(self.backend)?,
             inverse_std: exact(self.backend)?,
+            fixed,
         };
         state.reset(self.backend)?;
         self.params.norms.push(state);
-        Ok((scale, shift, NormId(self.params.norms.len() - 1)))
+        Ok((learned, NormId(self.params.norms.len() - 1)))
     }
 
     fn parameter(

@@ -39,6 +39,14 @@ impl<B: Backend> TrainableModel<B> {
         self.outcome()
     }
 
+    /// Tells a loss that follows another network what that makes of the next batch, `[batch, outputs]`.
+    ///
+    /// # Errors
+    /// A loss of labels, or none.
+    pub fn set_targets(&mut self, targets: &[f32]) -> Result<()> {
+        self.head.as_mut().ok_or_else(no_head)?.set_targets(targets)
+    }
+
     /// Hands the next batch to the device, beside what it is working on.
     pub fn stage(&mut self, input: Input) -> Result<()> {
         let frames = self.check_input(&input)?;
@@ -63,7 +71,7 @@ impl<B: Backend> TrainableModel<B> {
         self.current = 1 - self.current;
         self.unread += 1;
         self.context.begin(true);
-        if self.context.check {
+        if self.context.check || self.head.as_ref().is_some_and(|head| head.waits_for_device()) {
             return self.pass(margin); // reads results back on the way: cannot be captured
         }
         let Margin { scale, margin: angle, easy } = margin;

@@ -1,5 +1,6 @@
 //! Networks: forward and backward of what `bregman-network` describes.
 
+pub(crate) mod campplus;
 pub(crate) mod ecapa;
 pub(crate) mod mlp;
 pub(crate) mod resnet;
@@ -9,7 +10,7 @@ use std::ops::RangeInclusive;
 use bregman_network::{Architecture, Graph, NetworkConfig};
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
-use crate::{Builder, Context, Ecapa, ResNet, Result};
+use crate::{Builder, CampPlus, Context, Ecapa, ResNet, Result};
 
 /// The network of a description, freshly initialised.
 pub(crate) fn build<B: Backend>(builder: &mut Builder<B>, architecture: &Architecture) -> Result<Box<dyn Network<B>>> {
@@ -17,6 +18,7 @@ pub(crate) fn build<B: Backend>(builder: &mut Builder<B>, architecture: &Archite
     Ok(match &architecture.network {
         NetworkConfig::Ecapa(config) => Box::new(Ecapa::new(builder, config, features)?),
         NetworkConfig::ResNet(config) => Box::new(ResNet::new(builder, config, features)?),
+        NetworkConfig::CampPlus(config) => Box::new(CampPlus::new(builder, config, features)?),
     })
 }
 

@@ -1,64 +1,10 @@
 //! ResNet of basic blocks, forward and backward; [`ResNetConfig`] describes its layers.
 
-use bregman_network::{Architecture, BasicBlockLayers, Graph, ResNetConfig, ResNetLayers};
+use bregman_network::{Architecture, Graph, ResNetConfig, ResNetLayers};
+use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
-use crate::{Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, Result, TemporalStatistics};
-
-/// `y = relu(bn₂(conv₂(relu(bn₁(conv₁(x))))) + shortcut(x))`; the shortcut is a strided 1×1 convolution with BN where
-/// the shape changes.
-///
-/// # Shapes
-/// x `[inputs, batch, height, time]` → y `[outputs, batch, height / stride, time / stride]`, rounded up.
-struct BasicBlock<B: Backend> {
-    first: ConvNorm<B>,
-    second: ConvNorm<B>,
-    shortcut: Option<ConvNorm<B>>,
-}
-
-impl<B: Backend> BasicBlock<B> {
-    fn new(builder: &mut Builder<B>, specs: &BasicBlockLayers) -> Result<Self> {
-        Ok(Self {
-            first: ConvNorm::new(builder, &specs.first)?,
-            second: ConvNorm::new(builder, &specs.second)?,
-            shortcut: specs.shortcut.as_ref().map(|spec| ConvNorm::new(builder, spec)).transpose()?,
-        })
-    }
-
-    fn output(&self) -> &Tensor<B> {
-        self.second.output()
-    }
-
-    fn forward(&mut self, ctx: &mut Context<B>, x: View<B>) -> Result<()> {
-        self.first.forward(ctx, x, None)?;
-        let residual = match &mut self.shortcut {
-            Some(shortcut) => {
-                shortcut.forward(ctx, x, None)?;
-                shortcut.output().view()
-            }
-            None => x,
-        };
-        self.second.forward(ctx, self.first.output().view(), Some(residual))
-    }
-
-    /// `d` holds dy; it is used up.
-    fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, d: &mut Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
-        let mut dmiddle = ctx.take(d.shape())?;
-        let middle = self.first.output().view();
-        match &mut self.shortcut {
-            Some(shortcut) => {
-                let mut dresidual = ctx.take(d.shape())?;
-                self.second.backward(ctx, middle, d, Some(&mut dresidual), InputGradient::Into(dmiddle.view_mut()))?;
-                shortcut.backward(ctx, x, &mut dresidual, None, InputGradient::Into(dx.view_mut()))?;
-                ctx.give(dresidual);
-            }
-            None => self.second.backward(ctx, middle, d, Some(dx), InputGradient::Into(dmiddle.view_mut()))?,
-        }
-        self.first.backward(ctx, x, &mut dmiddle, None, InputGradient::Onto(dx.view_mut()))?;
-        ctx.give(dmiddle);
-        Ok(())
-    }
-}
+use crate::{BasicBlock, Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, Result, TemporalStatistics};
 
 /// The network.
 ///
@@ -81,7 +27,7 @@ impl<B: Backend> ResNet<B> {
             architecture: Architecture::new(features, *config),
             stem: ConvNorm::new(builder, &stem)?,
             blocks: blocks.iter().map(|block| BasicBlock::new(builder, block)).collect::<Result<_>>()?,
-            pool: TemporalStatistics::new(builder)?,
+            pool: TemporalStatistics::new(builder, POOL_EPSILON)?,
             linear: ConvLayer::new(builder, &linear)?,
             output: Tensor::empty(builder.backend)?,
         })

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 pub(crate) use bregman_golden::{dir, json};
-use bregman_nn::{Architecture, Checkpoint, EcapaConfig, Input, ResNetConfig, TrainableModel, Values};
+use bregman_nn::{Architecture, CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, TrainableModel, Values};
 use bregman_tensor::Backend;
 use serde_json::Value;
 
@@ -37,8 +37,10 @@ fn number(value: &Value, key: &str) -> usize {
 /// The network that a golden json describes.
 pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
-    let (features, embedding) = (number(constructor, "feat_dim"), number(constructor, "embed_dim"));
-    match case["kind"].as_str().unwrap() {
+    let features = number(constructor, "feat_dim");
+    let kind = case["kind"].as_str().unwrap();
+    let embedding = number(constructor, if kind == "campplus" { "embedding_size" } else { "embed_dim" });
+    match kind {
         "ecapa" => Architecture::new(
             features,
             EcapaConfig {
@@ -53,6 +55,16 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
             let blocks = blocks.try_into().unwrap();
             Architecture::new(features, ResNetConfig { blocks, channels: number(constructor, "m_channels"), embedding })
         }
+        "campplus" => Architecture::new(
+            features,
+            CampPlusConfig {
+                head: number(case, "m_channels"),
+                channels: number(constructor, "init_channels"),
+                growth: number(constructor, "growth_rate"),
+                bottleneck: number(constructor, "bn_size"),
+                embedding,
+            },
+        ),
         other => panic!("unknown kind {other}"),
     }
 }
@@ -63,21 +75,25 @@ pub(crate) fn load<B: Backend>(backend: B, case: &Value, weights: &Checkpoint) -
     model
 }
 
-/// The common input of all models: values, batch, frames, features.
+/// The input of a model: values, batch, frames, features; and its loss where that is not the sum of squares.
 pub(crate) struct Features {
     values: Vec<f32>,
     pub(crate) batch: usize,
     pub(crate) frames: usize,
     features: usize,
+    loss_weight: Option<Vec<f32>>,
 }
 
 impl Features {
-    pub(crate) fn read() -> Self {
-        let file = tensors("model_input");
+    /// CAM++ has an input of its own, with several segments, and a loss of its own, Σ weight · embedding: its last norm
+    /// makes the sum of squares a constant.
+    pub(crate) fn of(case: &Value) -> Self {
+        let file = tensors(if case["kind"] == "campplus" { "campplus_input" } else { "model_input" });
         let [batch, frames, features] = file.tensors["x"].shape[..] else {
             panic!("x is not [batch, frames, features]")
         };
-        Self { values: file.floats("x").to_vec(), batch, frames, features }
+        let loss_weight = file.tensors.contains_key("loss_weight").then(|| file.floats("loss_weight").to_vec());
+        Self { values: file.floats("x").to_vec(), batch, frames, features, loss_weight }
     }
 
     /// Some items and frames.
@@ -85,7 +101,12 @@ impl Features {
         let item = self.frames * self.features;
         let range = first * self.features..(first + frames) * self.features;
         let values = (0..batch).flat_map(|i| self.values[i * item..(i + 1) * item][range.clone()].to_vec()).collect();
-        Self { values, batch, frames, features: self.features }
+        Self { values, batch, frames, features: self.features, loss_weight: self.loss_weight.clone() }
+    }
+
+    /// The gradient of the loss to the embeddings.
+    pub(crate) fn slope(&self, embedding: &[f32]) -> Vec<f32> {
+        self.loss_weight.clone().unwrap_or_else(|| embedding.iter().map(|e| 2.0 * e).collect())
     }
 
     pub(crate) fn input(&self) -> Input<'_> {

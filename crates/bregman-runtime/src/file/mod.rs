@@ -49,7 +49,8 @@ pub struct Threshold {
     pub trials: Option<usize>,
 }
 
-/// A layer in memory: `y = W ∗ x + b`, and where there is one the norm after the ReLU that follows.
+/// A layer in memory: `y = W ∗ x + b`, and the norms beside it that could not be folded into W: that after the ReLU that
+/// follows, and that before a ReLU of its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Row-major, in the shape of its [`bregman_network::LayerSpec`].
@@ -58,6 +59,8 @@ pub struct Layer {
     pub bias: Vec<f32>,
     /// Scale and shift per output, where [a norm follows a ReLU](bregman_network::LayerSpec::norm_after_relu).
     pub after_relu: Option<[Vec<f32>; 2]>,
+    /// Scale and shift per input, where [a norm and a ReLU come first](bregman_network::LayerSpec::norm_before_relu).
+    pub before: Option<[Vec<f32>; 2]>,
     /// Mean of each column's input, where a folded norm knew it. Not stored: with it, the writer makes up in the bias
     /// for what rounding the weights W to R shifts, b + (W − R)·mean, so that the error is that of the
     /// *deviations* from the mean. Where a norm with small variances was folded these are many times smaller than
@@ -128,6 +131,7 @@ impl ModelFile {
                 weight,
                 bias,
                 after_relu: layer.spec.norm_after_relu().map(|_| [scale, shift]),
+                before: layer.spec.norm_before_relu().map(|_| layer.before()).transpose()?,
                 input_mean: None,
             })
         };

@@ -1,5 +1,7 @@
 //! A layer in its encoding, decoded while it is read.
 
+use std::ops::Range;
+
 use bregman_network::LayerSpec;
 
 use super::{Positions, ValueFormat, positions};
@@ -44,16 +46,25 @@ impl StoredLayer<'_> {
     /// Bias, scale and shift; the latter two empty where there is no norm.
     pub(crate) fn vectors(&self) -> Result<[Vec<f32>; 3]> {
         let rows = self.spec.outputs;
-        let format = ValueFormat::F32;
-        let present = self.vector_bytes.len() / (rows * format.bytes());
-        let read = |which: usize| -> Vec<f32> {
-            let range = if which < present { which * rows..(which + 1) * rows } else { 0..0 };
-            range.map(|i| format.get(self.vector_bytes, 1, i, 0)).collect()
-        };
-        let vectors = [read(0), read(1), read(2)];
-        if vectors.iter().flatten().any(|value| !value.is_finite()) {
-            return Err(Error::tensor(&self.spec.name, "has a bias, scale or shift that is not finite"));
+        let norm = if self.spec.norm_after_relu().is_some() { rows } else { 0 };
+        let [bias, scale, shift] =
+            [0..rows, rows..rows + norm, rows + norm..rows + 2 * norm].map(|at| self.numbers(at));
+        Ok([bias?, scale?, shift?])
+    }
+
+    /// Scale and shift of the norm before a ReLU of the input; empty where there is none.
+    pub(crate) fn before(&self) -> Result<[Vec<f32>; 2]> {
+        let all = self.vector_bytes.len() / ValueFormat::F32.bytes();
+        let first = self.spec.outputs * if self.spec.norm_after_relu().is_some() { 3 } else { 1 };
+        let middle = first + (all - first) / 2;
+        Ok([self.numbers(first..middle)?, self.numbers(middle..all)?])
+    }
+
+    fn numbers(&self, range: Range<usize>) -> Result<Vec<f32>> {
+        let values: Vec<f32> = range.map(|i| ValueFormat::F32.get(self.vector_bytes, 1, i, 0)).collect();
+        if values.iter().all(|value| value.is_finite()) {
+            return Ok(values);
         }
-        Ok(vectors)
+        Err(Error::tensor(&self.spec.name, "has a bias, scale or shift that is not finite"))
     }
 }

@@ -4,7 +4,7 @@
 //!  0  length of the header   u64, little-endian like everything
 //!  8  header                 JSON: architecture, front end, threshold, and per layer its encoding and lengths
 //!     payload                layer after layer: positions, values, bias, and where there is a norm after a ReLU its
-//!                            scale and shift (f32)
+//!                            scale and shift (f32), and where one comes before a ReLU of the input its scale and shift
 //! ```
 
 use std::collections::HashMap;
@@ -74,6 +74,11 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     if layer.bias.len() != rows || vectors.len() != expected || vectors.iter().any(|vector| vector.len() != rows) {
         return Err(wrong(format!("bias, scale or shift is missing, extra or not of length {rows}")));
     }
+    let (before, inputs): (Vec<&Vec<f32>>, _) = (layer.before.iter().flatten().collect(), norms_before(spec));
+    if before.iter().map(|vector| vector.len()).sum::<usize>() != 2 * inputs {
+        return Err(wrong(format!("scale and shift of the input are missing, extra or not of length {inputs}")));
+    }
+    let vectors: Vec<&Vec<f32>> = vectors.into_iter().chain(before).collect();
     if layer.weight.iter().chain(&layer.bias).chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
         return Err(wrong("has a value that is not finite".to_owned()));
     }
@@ -101,6 +106,11 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
         live: live.len(),
         position_bytes: position_bytes.len(),
     })
+}
+
+/// Inputs that are normalised before a ReLU, and so have a scale and a shift in the file.
+fn norms_before(spec: &LayerSpec) -> usize {
+    if spec.norm_before_relu().is_some() { spec.inputs.iter().sum() } else { 0 }
 }
 
 /// The content of a body.
@@ -136,7 +146,8 @@ fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<St
         return Err(wrong("more values than weights"));
     }
     let vectors = if spec.norm_after_relu().is_some() { 3 } else { 1 };
-    let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(vectors * rows, 1)];
+    let numbers = vectors * rows + 2 * norms_before(&spec);
+    let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(numbers, 1)];
     let mut take = |length: Option<usize>| -> Result<_> {
         let (bytes, rest) = length
             .and_then(|length| payload.split_at_checked(length))

@@ -50,8 +50,8 @@ fn add_weighted(x: &[f32], logits: &[f32], largest: f32, [total, first, second]:
     }
 }
 
-/// ε under the square roots of standard deviations.
-const POOL_EPSILON: f32 = 1e-7;
+/// ε under the square roots of standard deviations, where there is one.
+pub(crate) const POOL_EPSILON: f32 = 1e-7;
 
 /// Rows that are cut into pieces: piece p of row r are the numbers from `p · step + r · pitch` on, `pitch` of them but
 /// in the last piece.
@@ -77,6 +77,47 @@ vectorized! {
     fn row_sums<'a>(rows: &'a [f32], pitch: usize, width: usize, sums: &'a mut [f32]) {
         for (total, row) in sums.iter_mut().zip(rows.chunks_exact(pitch)) {
             *total = sum(&row[..width]);
+        }
+    }
+}
+
+vectorized! {
+    /// `sums[r] = Σ` of `length` numbers of row r from `from` on.
+    fn piece_sums<'a>(rows: &'a [f32], pitch: usize, from: usize, length: usize, sums: &'a mut [f32]) {
+        for (r, total) in sums.iter_mut().enumerate() {
+            *total = sum(&rows[r * pitch + from..][..length]);
+        }
+    }
+}
+
+vectorized! {
+    /// `x = factors[r] · x` for `length` numbers of row r from `from` on.
+    fn scale_pieces<'a>(rows: &'a mut [f32], pitch: usize, from: usize, length: usize, factors: &'a [f32]) {
+        for (r, &factor) in factors.iter().enumerate() {
+            for x in &mut rows[r * pitch + from..][..length] {
+                *x *= factor;
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// `y = max(scale[r] · x + shift[r], 0)` for `PITCH` numbers of row r from `from` on, into rows of `PITCH`.
+    fn norm_relu<'a>(
+        x: &'a [f32],
+        pitch: usize,
+        from: usize,
+        scale: &'a [f32],
+        shift: &'a [f32],
+        y: &'a mut [f32],
+    ) {
+        const PITCH: usize = super::BLOCK;
+        for (r, ((y, &scale), &shift)) in y.as_chunks_mut::<PITCH>().0.iter_mut().zip(scale).zip(shift).enumerate() {
+            let x: &[f32; PITCH] = x[r * pitch + from..].first_chunk().expect("a block lies beyond the last row");
+            for i in 0..PITCH {
+                let value = x[i] * scale + shift;
+                y[i] = if value > 0.0 { value } else { 0.0 };
+            }
         }
     }
 }
@@ -116,7 +157,14 @@ vectorized! {
 
 vectorized! {
     /// Mean and √(unbiased variance + ε) of rows `first …`, as many as there are `means`.
-    fn moments<'a>(x: &'a [f32], pieces: Pieces, first: usize, means: &'a mut [f32], deviations: &'a mut [f32]) {
+    fn moments<'a>(
+        x: &'a [f32],
+        pieces: Pieces,
+        first: usize,
+        epsilon: f32,
+        means: &'a mut [f32],
+        deviations: &'a mut [f32],
+    ) {
         for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
             let mut total = 0.0;
             for piece in 0..pieces.count {
@@ -128,7 +176,7 @@ vectorized! {
                 deviating += squared_deviations(pieces.of(x, piece, first + i), *mean);
             }
             // one frame has no variance
-            *deviation = (deviating / (pieces.length.max(2) - 1) as f32 + POOL_EPSILON).sqrt();
+            *deviation = (deviating / (pieces.length.max(2) - 1) as f32 + epsilon).sqrt();
         }
     }
 }

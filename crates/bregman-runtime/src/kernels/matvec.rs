@@ -19,6 +19,11 @@ impl Linear {
         Ok(Self { weights, bias })
     }
 
+    /// Outputs.
+    pub(crate) fn rows(&self) -> usize {
+        self.bias.len()
+    }
+
     /// Weights that are not zero.
     pub(crate) fn live(&self) -> usize {
         self.weights.live()

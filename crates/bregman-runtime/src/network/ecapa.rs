@@ -7,7 +7,7 @@ use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::math::{self, Pieces};
+use crate::kernels::math::{self, POOL_EPSILON, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
@@ -311,7 +311,7 @@ impl Ecapa {
             run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
                 // SAFETY: each task has its own channels.
                 let [means, deviations] = unsafe { own_channels(moments, chunk) };
-                math::moments(arch, x, pieces, chunk * CHUNK, means, deviations);
+                math::moments(arch, x, pieces, chunk * CHUNK, POOL_EPSILON, means, deviations);
             });
             context.apply(run, &work.moments, &mut work.share);
         }

@@ -1,5 +1,6 @@
 //! The networks, from features to an embedding.
 
+mod campplus;
 mod ecapa;
 mod resnet;
 
@@ -15,16 +16,69 @@ use crate::Result;
 use crate::file::{Contents, StoredLayer};
 use crate::kernels::{Linear, Offsets, Store, Weights};
 
-/// A network in the form in which it is executed.
-pub(crate) enum Network {
-    Ecapa(Box<ecapa::Ecapa>),
-    ResNet(Box<resnet::ResNet>),
+/// From the list of networks: what is executed, and the memory of it.
+macro_rules! networks {
+    ($($kind:ident: $network:ty, $workspace:ty;)+) => {
+        /// A network in the form in which it is executed.
+        pub(crate) enum Network {
+            $($kind(Box<$network>),)+
+        }
+
+        /// The memory of one execution, kept for the next.
+        pub(crate) enum Workspace {
+            $($kind(Box<$workspace>),)+
+        }
+
+        impl Network {
+            /// The network, and how each layer of the file is executed.
+            pub(crate) fn new(contents: &Contents) -> Result<(Self, Vec<Cost>)> {
+                let (mut layers, features) = (Layers::new(contents), contents.architecture.features);
+                let network = match &contents.architecture.network {
+                    $(NetworkConfig::$kind(config) => {
+                        Self::$kind(Box::new(<$network>::new(config, features, &mut layers)?))
+                    })+
+                };
+                Ok((network, layers.costs))
+            }
+
+            pub(crate) fn workspace(&self) -> Workspace {
+                match self {
+                    $(Self::$kind(_) => Workspace::$kind(Box::default()),)+
+                }
+            }
+
+            /// The embedding of `features` (frames × bins).
+            pub(crate) fn forward(
+                &self,
+                run: &mut Execution,
+                workspace: &mut Workspace,
+                features: &[f32],
+                embedding: &mut [f32],
+            ) {
+                match (self, workspace) {
+                    $((Self::$kind(network), Workspace::$kind(workspace)) => {
+                        network.forward(run, workspace, features, embedding)
+                    })+
+                    _ => unreachable!("a workspace belongs to its network"),
+                }
+            }
+        }
+
+        impl Workspace {
+            /// Bytes of its buffers.
+            pub(crate) fn bytes(&self) -> usize {
+                match self {
+                    $(Self::$kind(workspace) => workspace.bytes(),)+
+                }
+            }
+        }
+    };
 }
 
-/// The memory of one execution, kept for the next.
-pub(crate) enum Workspace {
-    Ecapa(Box<ecapa::EcapaWorkspace>),
-    ResNet(Box<resnet::ResNetWorkspace>),
+networks! {
+    Ecapa: ecapa::Ecapa, ecapa::EcapaWorkspace;
+    ResNet: resnet::ResNet, resnet::ResNetWorkspace;
+    CampPlus: campplus::CampPlus, campplus::CampPlusWorkspace;
 }
 
 /// A layer as it is executed.
@@ -35,54 +89,6 @@ pub(crate) struct Cost {
     pub(crate) bytes: usize,
     /// Weights that are not zero.
     pub(crate) live: usize,
-}
-
-impl Network {
-    /// The network, and how each layer of the file is executed.
-    pub(crate) fn new(contents: &Contents) -> Result<(Self, Vec<Cost>)> {
-        let (mut layers, features) = (Layers::new(contents), contents.architecture.features);
-        let network = match &contents.architecture.network {
-            NetworkConfig::Ecapa(config) => Self::Ecapa(Box::new(ecapa::Ecapa::new(config, features, &mut layers)?)),
-            NetworkConfig::ResNet(config) => {
-                Self::ResNet(Box::new(resnet::ResNet::new(config, features, &mut layers)?))
-            }
-        };
-        Ok((network, layers.costs))
-    }
-
-    pub(crate) fn workspace(&self) -> Workspace {
-        match self {
-            Self::Ecapa(_) => Workspace::Ecapa(Box::default()),
-            Self::ResNet(_) => Workspace::ResNet(Box::default()),
-        }
-    }
-
-    /// The embedding of `features` (frames × bins).
-    pub(crate) fn forward(
-        &self,
-        run: &mut Execution,
-        workspace: &mut Workspace,
-        features: &[f32],
-        embedding: &mut [f32],
-    ) {
-        match (self, workspace) {
-            (Self::Ecapa(network), Workspace::Ecapa(workspace)) => network.forward(run, workspace, features, embedding),
-            (Self::ResNet(network), Workspace::ResNet(workspace)) => {
-                network.forward(run, workspace, features, embedding)
-            }
-            _ => unreachable!("a workspace belongs to its network"),
-        }
-    }
-}
-
-impl Workspace {
-    /// Bytes of its buffers.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Ecapa(workspace) => workspace.bytes(),
-            Self::ResNet(workspace) => workspace.bytes(),
-        }
-    }
 }
 
 /// How one execution goes: with which instructions, on how many threads, and whether anybody wants to know where the
@@ -185,6 +191,14 @@ impl<'a> Layers<'a> {
         let vectors = bias.len() + scale.len() + shift.len();
         self.add(layer, weights.is_dense(), weights.bytes() + 4 * vectors, weights.live());
         Ok(Conv { layer, weights, bias, relu: spec.relu(), scale, shift })
+    }
+
+    /// Scale and shift of the norm in front of a layer that a ReLU follows.
+    fn before(&mut self, spec: &LayerSpec) -> Result<[Vec<f32>; 2]> {
+        let (layer, stored) = self.find(spec);
+        let before = stored.before()?;
+        self.costs[layer].bytes += 4 * before.iter().map(Vec::len).sum::<usize>();
+        Ok(before)
     }
 
     fn linear(&mut self, spec: &LayerSpec) -> Result<Product> {

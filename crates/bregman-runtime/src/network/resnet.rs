@@ -7,7 +7,7 @@ use bregman_network::{ResNetConfig, ResNetStage};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::math::{self, Pieces};
+use crate::kernels::math::{self, POOL_EPSILON, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
@@ -157,7 +157,7 @@ impl ResNet {
         for block in &specs.blocks {
             blocks.push(ResNetBlock {
                 stage: block.stage,
-                strided: block.stride != 1,
+                strided: block.stride != [1, 1],
                 first: layers.conv(&block.first)?,
                 second: layers.conv(&block.second)?,
                 shortcut: block.shortcut.as_ref().map(|shortcut| layers.conv(shortcut)).transpose()?,
@@ -277,6 +277,6 @@ fn pool(run: &Execution, plane: Plane, channels: usize, x: &[f32], statistics: &
     let pieces = Pieces { count: 1, step: 0, pitch: plane.pitch, length: plane.width };
     let each = means.chunks_exact_mut(plane.height).zip(deviations.chunks_exact_mut(plane.height));
     for (channel, (means, deviations)) in each.enumerate() {
-        math::moments(run.arch, &x[channel * plane.size + plane.start..], pieces, 0, means, deviations);
+        math::moments(run.arch, &x[channel * plane.size + plane.start..], pieces, 0, POOL_EPSILON, means, deviations);
     }
 }

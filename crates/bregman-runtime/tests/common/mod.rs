@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use bregman_audio::FbankConfig;
-use bregman_nn::{Checkpoint, EcapaConfig, Input, ResNetConfig, Rng, TrainableModel, Values};
+use bregman_nn::{CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, Rng, TrainableModel, Values};
 use bregman_runtime::{Architecture, FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 use serde_json::Value;
@@ -18,14 +18,26 @@ pub(crate) struct Pair {
 pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
     let number = |key: &str| constructor[key].as_u64().unwrap_or_else(|| panic!("no {key} in {constructor}")) as usize;
-    let (features, embedding) = (number("feat_dim"), number("embed_dim"));
-    match case["kind"].as_str().unwrap() {
+    let features = number("feat_dim");
+    let kind = case["kind"].as_str().unwrap();
+    let embedding = number(if kind == "campplus" { "embedding_size" } else { "embed_dim" });
+    match kind {
         "ecapa" => ecapa(number("channels"), features, embedding, constructor["global_context_att"].as_bool().unwrap()),
         "resnet" => {
             let blocks: Vec<usize> =
                 constructor["num_blocks"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
             resnet(blocks.try_into().unwrap(), number("m_channels"), features, embedding)
         }
+        "campplus" => Architecture::new(
+            features,
+            CampPlusConfig {
+                head: case["m_channels"].as_u64().unwrap() as usize,
+                channels: number("init_channels"),
+                growth: number("growth_rate"),
+                bottleneck: number("bn_size"),
+                embedding,
+            },
+        ),
         other => panic!("unknown kind {other}"),
     }
 }
@@ -36,6 +48,12 @@ pub(crate) fn ecapa(channels: usize, features: usize, embedding: usize, global_c
 
 pub(crate) fn resnet(blocks: [usize; 4], channels: usize, features: usize, embedding: usize) -> Architecture {
     Architecture::new(features, ResNetConfig { blocks, channels, embedding })
+}
+
+/// A narrow CAM++.
+pub(crate) fn campplus(growth: usize, features: usize, embedding: usize) -> Architecture {
+    let config = CampPlusConfig { head: growth, channels: 2 * growth + 1, growth, bottleneck: 2, embedding };
+    Architecture::new(features, config)
 }
 
 /// Every golden model with its own weights.

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use bregman_audio::{Augment, level};
+use bregman_audio::Augment;
 use bregman_base::hash::Fnv;
 
 use super::features::Extractor;
@@ -194,7 +194,7 @@ struct WaveformReader<'a>(CutComputer<'a>);
 impl CutReader for WaveformReader<'_> {
     fn read(&mut self, cut: usize, seed: u64, out: &mut [f32]) -> Result<u32> {
         let label = self.0.samples(cut, seed)?;
-        level(&mut self.0.samples);
+        self.0.cuts.config.features.prepare(&mut self.0.samples);
         out.copy_from_slice(&self.0.samples);
         Ok(label)
     }

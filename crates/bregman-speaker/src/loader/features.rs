@@ -1,6 +1,6 @@
 //! From samples to the input of a network, the same for training and evaluation: level, filterbank, mean subtraction.
 
-use bregman_audio::{Fbank, FbankConfig, Features, level};
+use bregman_audio::{Fbank, FbankConfig, Features};
 
 use crate::{Error, Result};
 
@@ -21,9 +21,9 @@ impl Extractor {
         self.fbank.frames(samples)
     }
 
-    /// Features of 16 kHz samples, whose level is normalised in place. `seed` matters only for front ends with dither.
+    /// Features of 16 kHz samples, which are prepared in place. `seed` matters only for front ends with dither.
     pub fn extract(&mut self, samples: &mut [f32], seed: u64) -> &mut Features {
-        level(samples);
+        self.fbank.config().prepare(samples);
         self.fbank.reseed(seed);
         self.fbank.compute_into(samples, &mut self.features);
         self.features.subtract_mean();

@@ -13,6 +13,7 @@
 //! | [`BatchNorm`] | batch norm with ReLU and residual | `norm` | `norm` |
 //! | [`PointwiseOps`] | sums, copies, activations | `pointwise` | `pointwise` |
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
+//! | [`Segments`] | means of segments, and gates for each | `segments` | `segments` |
 //! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
 //! | [`Gradients`] | all gradients at once: clipping | `pointwise` | `multi` |
 //!
@@ -27,6 +28,7 @@ mod memory;
 mod norm;
 mod pointwise;
 mod pooling;
+mod segments;
 
 pub use capture::Capture;
 pub use conv::{Convolution, OutputStart, Weight};
@@ -37,6 +39,7 @@ pub use memory::{DeviceMemory, Storage};
 pub use norm::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu};
 pub use pointwise::{Activation, PointwiseOps};
 pub use pooling::Pooling;
+pub use segments::Segments;
 
 /// Constants shared by every backend.
 pub mod constants {
@@ -50,11 +53,20 @@ pub mod constants {
 
 /// A device with every kernel of a training step.
 pub trait Backend:
-    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Loss + Gradients
+    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Segments + Loss + Gradients
 {
 }
 
 impl<B> Backend for B where
-    B: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Loss + Gradients
+    B: DeviceMemory
+        + Capture
+        + Filterbanks
+        + Convolution
+        + BatchNorm
+        + PointwiseOps
+        + Pooling
+        + Segments
+        + Loss
+        + Gradients
 {
 }

@@ -18,8 +18,9 @@ pub trait Pooling: DeviceMemory {
 
     /// Mean and standard deviation `√(unbiased variance + ε)` over the width: `stats` has `2 · channels · height`
     /// channels and one position, all means first, channel-major.
-    fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()>;
-    /// Gradient of [`Pooling::moments_forward`], overwriting `dx` or adding to it.
+    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()>;
+    /// Gradient of [`Pooling::moments_forward`], overwriting `dx` or adding to it. A deviation of 0, which only a
+    /// constant without ε has, passes nothing on.
     fn moments_backward(
         &self,
         x: View<Self>,

@@ -16,6 +16,7 @@ mod patches;
 mod pointwise;
 mod pooling;
 mod routes;
+mod segments;
 mod weights;
 
 pub use bregman_base::Buffer;

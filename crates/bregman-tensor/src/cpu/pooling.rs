@@ -62,7 +62,7 @@ impl Pooling for Cpu {
         Ok(())
     }
 
-    fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()> {
+    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()> {
         let (shape, x, stats) = (x.shape, x.slice(), stats.slice());
         let (n, rows) = (shape.width, x.len() / shape.width);
         assert_eq!(stats.len(), 2 * rows, "moments");
@@ -73,7 +73,7 @@ impl Pooling for Cpu {
                 let mean = sum(x, |x| x) / n as f32;
                 // one frame has no variance; PyTorch gives NaN there, we give none
                 let variance = sum(x, |x| (x - mean) * (x - mean)) / (n.max(2) - 1) as f32;
-                (mean, (variance + POOL_EPSILON).sqrt())
+                (mean, (variance + epsilon).sqrt())
             });
             let slot = slot(shape, row);
             // SAFETY: each task has its own two slots.
@@ -101,7 +101,7 @@ impl Pooling for Cpu {
             let slot = slot(shape, row);
             let (mean, deviation) = (stats[slot], stats[rows + slot]);
             let share = dstats[slot] / n as f32;
-            let slope = dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation);
+            let slope = if deviation > 0.0 { dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation) } else { 0.0 };
             let pairs = dx.iter_mut().zip(x);
             simd!({
                 if add {

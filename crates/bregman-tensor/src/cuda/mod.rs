@@ -45,6 +45,7 @@ mod norm;
 mod pointwise;
 mod pooling;
 mod program;
+mod segments;
 mod stem;
 mod step;
 mod transfer;

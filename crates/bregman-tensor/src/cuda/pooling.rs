@@ -51,11 +51,11 @@ impl Pooling for Cuda {
         }
     }
 
-    fn moments_forward(&self, x: View<Self>, stats: ViewMut<Self>) -> Result<()> {
+    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()> {
         let (shape, x, stats) = (x.shape, self.rows(x), self.rows_mut(&stats));
         let variant = x.variant();
         let launch = self.device.variant("moments", variant).view(x).arg(shape.width as u32).arg(shape.height as u32);
-        let launch = launch.view(stats).arg(x.channels);
+        let launch = launch.arg(epsilon).view(stats).arg(x.channels);
         // SAFETY: `stats` has 2 · channels · height values per item.
         unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 1) }
     }

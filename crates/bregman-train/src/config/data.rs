@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{AugmentConfig, FbankConfig, FilterbankKind, Window};
+use bregman_audio::{AugmentConfig, FbankConfig, FilterbankKind, Waveform, Window};
 use bregman_speaker::{CutConfig, Order};
 use bregman_tensor::FilterbankTables;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,7 @@ impl Default for Validation {
 /// | `front_end` | kaldi | WeSpeaker's, or `speechbrain`, the paper's |
 /// | `bins` | 80 | mel bins |
 /// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
+/// | `waveform` | leveled | or `decoded`: samples in ±1 as they are, for networks of 3D-Speaker |
 /// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -103,13 +104,21 @@ pub struct FeatureConfig {
     pub bins: usize,
     /// Shape of the window of Kaldi's filterbank.
     pub window: Window,
+    /// What is done to the samples first.
+    pub waveform: Waveform,
     /// Noise on each frame in training.
     pub dither: f32,
 }
 
 impl Default for FeatureConfig {
     fn default() -> Self {
-        Self { front_end: FrontEndKind::default(), bins: 80, window: Window::Hamming, dither: 0.0 }
+        Self {
+            front_end: FrontEndKind::default(),
+            bins: 80,
+            window: Window::Hamming,
+            waveform: Waveform::Leveled,
+            dither: 0.0,
+        }
     }
 }
 
@@ -144,7 +153,17 @@ impl FeatureConfig {
             FrontEndKind::SpeechBrain => FbankConfig::speechbrain(),
             FrontEndKind::Kaldi => FbankConfig::kaldi(self.window),
         };
-        FbankConfig { bins: self.bins, ..base }
+        FbankConfig { bins: self.bins, waveform: self.waveform, ..base }
+    }
+
+    /// The settings that make this filterbank; none where a recipe cannot say it.
+    pub fn of(fbank: &FbankConfig) -> Option<Self> {
+        let (front_end, window) = match fbank.front_end {
+            FilterbankKind::SpeechBrain { .. } => (FrontEndKind::SpeechBrain, Window::Hamming),
+            FilterbankKind::Kaldi { window, .. } => (FrontEndKind::Kaldi, window),
+        };
+        let config = Self { front_end, bins: fbank.bins, window, waveform: fbank.waveform, dither: 0.0 };
+        (config.fbank() == *fbank).then_some(config)
     }
 
     /// The settings of the filterbank that training uses.
@@ -236,6 +255,15 @@ mod tests {
     fn parsed(settings: &str) -> Result<DataConfig> {
         let data: DataConfig = toml::from_str(&format!("root = \"voices\"\n{settings}")).unwrap();
         data.check().map(|()| data)
+    }
+
+    #[test]
+    fn the_filterbank_of_a_checkpoint_is_settings_of_a_recipe_or_refused() {
+        let speaker = FbankConfig { bins: 40, ..FbankConfig::three_d_speaker() };
+        for fbank in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Hamming), speaker.clone()] {
+            assert_eq!(FeatureConfig::of(&fbank).unwrap().fbank(), fbank);
+        }
+        assert_eq!(FeatureConfig::of(&FbankConfig { hop_ms: 12.0, ..speaker }), None);
     }
 
     #[test]

@@ -19,9 +19,10 @@ mod data;
 mod method;
 mod read;
 mod settle;
+mod sparsify;
 mod train;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bregman_network::Architecture;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,7 @@ pub use method::{
     OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig, StrConfig,
 };
 pub(crate) use method::{MaskedRun, SparseStart};
+pub use sparsify::Sparsify;
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
@@ -43,6 +45,8 @@ use crate::Result;
 /// | section | what it decides |
 /// | --- | --- |
 /// | `seed` | initial weights, masks, order of the data |
+/// | `init` | none: a run or checkpoint whose weights the network starts from |
+/// | `teacher` | none: a run or checkpoint whose embeddings the network follows, instead of labels |
 /// | `model` | network and its size, see [`NetworkConfig`] |
 /// | `data` | corpus, cuts and features, see [`DataConfig`] |
 /// | `loss` | scale and margin, see [`LossConfig`] |
@@ -55,6 +59,12 @@ pub struct Experiment {
     /// Everything random follows from it.
     #[serde(default = "one")]
     pub seed: u64,
+    /// A run or checkpoint whose weights the network starts from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<PathBuf>,
+    /// A run or checkpoint whose embeddings the network follows, instead of labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<PathBuf>,
     /// The network.
     #[serde(default)]
     pub model: NetworkConfig,
@@ -107,6 +117,11 @@ impl Experiment {
     /// The network, for the features of its corpus.
     pub fn architecture(&self) -> Architecture {
         Architecture::new(self.data.features.bins, self.model)
+    }
+
+    /// Outputs of the classifier for a corpus of so many speakers; none where a teacher takes the place of labels.
+    pub(crate) fn classes(&self, speakers: usize) -> Option<usize> {
+        self.teacher.is_none().then_some(speakers)
     }
 
     /// The learning rate the schedule starts from.

@@ -1,10 +1,10 @@
-//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, with the front end it
-//! needs.
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker or 3D-Speaker, with the front
+//! end it needs.
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{FbankConfig, Window};
-use bregman_network::Architecture;
+use bregman_audio::{FbankConfig, FilterbankKind, RATE, Waveform, Window};
+use bregman_network::{Architecture, NetworkConfig};
 use bregman_nn::{Checkpoint, TrainableModel, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
@@ -24,12 +24,12 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker, whose architecture is read off the shapes of its tensors.
+    /// WeSpeaker or 3D-Speaker, whose architecture is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.is_file() { Self::wespeaker(path) } else { Self::run(path) }
+        if path.is_file() { Self::foreign(path) } else { Self::run(path) }
     }
 
     fn run(path: &Path) -> Result<Self> {
@@ -45,9 +45,7 @@ impl Deployable {
         })
     }
 
-    /// WeSpeaker computes Kaldi filterbanks with a Hamming window, without dither when it extracts embeddings, and
-    /// subtracts their mean.
-    fn wespeaker(path: &Path) -> Result<Self> {
+    fn foreign(path: &Path) -> Result<Self> {
         let Checkpoint { tensors } = Checkpoint::read(path)?;
         // training on several GPUs puts a prefix before every name
         let plain =
@@ -56,13 +54,18 @@ impl Deployable {
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
         let architecture = state.architecture().map_err(named)?;
         let model = built(&architecture, &state).map_err(named)?;
-        let features = FbankConfig { bins: model.features(), ..FbankConfig::kaldi(Window::Hamming) };
+        let features = FbankConfig { bins: model.features(), ..front_end(&architecture) };
         Ok(Self { model, architecture, features, source: path.to_owned() })
     }
 
     /// The network.
     pub fn model(&self) -> &TrainableModel<Cpu> {
         &self.model
+    }
+
+    /// What kind of network, and how large.
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
     }
 
     /// Its front end.
@@ -89,14 +92,18 @@ impl Deployable {
             .map_err(|error| Error::checkpoint(&self.source, error.to_string()))
     }
 
-    /// The bytes of an ONNX file; its properties hold the front end's settings as JSON.
+    /// The bytes of an ONNX file; its properties hold the front end's settings as JSON, and what sherpa-onnx asks for
+    /// where it can compute such features.
     ///
     /// # Errors
     /// None but the device's.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
         let features = serde_json::to_string(&self.features)
             .map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
-        Ok(self.model.to_onnx(&[("features", &features)])?)
+        let outputs = self.model.outputs().to_string();
+        let mut properties = vec![("features", features.as_str())];
+        properties.extend(sherpa_properties(&self.features, &outputs));
+        Ok(self.model.to_onnx(&properties)?)
     }
 
     /// Writes the weights under their names, as safetensors.
@@ -105,6 +112,39 @@ impl Deployable {
     /// A file that cannot be written.
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
         Ok(self.model.state()?.write(path)?)
+    }
+}
+
+/// What sherpa-onnx reads of a speaker network; nothing where it cannot compute the features, which are Kaldi's there.
+/// Its filterbank ends at 7600 Hz and has Povey's window, whatever a network was trained on.
+fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'static str, &'a str)> {
+    if !matches!(features.front_end, FilterbankKind::Kaldi { .. }) || features.rate != RATE {
+        return Vec::new();
+    }
+    // samples in ±1 or as 16-bit numbers
+    let (framework, in_one) = match features.waveform {
+        Waveform::Decoded => ("3d-speaker", "1"),
+        Waveform::Leveled => ("wespeaker", "0"),
+    };
+    vec![
+        ("framework", framework),
+        ("language", "any"),
+        ("url", ""),
+        ("comment", "written by bregman"),
+        ("sample_rate", "16000"),
+        ("output_dim", outputs),
+        ("normalize_samples", in_one),
+        ("feature_normalize_type", "global-mean"),
+    ]
+}
+
+/// What checkpoints of others were trained on; both take the mean of each bin off and use no dither for embeddings.
+/// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples in
+/// ±1; networks of this kind that WeSpeaker published have the same front end.
+fn front_end(architecture: &Architecture) -> FbankConfig {
+    match architecture.network {
+        NetworkConfig::CampPlus(_) => FbankConfig::three_d_speaker(),
+        NetworkConfig::Ecapa(_) | NetworkConfig::ResNet(_) => FbankConfig::kaldi(Window::Hamming),
     }
 }
 
@@ -117,13 +157,14 @@ fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bregman_network::{EcapaConfig, ResNetConfig};
+    use bregman_network::{CampPlusConfig, EcapaConfig, ResNetConfig};
     use bregman_nn::Input;
 
-    fn architectures() -> [Architecture; 2] {
+    fn architectures() -> [Architecture; 3] {
         let ecapa = EcapaConfig { channels: 8, embedding: 12, global_context: false };
         let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 };
-        [Architecture::new(40, ecapa), Architecture::new(80, resnet)]
+        let campplus = CampPlusConfig { head: 2, channels: 4, growth: 2, bottleneck: 2, embedding: 6 };
+        [Architecture::new(40, ecapa), Architecture::new(80, resnet), Architecture::new(16, campplus)]
     }
 
     #[test]
@@ -179,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn sherpa_onnx_is_told_how_samples_are_scaled_and_nothing_of_features_that_it_has_not() {
+        let decoded = sherpa_properties(&FbankConfig::three_d_speaker(), "192");
+        let leveled = sherpa_properties(&FbankConfig::kaldi(Window::Hamming), "256");
+        for (properties, expected) in [(decoded, ["3d-speaker", "1", "192"]), (leveled, ["wespeaker", "0", "256"])] {
+            let value = |key: &str| properties.iter().find(|(name, _)| *name == key).unwrap().1;
+            assert_eq!(["framework", "normalize_samples", "output_dim"].map(value), expected);
+        }
+        assert_eq!(sherpa_properties(&FbankConfig::speechbrain(), "192"), []);
+    }
+
+    #[test]
     fn other_files_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.safetensors");
@@ -186,7 +238,7 @@ mod tests {
         assert!(fail().to_string().contains("does not exist"));
         std::fs::write(&path, "rubbish").unwrap();
         assert!(fail().to_string().contains("other.safetensors"));
-        let [ecapa, _] = architectures();
+        let [ecapa, ..] = architectures();
         let mut state = TrainableModel::new(Cpu::new(), &ecapa, None, 7).unwrap().state().unwrap();
         state.tensors.remove("conv.bias");
         state.write(&path).unwrap();

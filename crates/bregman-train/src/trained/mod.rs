@@ -55,8 +55,8 @@ impl<B: Backend> Trained<B> {
         let (experiment, state) = (checkpoint.experiment()?, checkpoint.state()?);
         let features = experiment.data.features.fbank();
         let architecture = experiment.architecture();
-        let mut model =
-            TrainableModel::new(open(Some(Precision::F32))?, &architecture, Some(state.classes), experiment.seed)?;
+        let classes = experiment.classes(state.classes);
+        let mut model = TrainableModel::new(open(Some(Precision::F32))?, &architecture, classes, experiment.seed)?;
         let file = checkpoint.model();
         model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         Ok(Self { model, extractor: Extractor::new(&features)?, experiment, state, checkpoint })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bregman::Sparsity;
 use bregman_tensor::Margin;
 
-use super::{Trainer, input, labels};
+use super::{Trainer, input, labels, teacher};
 use crate::method::Method;
 use crate::run::{CheckpointFolder, EpochRecord, EpochSums, LayerRecord, StepRecord, checkpoint};
 use crate::trainer::average;
@@ -121,6 +121,7 @@ impl<B: Device> Trainer<'_, B> {
         let mut sums = EpochSums::default();
         let mut batches = loader.epoch(0)?;
         while let Some(batch) = batches.next().transpose()? {
+            teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
             sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
             batches.recycle(batch);
         }

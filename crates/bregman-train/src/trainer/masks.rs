@@ -3,7 +3,7 @@
 use bregman::topology::Start;
 use bregman_nn::Extent;
 
-use super::{Trainer, input, labels};
+use super::{Trainer, input, labels, teacher};
 use crate::{Device, Error, Result};
 
 impl<B: Device> Trainer<'_, B> {
@@ -18,6 +18,7 @@ impl<B: Device> Trainer<'_, B> {
             if let Some(batches) = &mut batches {
                 let batch = batches.next().expect("the stream of training batches has no end")?;
                 let margin = self.margin();
+                teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
                 self.model.gradients(input(&batch), &labels(&batch), margin)?;
                 batches.recycle(batch);
             }

@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `teacher` | the network that a run starts from, and the one that it follows |
 //! | `masks` | the masks before the first step |
 //! | `epoch` | the end of an epoch: validation, its record, the best checkpoint |
 //! | `data` | the corpus as training and validation batches |
@@ -20,6 +21,7 @@ pub(crate) mod selection;
 mod epoch;
 mod masks;
 mod start;
+mod teacher;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -44,6 +46,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     run: RunFolder,
     data: Data,
     model: TrainableModel<B>,
+    teacher: Option<TrainableModel<B>>,
     method: Method<B>,
     state: RunState,
     log: Log,
@@ -103,6 +106,7 @@ impl<B: Device> Trainer<'_, B> {
                 self.model.stage(input(&batch))?;
             }
             let (began, labels, margin) = (Instant::now(), labels(&batch), self.margin());
+            teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
             self.model.launch(&labels, margin)?;
             // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in
             // its own turn

@@ -13,7 +13,8 @@ use super::data::Data;
 use super::observer::Observer;
 use super::schedule::LearningRate;
 use super::selection::EpochSelection;
-use crate::config::{FeaturesBy, LrSchedule};
+use super::teacher;
+use crate::config::LrSchedule;
 use crate::method::Method;
 use crate::run::log::Log;
 use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
@@ -87,7 +88,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             corpus.check(&data.corpus, run.path())?;
         }
         let mut built = build(open, &mut experiment, &data, observer)?;
-        let mut state = checkpoint::restore(&last, &mut built.0, &mut built.1)?;
+        let mut state = checkpoint::restore(&last, &mut built.model, &mut built.method)?;
         state.corpus = Some(data.corpus.clone());
         if run.experiment().is_err() {
             write_file(&run.config(), format::to_toml(&experiment))?;
@@ -105,7 +106,8 @@ impl<'a, B: Device> Trainer<'a, B> {
         data: Data,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
-        let (model, method) = build(open, &mut experiment, &data, observer)?;
+        let built = build(open, &mut experiment, &data, observer)?;
+        let method = &built.method;
         let lock = match lock {
             Some(lock) => lock,
             None => {
@@ -131,7 +133,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             seconds: 0.0,
             corpus: Some(data.corpus.clone()),
         };
-        Self::continued(experiment, run, lock, data, (model, method), state, observer)
+        Self::continued(experiment, run, lock, data, built, state, observer)
     }
 
     /// The run from where `state` stands.
@@ -140,13 +142,13 @@ impl<'a, B: Device> Trainer<'a, B> {
         run: RunFolder,
         lock: Lock,
         data: Data,
-        (model, method): (TrainableModel<B>, Method<B>),
+        Built { model, teacher, method }: Built<B>,
         state: RunState,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
         let (log, before) = (Log::open(&run, state.logged)?, state.seconds);
         let began = Instant::now();
-        Ok(Self { experiment, run, data, model, method, state, log, observer, before, began, _lock: lock })
+        Ok(Self { experiment, run, data, model, teacher, method, state, log, observer, before, began, _lock: lock })
     }
 }
 
@@ -165,21 +167,26 @@ fn furthest(run: &RunFolder) -> Result<Option<CheckpointFolder>> {
     Ok(Some(if best.state().is_ok_and(|best| best.step > reached) { best } else { last }))
 }
 
+/// What a run computes with.
+struct Built<B: Device> {
+    model: TrainableModel<B>,
+    teacher: Option<TrainableModel<B>>,
+    method: Method<B>,
+}
+
 /// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.
 fn build<B: Device>(
     open: impl Open<B>,
     experiment: &mut Experiment,
     data: &Data,
     observer: &dyn Observer,
-) -> Result<(TrainableModel<B>, Method<B>)> {
+) -> Result<Built<B>> {
     let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&device.description(), device.precision());
-    let mut model = TrainableModel::new(device, &experiment.architecture(), Some(data.classes), experiment.seed)?;
-    if experiment.data.features_by == FeaturesBy::Device {
-        model.set_filterbank(experiment.data.features.tables()?)?;
-    }
+    let mut model = teacher::network(device, experiment, data.classes)?;
+    let teacher = teacher::teacher(&open, experiment)?;
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
     let method = Method::new(experiment, &mut model, total)?;
-    Ok((model, method))
+    Ok(Built { model, teacher, method })
 }

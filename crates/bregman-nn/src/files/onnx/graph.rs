@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use bregman_network::NormSpec;
 use bregman_tensor::constants::{NORM_EPSILON, POOL_EPSILON};
 
 use super::proto::Message;
@@ -88,6 +89,11 @@ impl<'a> OnnxGraph<'a> {
         self.constant(&name, &Array { shape: vec![values.len()], values: Values::I64(values.to_vec()) })
     }
 
+    /// An integer.
+    pub(super) fn int(&mut self, value: i64) -> String {
+        self.constant(&format!("int_{value}"), &Array { shape: Vec::new(), values: Values::I64(vec![value]) })
+    }
+
     /// A number.
     pub(super) fn number(&mut self, value: f32) -> String {
         self.constant(&format!("number_{value:e}"), &Array { shape: Vec::new(), values: Values::F32(vec![value]) })
@@ -106,9 +112,17 @@ impl<'a> OnnxGraph<'a> {
     }
 
     /// Batch norm with the running statistics.
-    pub(super) fn norm(&mut self, name: &str, x: &str) -> String {
-        let [scale, shift, mean, variance] =
-            ["weight", "bias", "running_mean", "running_var"].map(|part| self.weight(&format!("{name}.{part}")));
+    pub(super) fn norm(&mut self, NormSpec { name, affine }: &NormSpec, x: &str) -> String {
+        let [mean, variance] = ["running_mean", "running_var"].map(|part| self.weight(&format!("{name}.{part}")));
+        let [scale, shift] = [("weight", 1.0), ("bias", 0.0)].map(|(part, value)| {
+            let part = format!("{name}.{part}");
+            if *affine {
+                return self.weight(&part);
+            }
+            let shape = self.weights.tensors[&mean].shape.clone(); // ONNX has no norm without scale and shift
+            let values = Values::F32(vec![value; shape.iter().product()]);
+            self.constant(&part, &Array { shape, values })
+        });
         self.node(
             name,
             "BatchNormalization",
@@ -139,10 +153,11 @@ impl<'a> OnnxGraph<'a> {
         self.node(name, "Unsqueeze", &[x, &axis], &[])
     }
 
-    /// Mean and √(unbiased variance + ε) over one axis, which stays with size 1. A single frame has the variance 0.
-    pub(super) fn moments(&mut self, name: &str, x: &str, axis: i64) -> [String; 2] {
+    /// Mean and √(unbiased variance + ε), where it is `raised` by one, over one axis, which stays with size 1. A single
+    /// frame has the variance 0.
+    pub(super) fn moments(&mut self, name: &str, x: &str, axis: i64, raised: bool) -> [String; 2] {
         let named = |part: &str| format!("{name}.{part}");
-        let (one, two, epsilon) = (self.number(1.0), self.number(2.0), self.number(POOL_EPSILON));
+        let (one, two) = (self.number(1.0), self.number(2.0));
         let mean = self.node(&named("mean"), "ReduceMean", &[x], &[("axes", Ints(&[axis]))]);
         let centred = self.node(&named("centred"), "Sub", &[x, &mean], &[]);
         let squares = self.node(&named("squares"), "Mul", &[&centred, &centred], &[]);
@@ -152,8 +167,13 @@ impl<'a> OnnxGraph<'a> {
         let count = self.node(&named("at_least_two"), "Max", &[&count, &two], &[]);
         let freedom = self.node(&named("freedom"), "Sub", &[&count, &one], &[]);
         let variance = self.node(&named("variance"), "Div", &[&total, &freedom], &[]);
-        let raised = self.node(&named("raised"), "Add", &[&variance, &epsilon], &[]);
-        [mean, self.node(&named("deviation"), "Sqrt", &[&raised], &[])]
+        let variance = if raised {
+            let epsilon = self.number(POOL_EPSILON);
+            self.node(&named("raised"), "Add", &[&variance, &epsilon], &[])
+        } else {
+            variance
+        };
+        [mean, self.node(&named("deviation"), "Sqrt", &[&variance], &[])]
     }
 }
 

@@ -28,7 +28,7 @@ fn pointwise(
     steps.iter().fold(x.to_owned(), |x, step| {
         let named = |what: &str| format!("{layer}.{side}_{what}");
         match step {
-            Pointwise::Norm(norm) => graph.norm(&norm.name, &x),
+            Pointwise::Norm(norm) => graph.norm(norm, &x),
             Pointwise::Residual => {
                 graph.node(&named("sum"), "Add", &[&x, residual.expect("its layer has a residual")], &[])
             }
@@ -49,7 +49,13 @@ fn products(graph: &mut OnnxGraph, spec: &LayerSpec, inputs: &[(String, Extent)]
             [(x, _)] => x.clone(),
             _ => graph.concat(&format!("{name}.inputs"), &inputs.iter().map(|(x, _)| x.as_str()).collect::<Vec<_>>()),
         };
-        return product(graph, spec, name, &x, &weight, &bias);
+        let vector = inputs[0].1.step.is_none() && spec.kind != LayerKind::Linear;
+        if !vector {
+            return product(graph, spec, name, &x, &weight, &bias);
+        }
+        let frame = graph.unsqueeze(&format!("{name}.frame"), &x, 2);
+        let sums = product(graph, spec, name, &frame, &weight, &bias);
+        return graph.flatten(&format!("{name}.vector"), &sums);
     }
     let mut first = 0;
     let mut sum: Option<String> = None;

@@ -22,6 +22,11 @@ pub(super) fn network(graph: &mut OnnxGraph, network: &Graph) -> String {
         let made = match &node.operation {
             Operation::Input => graph.node(name, "Transpose", &["feats"], &[("perm", Ints(&[0, 2, 1]))]),
             Operation::Plane => graph.unsqueeze(name, x(0), 1),
+            Operation::Rows => {
+                let channels = extents[names.len()].channels as i64;
+                let shape = graph.ints(&[0, channels, -1]);
+                graph.node(name, "Reshape", &[x(0), &shape], &[])
+            }
             Operation::Layer(spec) => {
                 let inputs: Vec<_> = node.inputs.iter().map(|value| (&*names[value.0], extents[value.0])).collect();
                 layer(graph, spec, &inputs)
@@ -40,8 +45,10 @@ pub(super) fn network(graph: &mut OnnxGraph, network: &Graph) -> String {
                 let factors = graph.unsqueeze(&format!("{name}.factors"), x(1), 2);
                 graph.node(name, "Mul", &[x(0), &factors], &[])
             }
-            Operation::Moments => {
-                let moments = graph.moments(name, x(0), last_axis(0));
+            Operation::SegmentContext(length) => segment_context(graph, name, x(0), *length as i64),
+            Operation::SegmentScale(length) => segment_scale(graph, name, x(0), x(1), *length as i64),
+            Operation::Moments { raised } => {
+                let moments = graph.moments(name, x(0), last_axis(0), *raised);
                 stacked(graph, name, moments)
             }
             Operation::AttentiveMoments => {
@@ -52,6 +59,27 @@ pub(super) fn network(graph: &mut OnnxGraph, network: &Graph) -> String {
         names.push(made);
     }
     names.pop().expect("a graph has an input")
+}
+
+/// The mean over all frames plus that over each segment.
+fn segment_context(graph: &mut OnnxGraph, name: &str, x: &str, length: i64) -> String {
+    let named = |part: &str| format!("{name}.{part}");
+    let whole = graph.node(&named("mean"), "ReduceMean", &[x], &[("axes", Ints(&[2]))]);
+    let pieces = [("kernel_shape", Ints(&[length])), ("strides", Ints(&[length])), ("ceil_mode", Int(1))];
+    let segments = graph.node(&named("segments"), "AveragePool", &[x], &pieces);
+    graph.node(name, "Add", &[&segments, &whole], &[])
+}
+
+/// Each frame times the factor of its segment.
+fn segment_scale(graph: &mut OnnxGraph, name: &str, x: &str, factors: &str, length: i64) -> String {
+    let named = |part: &str| format!("{name}.{part}");
+    let [zero, one, length] = [0, 1, length].map(|value| graph.int(value));
+    let frames = graph.node(&named("shape"), "Shape", &[x], &[("start", Int(2)), ("end", Int(3))]);
+    let frames = graph.node(&named("frames"), "Squeeze", &[&frames], &[]);
+    let frames = graph.node(&named("positions"), "Range", &[&zero, &frames, &one], &[]);
+    let segments = graph.node(&named("segments"), "Div", &[&frames, &length], &[]);
+    let factors = graph.node(&named("factors"), "Gather", &[factors, &segments], &[("axis", Int(2))]);
+    graph.node(name, "Mul", &[x, &factors], &[])
 }
 
 /// Mean and deviation as one vector.

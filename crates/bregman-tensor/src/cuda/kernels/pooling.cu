@@ -87,7 +87,7 @@ DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) {
 
 // Mean and √(unbiased variance + ε) over the width.
 template <typename T, int V>
-DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels) {
+DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float epsilon, float *stats, u32 ss, u32 channels) {
     extern __shared__ float shared[];
     __shared__ float means[32 * V];
     u32 c = COLUMN;
@@ -115,11 +115,11 @@ DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float *stats, u3
             u64 slot = moment_slot(blockIdx.y, height, ss, c + i);
             stats[slot] = mean[i];
             // one frame has no variance; PyTorch gives NaN there, we give none
-            stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + POOL_EPSILON);
+            stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + epsilon);
         }
 }
-EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float *stats, u32 ss, u32 channels),
-       (x, sx, n, height, stats, ss, channels))
+EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float epsilon, float *stats, u32 ss, u32 channels),
+       (x, sx, n, height, epsilon, stats, ss, channels))
 
 // dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
 template <typename T, int V>
@@ -133,7 +133,8 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
         u64 slot = moment_slot(blockIdx.y, height, ss, c + i), dslot = moment_slot(blockIdx.y, height, sd, c + i);
         mean[i] = stats[slot];
         share[i] = dstats[dslot] / n;
-        slope[i] = dstats[dslot + half] / ((n > 1 ? n - 1 : 1) * stats[slot + half]);
+        float deviation = stats[slot + half];
+        slope[i] = deviation > 0.f ? dstats[dslot + half] / ((n > 1 ? n - 1 : 1) * deviation) : 0.f;
     }
     ITEM_ROWS(row, n) {
         float v[V], d[V] = {};

@@ -6,6 +6,7 @@ mod conv;
 mod loss;
 mod norm;
 mod pooling;
+mod segments;
 
 use bregman_tensor::Backend;
 
@@ -17,6 +18,7 @@ pub(crate) fn all<B: Backend>(backend: &B) {
     norm::batch_norms(backend);
     pooling::squeeze_excitation(backend);
     pooling::statistics(backend);
+    segments::masks(backend);
     loss::losses(backend);
 }
 

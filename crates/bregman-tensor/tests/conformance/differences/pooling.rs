@@ -1,5 +1,6 @@
 //! Gates, moments and attention.
 
+use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{Activation, Backend, Shape, Tensor};
 
 use super::check;
@@ -51,7 +52,7 @@ pub(super) fn statistics<B: Backend>(backend: &B) {
         let stats = Shape::vector(2 * shape.channels * shape.height, shape.batch);
         let forward = |x: &Tensor<B>| {
             let mut y = poisoned(backend, stats);
-            backend.moments_forward(x.view(), y.view_mut()).unwrap();
+            backend.moments_forward(x.view(), POOL_EPSILON, y.view_mut()).unwrap();
             y
         };
         check(
@@ -75,6 +76,7 @@ pub(super) fn statistics<B: Backend>(backend: &B) {
             },
         );
     }
+    constant_without_epsilon(backend);
     for shape in [Shape::signal(3, 1, 1), Shape::signal(3, 1, 7), Shape::signal(17, 2, 301)] {
         let (vector, stats) =
             (Shape::vector(shape.channels, shape.batch), Shape::vector(2 * shape.channels, shape.batch));
@@ -108,4 +110,20 @@ pub(super) fn statistics<B: Backend>(backend: &B) {
             },
         );
     }
+}
+
+/// A deviation of 0 has no slope: nothing is divided by it.
+fn constant_without_epsilon<B: Backend>(backend: &B) {
+    let (shape, stats) = (Shape::signal(8, 2, 4), Shape::vector(16, 2));
+    let x = tensor(backend, shape, &vec![0.5; shape.len()]);
+    let mut y = poisoned(backend, stats);
+    backend.moments_forward(x.view(), 0.0, y.view_mut()).unwrap();
+    let both = |mean: f32, deviation: f32| -> Vec<f32> {
+        (0..stats.len()).map(|i| if i % 16 < 8 { mean } else { deviation }).collect()
+    };
+    assert_eq!(values(backend, &y), both(0.5, 0.0));
+    let mut dx = poisoned(backend, shape);
+    let dy = tensor(backend, stats, &both(2.0, 3.0));
+    backend.moments_backward(x.view(), y.view(), dy.view(), false, dx.view_mut()).unwrap();
+    assert_eq!(values(backend, &dx), vec![0.5; shape.len()]);
 }

@@ -44,7 +44,7 @@ impl Pooling for Reference {
         self.store(&mut dx)
     }
 
-    fn moments_forward(&self, x: View<Self>, mut stats: ViewMut<Self>) -> Result<()> {
+    fn moments_forward(&self, x: View<Self>, epsilon: f32, mut stats: ViewMut<Self>) -> Result<()> {
         let Shape { channels, height, width: n, .. } = x.shape;
         for (b, c) in rows(x.shape) {
             for h in 0..height {
@@ -52,7 +52,7 @@ impl Pooling for Reference {
                 let mean = sum(n, x) / n as f64;
                 let variance = sum(n, |t| (x(t) - mean).powi(2)) / (n.max(2) - 1) as f64;
                 stats.set(b, c * height + h, 0, mean);
-                stats.set(b, (channels + c) * height + h, 0, (variance + f64::from(POOL_EPSILON)).sqrt());
+                stats.set(b, (channels + c) * height + h, 0, (variance + f64::from(epsilon)).sqrt());
             }
         }
         Ok(())
@@ -69,8 +69,10 @@ impl Pooling for Reference {
         let Shape { channels, height, width: n, .. } = x.shape;
         dx.fill(|b, c, p, before| {
             let [mean, deviation] = [c * height + p / n, (channels + c) * height + p / n];
-            let along = (x.get(b, c, p) - stats.get(b, mean, 0)) / ((n.max(2) - 1) as f64 * stats.get(b, deviation, 0));
-            let gradient = dstats.get(b, mean, 0) / n as f64 + dstats.get(b, deviation, 0) * along;
+            let spread = stats.get(b, deviation, 0);
+            let along = if spread > 0.0 { (x.get(b, c, p) - stats.get(b, mean, 0)) / spread } else { 0.0 };
+            let gradient =
+                dstats.get(b, mean, 0) / n as f64 + dstats.get(b, deviation, 0) * along / (n.max(2) - 1) as f64;
             if add { before + gradient } else { gradient }
         });
         self.store(&mut dx)

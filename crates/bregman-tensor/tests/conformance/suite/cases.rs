@@ -1,5 +1,6 @@
 //! The operations: each case runs some of them on random numbers and keeps the results.
 
+use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{
     Activation, Backend, Block, Conv, FilterbankTables, Margin, NormGradients, NormParams, NormStatistics, OutputStart,
     Relu, Shape, Storage, Tensor, Weight,
@@ -23,7 +24,7 @@ impl<B: Backend> Cases<'_, B> {
         (self.numbers)(&mut self.random, count)
     }
 
-    fn tensor(&mut self, shape: Shape) -> Tensor<B> {
+    pub(super) fn tensor(&mut self, shape: Shape) -> Tensor<B> {
         tensor(self.backend, shape, &self.numbers(shape.len()))
     }
 
@@ -180,8 +181,10 @@ impl<B: Backend> Cases<'_, B> {
         let (x, dy) = (self.tensor(shape), self.tensor(shape));
         let moments = Shape::vector(2 * shape.channels * shape.height, shape.batch);
         let mut stats = self.poisoned(moments);
-        backend.moments_forward(x.view(), stats.view_mut()).unwrap();
-        self.keep("moments", &stats);
+        for epsilon in [0.0, POOL_EPSILON] {
+            backend.moments_forward(x.view(), epsilon, stats.view_mut()).unwrap();
+            self.keep("moments", &stats);
+        }
         let dstats = self.tensor(moments);
         let mut dx = self.tensor(shape);
         backend.moments_backward(x.view(), stats.view(), dstats.view(), true, dx.view_mut()).unwrap();

@@ -2,6 +2,7 @@
 
 mod cases;
 mod frozen;
+mod segments;
 mod whole;
 
 pub(crate) use whole::exact;
@@ -100,5 +101,24 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
     cases.losses(5, 7, 3);
     cases.losses(37, 24, 5);
     cases.losses(130, 192, 33);
+    for (shape, length) in [
+        (Shape::signal(32, 2, 149), 100),
+        (Shape::signal(7, 3, 200), 100),
+        (Shape::signal(17, 2, 12), 100),
+        (Shape::signal(8, 2, 9), 4),
+    ] {
+        cases.segments(shape, length);
+    }
+    // CAM++: strides along one axis, and a kernel as tall as the map
+    for width in [7, 61] {
+        let map = Shape { channels: 8, batch: 2, height: 10, width };
+        let tall = Conv { kernel: [10, 5], stride: [1, 2], padding: [0, 2], dilation: [1, 1] };
+        cases.conv(tall, map, 16, 0);
+        cases.conv(tall, map, 16, 3);
+        for conv in [Conv::square(3, 2), Conv::square(1, 2)] {
+            cases.conv(Conv { stride: [2, 1], ..conv }, map, 16, 0);
+            cases.conv(Conv { stride: [2, 1], ..conv }, map, 9, 3);
+        }
+    }
     cases.results
 }

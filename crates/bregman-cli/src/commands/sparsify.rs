@@ -1,0 +1,176 @@
+//! `bregman sparsify`: a trained network becomes a sparse one, without labels.
+
+use std::path::{Path, PathBuf};
+
+use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
+use bregman_speaker::{Corpus, CorpusPart, PrepareConfig, prepare};
+use bregman_train::config::Sparsify;
+use bregman_train::{Device, Ending, OnDevice, Open, Precision, RunFolder, Trainer, on_device};
+
+use super::export;
+use super::options::WriteArgs;
+use super::train::{STOPPING, keep_command};
+use crate::device::DeviceArg;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Bar, refuse_existing, say};
+use crate::signals::stop_on_signals;
+use crate::watch::Watch;
+
+/// Make a trained network sparse, without labels.
+///
+/// MODEL is a run, a checkpoint of one, or a checkpoint of WeSpeaker or 3D-Speaker. The network starts from its weights
+/// and follows its own dense embeddings (cosine, and the cosines within a batch) on any speech, with noise and rooms of
+/// our own making, while the share of zeros rises to --target. The loss that is shown is the distance to the dense
+/// network, the accuracy the share of embeddings that are nearest to their own.
+///
+/// CORPUS is a folder with one folder per speaker, a folder with a `train.csv`, a manifest or a folder of shards. The
+/// speakers do not matter.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bregman sparsify campplus_cn_en_common.pt --corpus speech --target 0.9 -o sparse.breg
+  bregman sparsify runs/dense --corpus speech --target 0.95 -o sparse.breg --set train.epochs=20 --device cuda
+  bregman sparsify campplus_cn_en_common.pt --corpus speech --target 0.9 -o sparse.breg --resume
+  bregman sparsify runs/dense --corpus speech --target 0.9 -o sparse.breg --trials trials.txt --root test
+
+Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it with a checkpoint.")]
+pub(crate) struct Args {
+    /// Run or checkpoint of a trained network
+    model: PathBuf,
+    /// Speech to train on: folder, manifest or shards
+    #[arg(long, value_name = "CORPUS")]
+    corpus: PathBuf,
+    /// The share of zeros to reach
+    #[arg(long)]
+    target: f64,
+    /// The model file to write
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+    /// Folder of the run [default: the model file with `.run`]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Continue the run where it stopped; start it if there is none
+    #[arg(long)]
+    resume: bool,
+    /// Override a key of the experiment (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Trial list on which to find threshold and equal error rate of the sparse network
+    #[arg(long, value_name = "FILE", requires = "roots")]
+    trials: Option<PathBuf>,
+    /// Where the names of the list are: folder, shards or manifest (repeatable)
+    #[arg(long = "root", value_name = "DIR", requires = "trials")]
+    roots: Vec<PathBuf>,
+    #[command(flatten)]
+    place: DeviceArg,
+    /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: bf16 on a GPU, f32 on a CPU]
+    #[arg(long)]
+    precision: Option<Precision>,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    args.write.work.use_threads()?;
+    refuse_existing(&args.out, args.write.force)?;
+    on_device(&args.place.find()?, args)
+}
+
+impl OnDevice for Args {
+    type Output = Result<Exit, Failure>;
+
+    fn run<B: Device>(self, open: impl Open<B>) -> Self::Output {
+        let folder = self.run.clone().unwrap_or_else(|| self.out.with_extension("run"));
+        let stop = stop_on_signals(STOPPING)?;
+        let watch = Watch::new(&format!("{} to {} % zeros", self.model.display(), 100.0 * self.target));
+        let trainer = if self.resume && RunFolder::new(&folder).is_started() {
+            Trainer::resume_on(open, &folder, &watch)?
+        } else {
+            let precision = self.precision.map(|precision| format!("train.precision={precision}"));
+            let settings: Vec<String> = self.settings.iter().cloned().chain(precision).collect();
+            let experiment = self.prepared(&folder)?.experiment(&settings, &Bar::new("reading"))?;
+            let trainer = Trainer::new_on(open, experiment, &folder, &watch)?;
+            keep_command(&RunFolder::new(&folder));
+            trainer
+        };
+        let outcome = trainer.run(&stop);
+        drop(watch);
+        let outcome = outcome?;
+        if outcome.ending == Ending::Interrupted {
+            say(&format!(
+                "stopped at {:.2} % zeros: continue with the same command and --resume",
+                100.0 * outcome.state.sparsity
+            ));
+            return Ok(Exit::Interrupted);
+        }
+        if let Some(best) = outcome.state.selection.best {
+            say(&format!("distance to the dense network {:.4} at {:.2} % zeros", best.loss, 100.0 * best.sparsity));
+        }
+        let exported = export::Args::of_run(&folder, self.out, self.trials, self.roots, self.write);
+        export::write(exported).map(Into::into)
+    }
+}
+
+impl Args {
+    /// What to train, with a manifest and surroundings in the folder of the run.
+    fn prepared(&self, folder: &Path) -> Result<Sparsify, Failure> {
+        let absolute = |path: &Path| {
+            std::path::absolute(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        };
+        let (corpus, folder) = (absolute(&self.corpus)?, absolute(folder)?);
+        let listed = corpus.join("train.csv");
+        let (root, corpus) = if corpus.is_file() {
+            (corpus.parent().unwrap_or(Path::new("/")).to_owned(), corpus)
+        } else if listed.is_file() {
+            (corpus, listed)
+        } else if corpus.join("index.csv").is_file() {
+            (corpus.clone(), corpus)
+        } else {
+            let manifest = folder.join("corpus.csv");
+            list(&corpus, &manifest)?;
+            (corpus, manifest)
+        };
+        let surroundings = Some(surroundings(&folder)?);
+        Ok(Sparsify { network: absolute(&self.model)?, root, corpus, target: self.target, surroundings })
+    }
+}
+
+/// Writes a manifest of a folder of speakers.
+fn list(root: &Path, manifest: &Path) -> Result<(), Failure> {
+    let config = PrepareConfig {
+        corpus: Corpus::Folder,
+        root: root.to_owned(),
+        out: manifest.to_owned(),
+        part: CorpusPart::All,
+        exclude: Vec::new(),
+        validation: 0.0,
+        seed: 1,
+        verify: false,
+        strict: false,
+        force: true,
+    };
+    prepare(&config, &Bar::new("measuring"))?;
+    Ok(())
+}
+
+/// Noises and rooms of our own making, the same for every run: folders of audio as recordings would be.
+fn surroundings(folder: &Path) -> Result<[PathBuf; 2], Failure> {
+    let [noises, rooms] = ["noises", "rooms"].map(|name| folder.join(name));
+    for (folder, count) in [(&noises, 16), (&rooms, 32)] {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+        for number in 0..count {
+            let samples = if folder == &noises {
+                pink_noise(10 * RATE as usize, number)
+            } else {
+                room_response(0.15 + 0.02 * number as f32, number)
+            };
+            let largest = samples.iter().fold(1e-9f32, |largest, sample| largest.max(sample.abs()));
+            let samples = samples.into_iter().map(|sample| 0.9 * sample / largest).collect();
+            let audio = Audio { rate: RATE, samples };
+            write_wav(folder.join(format!("{number:02}.wav")), &audio)
+                .map_err(|error| Failure::failed(error.to_string()))?;
+        }
+    }
+    Ok([noises, rooms])
+}

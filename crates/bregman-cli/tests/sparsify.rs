@@ -1,0 +1,47 @@
+//! `bregman sparsify` as a user runs it, on a small CAM++ of 3D-Speaker.
+
+mod common;
+
+use std::path::Path;
+use std::process::Output;
+
+use common::{bregman, json, mistake, success, synth, text};
+
+fn sparsify(corpus: &Path, out: &Path, more: &[&str]) -> Output {
+    let network = bregman_golden::dir().join("campplus_g8_m8.safetensors");
+    let small = ["data.seconds=0.4", "data.validation=0.2", "train.batch=4", "train.epochs=2"];
+    let small: Vec<&str> = small.iter().flat_map(|setting| ["--set", setting]).collect();
+    let asked = ["sparsify", text(&network), "--corpus", text(corpus), "--target", "0.5", "-o", text(out)];
+    bregman(&[&asked, &small[..], more].concat())
+}
+
+#[test]
+fn a_published_network_becomes_a_sparse_model_file_and_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (voices, out) = (folder.path().join("voices"), folder.path().join("sparse.breg"));
+    synth(&voices, [3, 6, 1], ["0.8", "0.9"]);
+    let report = json(&sparsify(&voices, &out, &["--json"]));
+    assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&out).unwrap().len()));
+    assert!((report["zeros_in_file"].as_f64().unwrap() - 0.5).abs() < 0.01, "{report}");
+    let model = bregman_runtime::Model::open(&out).unwrap();
+    let front_end = model.front_end().settings();
+    assert_eq!((&front_end["front_end"]["window"], &front_end["waveform"]), (&"povey".into(), &"decoded".into()));
+
+    // the run beside it is one like any other
+    let run = folder.path().join("sparse.run");
+    let inspected = success(&bregman(&["inspect", text(&run)]));
+    assert!(inspected.contains("xvector.tdnn"), "{inspected}");
+    assert!(mistake(&sparsify(&voices, &out, &[])).contains("--force"));
+    let again = sparsify(&voices, &out, &["--force"]);
+    assert!(mistake(&again).contains("sparse.run"), "a run is there already");
+    assert_eq!(json(&sparsify(&voices, &out, &["--force", "--resume", "--json"]))["nonzero"], report["nonzero"]);
+}
+
+#[test]
+fn what_cannot_be_made_sparse_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, out) = (folder.path().join("empty"), folder.path().join("sparse.breg"));
+    std::fs::create_dir(&empty).unwrap();
+    let message = mistake(&sparsify(&empty, &out, &[]));
+    assert!(message.contains("empty") && !out.exists(), "{message}");
+}

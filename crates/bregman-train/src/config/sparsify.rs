@@ -1,0 +1,104 @@
+//! From a trained network to a sparse one, without labels: the experiment of `bregman sparsify`.
+//!
+//! The network starts from its own weights and follows its own dense embeddings. The duals of a Bregman optimizer that
+//! starts so change nothing at the first step (p = θ/δ + λ·∂R(θ)); then the target rises, weights die from the smallest
+//! up, and the rest keeps learning.
+
+use std::path::{Path, PathBuf};
+
+use bregman::{Ramp, RampShape};
+use bregman_audio::{AugmentConfig, NoiseConfig, ReverbConfig};
+use bregman_speaker::Progress;
+use serde::Serialize;
+use toml::{Table, Value};
+
+use super::{Experiment, FeatureConfig, MethodConfig};
+use crate::trainer::data::Data;
+use crate::{Deployable, Error, Result};
+
+/// What does not depend on the network and the corpus. λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps their
+/// digits.
+const RECIPE: &str = r#"
+[data]
+validation = 0.05
+
+[train]
+epochs = 10
+batch = 64
+lr = 0.001
+schedule = { kind = "exponential", warmup = 0.1, last = 0.05 }
+clip = 1.0
+
+[select]
+metric = "loss"
+
+[method]
+kind = "adaptive"
+optimizer = { kind = "adabreg" }
+lambda = 0.001
+initial_sparsity = 0.0
+initial_inputs = 1.0
+"#;
+
+/// The share of the steps in which the target rises.
+const RISE: f64 = 0.6;
+
+/// Which network becomes how sparse, on which speech.
+#[derive(Debug, Clone)]
+pub struct Sparsify {
+    /// A run or checkpoint.
+    pub network: PathBuf,
+    /// Folder of the corpus.
+    pub root: PathBuf,
+    /// Manifest or shards in it.
+    pub corpus: PathBuf,
+    /// The sparsity asked for.
+    pub target: f64,
+    /// Folders of noises and of rooms to train with.
+    pub surroundings: Option<[PathBuf; 2]>,
+}
+
+impl Sparsify {
+    /// The experiment; `settings` override what is decided here.
+    ///
+    /// # Errors
+    /// A network or corpus that cannot be read, features that a recipe cannot say, a setting that does not exist.
+    pub fn experiment(&self, settings: &[impl AsRef<str>], progress: &dyn Progress) -> Result<Experiment> {
+        let network = Deployable::open(&self.network)?;
+        let unsayable = || Error::checkpoint(&self.network, "it has a front end that no training run can compute");
+        let features = FeatureConfig::of(network.features()).ok_or_else(unsayable)?;
+        let mut recipe: Table = toml::from_str(RECIPE).expect("the recipe is valid");
+        let path = |path: &Path| Value::String(path.display().to_string());
+        recipe.insert("init".to_owned(), path(&self.network));
+        recipe.insert("teacher".to_owned(), path(&self.network));
+        recipe.insert("model".to_owned(), plain(&network.architecture().network));
+        let data = table(&mut recipe, "data");
+        data.insert("root".to_owned(), path(&self.root));
+        data.insert("train".to_owned(), path(&self.corpus));
+        data.insert("features".to_owned(), plain(&features));
+        if let Some([noises, rooms]) = &self.surroundings {
+            let noise = NoiseConfig { folder: noises.clone(), snr_db: [5.0, 20.0], probability: 0.5 };
+            let reverb = ReverbConfig { folder: rooms.clone(), probability: 0.3 };
+            let augment = AugmentConfig { noise: Some(noise), reverb: Some(reverb), ..AugmentConfig::default() };
+            data.insert("augment".to_owned(), plain(&augment));
+        }
+        table(&mut recipe, "method").insert("target".to_owned(), Value::Float(self.target));
+        let text = toml::to_string(&recipe).expect("a table is TOML");
+        let mut experiment = Experiment::parse(&text, "sparsify", settings)?;
+        let data = Data::open(&experiment, progress)?;
+        let steps = data.train.batches_per_epoch() * experiment.train.epochs;
+        if let MethodConfig::Adaptive(method) = &mut experiment.method {
+            let end = ((RISE * steps as f64) as u64).max(1);
+            method.ramp.get_or_insert(Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end });
+        }
+        Ok(experiment)
+    }
+}
+
+fn plain(settings: &impl Serialize) -> Value {
+    Value::try_from(settings).expect("settings are plain data")
+}
+
+fn table<'a>(recipe: &'a mut Table, name: &str) -> &'a mut Table {
+    recipe.get_mut(name).and_then(Value::as_table_mut).expect("the recipe has this table")
+}

@@ -1,0 +1,112 @@
+//! A trained network becomes sparse without labels: from its own weights, after its own embeddings.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use bregman_nn::{Checkpoint, TrainableModel};
+use bregman_tensor::Cpu;
+use bregman_train::config::Sparsify;
+use bregman_train::{Deployable, Ending, Experiment, Trainer};
+use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
+
+/// A corpus and a trained dense network on it.
+fn prepared(folder: &Path) -> (PathBuf, PathBuf) {
+    let (voices, dense) = (folder.join("voices"), folder.join("dense"));
+    corpus(&voices);
+    train(recipe(&voices, "kind = \"dense\"\noptimizer = { kind = \"adamw\" }", &[]), &dense).unwrap();
+    (voices, dense)
+}
+
+fn experiment(voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
+    let sparsify = Sparsify {
+        network: network.to_owned(),
+        root: voices.to_owned(),
+        corpus: "train.csv".into(),
+        target: 0.8,
+        surroundings: None,
+    };
+    let small = ["data.seconds=0.3", "data.validation=0.2", "train.batch=8", "train.epochs=4"];
+    sparsify.experiment(&[&small[..], settings].concat(), &()).unwrap()
+}
+
+fn state(path: &Path) -> Checkpoint {
+    Deployable::open(path).unwrap().model().state().unwrap()
+}
+
+#[test]
+fn the_first_step_begins_from_the_trained_weights_and_the_last_has_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let (voices, dense) = prepared(folder.path());
+    let run = folder.path().join("sparse");
+    // a rate of almost nothing shows what the start alone does
+    let still = experiment(&voices, &dense, &["train.lr=1e-12", "method.warmup=1000000"]);
+    train(still, &folder.path().join("still")).unwrap();
+    let (before, after) = (state(&dense), state(&folder.path().join("still")));
+    for (name, array) in before.tensors.iter().filter(|(name, _)| !name.contains("bn") && !name.contains("shortcut.1"))
+    {
+        let (bregman_nn::Values::F32(a), bregman_nn::Values::F32(b)) = (&array.values, &after.tensors[name].values)
+        else {
+            continue;
+        };
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3)), "{name} moved");
+    }
+
+    let outcome = train(experiment(&voices, &dense, &[]), &run).unwrap();
+    assert_eq!(outcome.ending, Ending::Finished);
+    assert!((outcome.state.sparsity - 0.8).abs() < 0.01, "{}", outcome.state.sparsity);
+    let steps: Vec<_> = metrics(&run).into_iter().filter(|line| line["kind"] == "step").collect();
+    for step in &steps {
+        let [sparsity, target] = ["sparsity", "target"].map(|key| step[key].as_f64().unwrap());
+        assert!((sparsity - target).abs() < 0.01, "it rises with its target: {step}");
+    }
+    assert!(steps[0]["target"].as_f64().unwrap() < 0.2, "{}", steps[0]);
+    assert!(steps[0]["loss"].as_f64().unwrap() < 0.5, "a network is near itself: {}", steps[0]);
+    // it has no classifier, and is a run like any other
+    assert!(state(&run).tensors.keys().all(|name| !name.starts_with("projection")));
+    let zeros = Deployable::open(&run).unwrap().to_model().unwrap();
+    let model = zeros.to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
+    let model = bregman_runtime::Model::from_bytes(&model).unwrap();
+    assert!((model.zeros_in_file() - 0.8).abs() < 0.02, "{}", model.zeros_in_file());
+}
+
+#[test]
+fn a_stopped_and_continued_run_equals_an_unbroken_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (voices, dense) = prepared(folder.path());
+    let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
+    let experiment = experiment(&voices, &dense, &[]);
+    train(experiment.clone(), &whole).unwrap();
+    let first = StopAfter::new(3);
+    Trainer::new(experiment, &broken, &first).unwrap().run(&first.stop).unwrap();
+    let end = Trainer::resume(&broken, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert_eq!(end.ending, Ending::Finished);
+    assert_same_metrics(&broken, &whole, "sparsify");
+    assert_eq!(weights(&broken, "last"), weights(&whole, "last"));
+}
+
+#[test]
+fn a_checkpoint_of_others_is_a_teacher_and_one_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let voices = folder.path().join("voices");
+    corpus(&voices);
+    let config = bregman_nn::CampPlusConfig { head: 2, channels: 4, growth: 2, bottleneck: 2, embedding: 6 };
+    let architecture = bregman_nn::Architecture::new(16, config);
+    let path = folder.path().join("campplus.safetensors");
+    TrainableModel::new(Cpu::new(), &architecture, None, 3).unwrap().state().unwrap().write(&path).unwrap();
+    let fits = experiment(&voices, &path, &["train.epochs=1"]);
+    assert_eq!(fits.architecture(), architecture);
+    assert_eq!(fits.data.features.fbank(), *Deployable::open(&path).unwrap().features());
+    let outcome = train(fits.clone(), &folder.path().join("run")).unwrap();
+    assert_eq!(outcome.ending, Ending::Finished);
+
+    let refused = |settings: &[&str]| {
+        let experiment = experiment(&voices, &path, settings);
+        train(experiment, &folder.path().join("refused")).unwrap_err().to_string()
+    };
+    let message = refused(&["data.features.window=hamming"]);
+    assert!(message.contains("init = ") && message.contains("povey"), "{message}");
+    let message = refused(&["model.embedding=7"]);
+    assert!(message.contains("campplus.safetensors") && message.contains("xvector.dense"), "{message}");
+}
