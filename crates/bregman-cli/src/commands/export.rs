@@ -21,7 +21,8 @@ use crate::output::{Bar, print, print_json, refuse_existing};
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
-/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors) or of 3D-Speaker's CAM++, whose size is read off its tensors.
+/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors) or of 3D-Speaker's CAM++, whose size is read off its
+/// tensors.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several

@@ -64,7 +64,8 @@ pub(crate) struct Args {
     roots: Vec<PathBuf>,
     #[command(flatten)]
     place: DeviceArg,
-    /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: bf16 on a GPU, f32 on a CPU]
+    /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: bf16 on a GPU, f32 on a
+    /// CPU]
     #[arg(long)]
     precision: Option<Precision>,
     #[command(flatten)]

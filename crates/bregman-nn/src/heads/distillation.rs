@@ -4,8 +4,9 @@ use bregman_tensor::{Backend, Margin, Tensor, View};
 
 use crate::{BatchOutcome, Context, Error, Head, Result};
 
-/// `mean over i of 1 − cos(sᵢ, tᵢ)` plus `mean over pairs of (cos(sᵢ, sⱼ) − cos(tᵢ, tⱼ))²`: each embedding points where the
-/// teacher's does, and embeddings lie to each other as the teacher's do (relational distillation: Park et al., CVPR 2019).
+/// `mean over i of 1 − cos(sᵢ, tᵢ)` plus `mean over pairs of (cos(sᵢ, sⱼ) − cos(tᵢ, tⱼ))²`: each embedding points where
+/// the teacher's does, and embeddings lie to each other as the teacher's do (relational distillation: Park et al., CVPR
+/// 2019).
 ///
 /// A batch has few embeddings of few values, so this is computed on the host, whatever the device.
 ///

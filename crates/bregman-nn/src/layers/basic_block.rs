@@ -9,8 +9,8 @@ use crate::{Builder, Context, ConvNorm, InputGradient, Result};
 /// the shape changes.
 ///
 /// # Shapes
-/// x `[inputs, batch, height, time]` → y `[outputs, batch, height / stride, time / stride]`, rounded up; the stride may be
-/// along one axis only.
+/// x `[inputs, batch, height, time]` → y `[outputs, batch, height / stride, time / stride]`, rounded up; the stride may
+/// be along one axis only.
 pub struct BasicBlock<B: Backend> {
     first: ConvNorm<B>,
     second: ConvNorm<B>,

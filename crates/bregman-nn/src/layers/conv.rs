@@ -36,8 +36,8 @@ impl ConvLayer {
         Self::with_geometry(builder, spec, &spec.inputs, geometry(spec.kind))
     }
 
-    /// A convolution over time whose inputs are the rows of a map: its kernel is as tall as the map of `height` rows, so
-    /// that nothing has to be moved.
+    /// A convolution over time whose inputs are the rows of a map: its kernel is as tall as the map of `height` rows,
+    /// so that nothing has to be moved.
     pub fn of_rows<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec, height: usize) -> Result<Self> {
         let channels: Vec<usize> = spec.inputs.iter().map(|rows| rows / height).collect();
         let mut geometry = geometry(spec.kind);

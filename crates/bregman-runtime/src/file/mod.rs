@@ -49,8 +49,8 @@ pub struct Threshold {
     pub trials: Option<usize>,
 }
 
-/// A layer in memory: `y = W ∗ x + b`, and the norms beside it that could not be folded into W: that after the ReLU that
-/// follows, and that before a ReLU of its input.
+/// A layer in memory: `y = W ∗ x + b`, and the norms beside it that could not be folded into W: that after the ReLU
+/// that follows, and that before a ReLU of its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Row-major, in the shape of its [`bregman_network::LayerSpec`].

@@ -52,8 +52,10 @@ pub mod constants {
 }
 
 /// A device with every kernel of a training step.
-pub trait Backend:
-    DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + PointwiseOps + Pooling + Segments + Loss + Gradients
+pub trait Backend
+where
+    Self: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm,
+    Self: PointwiseOps + Pooling + Segments + Loss + Gradients,
 {
 }
 

@@ -16,8 +16,8 @@ use super::{Experiment, FeatureConfig, MethodConfig};
 use crate::trainer::data::Data;
 use crate::{Deployable, Error, Result};
 
-/// What does not depend on the network and the corpus. λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps their
-/// digits.
+/// What does not depend on the network and the corpus. λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps
+/// their digits.
 const RECIPE: &str = r#"
 [data]
 validation = 0.05

@@ -1,5 +1,5 @@
-//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker or 3D-Speaker, with the front
-//! end it needs.
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker or 3D-Speaker, with the
+//! front end it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -139,8 +139,8 @@ fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'sta
 }
 
 /// What checkpoints of others were trained on; both take the mean of each bin off and use no dither for embeddings.
-/// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples in
-/// ±1; networks of this kind that WeSpeaker published have the same front end.
+/// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples
+/// in ±1; networks of this kind that WeSpeaker published have the same front end.
 fn front_end(architecture: &Architecture) -> FbankConfig {
     match architecture.network {
         NetworkConfig::CampPlus(_) => FbankConfig::three_d_speaker(),

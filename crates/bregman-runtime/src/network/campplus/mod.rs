@@ -1,6 +1,6 @@
 //! CAM++. The two-dimensional head runs on [`RowPlane`]s, everything after it on signals: a channel is a row of frames
-//! with zeros before and after it, so that a dilated convolution is a few shifts. What a dense layer reads is normalised
-//! into a strip of [`BLOCK`] frames right before its products.
+//! with zeros before and after it, so that a dilated convolution is a few shifts. What a dense layer reads is
+//! normalised into a strip of [`BLOCK`] frames right before its products.
 
 mod head;
 mod plane;
