@@ -106,15 +106,21 @@ fn resnet34_at_full_width_keeps_the_sparsity_of_every_method() {
 }
 
 #[test]
+fn campplus_at_full_width_keeps_the_sparsity_of_every_method() {
+    every_method_keeps_its_sparsity("campplus", &["voxceleb", "cnceleb"], 0.99);
+}
+
+#[test]
 fn narrow_networks_keep_the_sparsity_of_every_method() {
     // Ten inputs of every output are 3 % of the one, and most of the first layers of the other, which has 8 channels.
     every_method_keeps_its_sparsity("ecapa", &["audiomnist"], 0.97);
     every_method_keeps_its_sparsity("resnet34", &["audiomnist"], 0.826);
+    every_method_keeps_its_sparsity("campplus", &["audiomnist"], 0.9);
 }
 
 #[test]
 fn every_corpus_network_and_method_that_ships_is_run_above() {
     let names = |folder: &str| BuiltIn::of_folder(folder).map(BuiltIn::short_name).collect::<Vec<_>>();
     assert_eq!(names("corpora"), ["audiomnist", "cnceleb", "voxceleb"]);
-    assert_eq!(names("networks"), ["ecapa", "resnet34"]);
+    assert_eq!(names("networks"), ["campplus", "ecapa", "resnet34"]);
 }
