@@ -112,7 +112,7 @@ fn campplus_at_full_width_keeps_the_sparsity_of_every_method() {
 
 #[test]
 fn narrow_networks_keep_the_sparsity_of_every_method() {
-    // Ten inputs of every output are 3 % of the first, and most of the first layers of the others, which have 8 channels.
+    // Ten inputs of every output are 3 % of the first, and most of the first layers of the others: 8 channels.
     every_method_keeps_its_sparsity("ecapa", &["audiomnist"], 0.97);
     every_method_keeps_its_sparsity("resnet34", &["audiomnist"], 0.826);
     every_method_keeps_its_sparsity("campplus", &["audiomnist"], 0.882);
