@@ -13,6 +13,7 @@ mod pattern;
 mod plot;
 mod report;
 mod runs;
+mod runtime_model;
 mod signals;
 mod sparkline;
 mod watch;
