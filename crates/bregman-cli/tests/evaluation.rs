@@ -287,7 +287,7 @@ fn embed_writes_one_line_per_utterance() {
     let second = |key: &str| windows[1][key].as_f64().unwrap();
     assert!((second("start") - 0.25).abs() < 1e-9 && (second("end") - 0.75).abs() < 1e-9);
     assert!(mistake(&bregman(&["embed", text(&world.run), &a, "--window", "0"])).contains("--window 0"));
-    assert!(mistake(&bregman(&["embed", text(&world.run), &a, "--window", "1", "--hop", "-1"])).contains("--hop"));
+    assert!(mistake(&bregman(&["embed", text(&world.run), &a, "--window", "1", "--hop=-1"])).contains("--hop"));
 }
 
 #[test]

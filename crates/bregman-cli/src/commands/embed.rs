@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use bregman_speaker::score::{EmbeddingStore, SpeechOnly, embed_utterances};
+use bregman_speaker::score::{Embedding, EmbeddingStore, SpeechOnly, embed_utterances};
 use bregman_speaker::{FileCorpus, Manifest, Unreadable, open_corpus};
 use serde::Serialize;
 
@@ -139,9 +139,8 @@ fn embed_whole(args: &Args) -> Result<(String, Vec<Unreadable>, usize), Failure>
     drop(bar);
     network.note_silence();
     let rows = utterances.iter().zip(&embedded.embeddings).filter_map(|(utterance, embedding)| {
-        let place = |seconds| Span::Utterance { seconds };
-        let row = |e| EmbeddingRow { utterance: &utterance.id, place: place(e.seconds), embedding: &e.values };
-        embedding.as_ref().map(row)
+        let Embedding { seconds, values } = embedding.as_ref()?;
+        Some(EmbeddingRow { utterance: &utterance.id, place: Span::Utterance { seconds: *seconds }, embedding: values })
     });
     Ok((format(rows, args.work.json)?, embedded.unreadable, all.len()))
 }
