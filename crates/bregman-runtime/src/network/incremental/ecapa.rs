@@ -143,7 +143,7 @@ impl EcapaFront {
         }
         let to = until(ends.heard, network.first.reach);
         let at = |frame| self.features.column(frame) - network.first.reach;
-        let (column, pitch) = history.place(0usize.max(ends.first));
+        let (column, pitch) = history.place(ends.first);
         let start = ends.first;
         apply(
             arch,
