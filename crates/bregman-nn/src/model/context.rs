@@ -29,7 +29,7 @@ pub struct Context<B: Backend> {
     /// Look for NaN and infinity after every layer: slow, for debugging.
     pub check: bool,
     /// Where several ranks train: the sums over their gradients.
-    pub(super) sums: Option<GradientSums<B>>,
+    pub(super) sums: Option<GradientSums>,
     spare: Vec<Tensor<B>>,
 }
 

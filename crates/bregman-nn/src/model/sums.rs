@@ -3,7 +3,7 @@
 //! A backward pass reaches the last layers first. As soon as the weights of some layers have their gradients, these are
 //! sent off together, and the pass goes on to the layers before; what is small (norms, biases) goes last.
 
-use bregman_tensor::{Backend, GradientPart};
+use bregman_tensor::{Backend, GradientPart, PendingSum};
 
 use super::params::Parameter;
 use crate::{Context, Extent, ParamId, Result};
@@ -12,7 +12,7 @@ use crate::{Context, Extent, ParamId, Result};
 const BUCKET: usize = 1 << 20;
 
 /// The sums of one backward pass.
-pub(crate) struct GradientSums<B: Backend> {
+pub(crate) struct GradientSums {
     /// This rank's part of the batch.
     share: f32,
     /// Column blocks of each parameter whose gradients this pass has written.
@@ -20,16 +20,16 @@ pub(crate) struct GradientSums<B: Backend> {
     /// Parameters with all their gradients that wait for their bucket to be full.
     waiting: Vec<usize>,
     /// Buckets on their way.
-    travelling: Vec<(Vec<usize>, B::Sum)>,
+    travelling: Vec<(Vec<usize>, Option<PendingSum>)>,
 }
 
-impl<B: Backend> GradientSums<B> {
+impl GradientSums {
     pub(super) fn new(share: f32, parameters: usize) -> Self {
         Self { share, written: vec![0; parameters], waiting: Vec::new(), travelling: Vec::new() }
     }
 
     /// Sends off what waits.
-    fn send(&mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
+    fn send<B: Backend>(&mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
         let bucket = std::mem::take(&mut self.waiting);
         if !bucket.is_empty() {
             let sum = backend.start_sum(self.share, &mut parts(parameters, &bucket, extent))?;
@@ -39,7 +39,7 @@ impl<B: Backend> GradientSums<B> {
     }
 
     /// Sends off all that is left, and waits until every parameter holds the gradient of the whole batch.
-    pub(super) fn finish(mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
+    pub(super) fn finish<B: Backend>(mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
         let sent: Vec<usize> = self.travelling.iter().flat_map(|(bucket, _)| bucket.iter().copied()).collect();
         self.waiting = (0..parameters.len()).rev().filter(|tensor| !sent.contains(tensor)).collect();
         self.send(backend, parameters, extent)?;

@@ -1,7 +1,7 @@
 //! What several processes that train one network do together.
 
 use super::DeviceMemory;
-use crate::{Ranks, Result};
+use crate::{PendingSum, Ranks, Result};
 
 /// A gradient to be summed over ranks.
 pub struct GradientPart<'a, B: DeviceMemory> {
@@ -11,32 +11,38 @@ pub struct GradientPart<'a, B: DeviceMemory> {
     pub support: Option<&'a B::Buffer>,
 }
 
-/// Sums over [`Ranks`] of what is on the device.
+/// Sums over [`Ranks`] of what is on the device. What is given here is that of a device that always trains alone.
 pub trait Collectives: DeviceMemory {
-    /// A sum on its way.
-    type Sum: Send;
-
     /// Whether sums can begin while a backward pass is going on.
-    const SUMS_OVERLAP: bool;
+    const SUMS_OVERLAP: bool = false;
 
     /// The ranks, of which this device is one.
-    fn ranks(&self) -> &Ranks;
+    fn ranks(&self) -> &Ranks {
+        &Ranks::ALONE
+    }
 
     /// From now on the batch norms of a training pass take the statistics of all ranks' batches together.
     ///
     /// # Errors
     /// A device that cannot do that.
-    fn join_norms(&mut self) -> Result<()>;
+    fn join_norms(&mut self) -> Result<()> {
+        Ok(())
+    }
 
-    /// Begins to add these gradients of all ranks, each multiplied with its rank's `share` of the batch.
+    /// Begins to add these gradients of all ranks, each multiplied with its rank's `share` of the batch: a sum on its
+    /// way, or none where the device puts it into place by itself.
     ///
     /// # Errors
     /// Ranks that are gone, a lost device.
-    fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<Self::Sum>;
+    fn start_sum(&self, _share: f32, _parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
+        Ok(None)
+    }
 
     /// Waits for a sum and puts it where the gradients were: the same parts, in the same order.
     ///
     /// # Errors
     /// As [`Collectives::start_sum`].
-    fn finish_sum(&self, sum: Self::Sum, parts: &mut [GradientPart<'_, Self>]) -> Result<()>;
+    fn finish_sum(&self, _sum: Option<PendingSum>, _parts: &mut [GradientPart<'_, Self>]) -> Result<()> {
+        Ok(())
+    }
 }

@@ -1,12 +1,9 @@
 //! Gradients between ranks, in memory: packed into one message, and taken out again.
 
 use super::Cpu;
-use crate::ranks::PendingSum;
-use crate::{Collectives, GradientPart, Ranks, Result};
+use crate::{Collectives, GradientPart, PendingSum, Ranks, Result};
 
 impl Collectives for Cpu {
-    type Sum = PendingSum;
-
     const SUMS_OVERLAP: bool = true;
 
     fn ranks(&self) -> &Ranks {
@@ -18,7 +15,7 @@ impl Collectives for Cpu {
         Ok(())
     }
 
-    fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<PendingSum> {
+    fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
         let most = parts.iter().map(|part| part.gradient.len()).sum();
         let mut message = Vec::with_capacity(most);
         for part in parts {
@@ -30,10 +27,11 @@ impl Collectives for Cpu {
                 }
             }
         }
-        Ok(self.ranks.start_sum(message))
+        Ok(Some(self.ranks.start_sum(message)))
     }
 
-    fn finish_sum(&self, sum: PendingSum, parts: &mut [GradientPart<'_, Self>]) -> Result<()> {
+    fn finish_sum(&self, sum: Option<PendingSum>, parts: &mut [GradientPart<'_, Self>]) -> Result<()> {
+        let Some(sum) = sum else { return Ok(()) };
         let message = sum.wait()?;
         let mut rest = &message[..];
         for part in parts {
