@@ -17,9 +17,9 @@ mod shape;
 mod tensor;
 
 pub use backend::{
-    Activation, Backend, BatchNorm, Capture, Collectives, Convolution, DeviceMemory, Filterbanks, GradientPart, Gradients,
-    Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Segments, Storage, Weight,
-    constants,
+    Activation, Backend, BatchNorm, Capture, Collectives, Convolution, DeviceMemory, Filterbanks, GradientPart,
+    Gradients, Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu,
+    Segments, Storage, Weight, constants,
 };
 pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};

@@ -78,7 +78,9 @@ fn ranks_with_parts_of_a_batch_train_as_one_process_with_all_of_it() {
         assert!(first < 1e-5 && later < 1e-2, "{size} ranks: {first} at the first step, {later} in six");
     }
     let by_rank = dir.path().join("by rank");
-    train_on(thread_ranks(2), Some(&experiment(4, false)), &by_rank, &never()).into_iter().for_each(|r| drop(r.unwrap()));
+    train_on(thread_ranks(2), Some(&experiment(4, false)), &by_rank, &never())
+        .into_iter()
+        .for_each(|r| drop(r.unwrap()));
     assert!(apart(&whole, &by_rank, 1) > 1e-4, "norms by rank see less of the batch");
 }
 

@@ -39,7 +39,12 @@ impl GradientSums {
     }
 
     /// Sends off all that is left, and waits until every parameter holds the gradient of the whole batch.
-    pub(super) fn finish<B: Backend>(mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
+    pub(super) fn finish<B: Backend>(
+        mut self,
+        backend: &B,
+        parameters: &mut [Parameter<B>],
+        extent: Extent,
+    ) -> Result<()> {
         let sent: Vec<usize> = self.travelling.iter().flat_map(|(bucket, _)| bucket.iter().copied()).collect();
         self.waiting = (0..parameters.len()).rev().filter(|tensor| !sent.contains(tensor)).collect();
         self.send(backend, parameters, extent)?;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Ranks, Result};
 #[cfg(feature = "cuda")]
 use crate::cuda::probe;
+use crate::{Ranks, Result};
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

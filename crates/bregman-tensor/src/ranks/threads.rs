@@ -27,7 +27,8 @@ impl ThreadRank {
     /// Everybody's values, added in the order of ranks.
     fn add<T: Copy + std::ops::AddAssign + bytemuck::Pod>(&self, values: &mut [T]) {
         let all = self.exchange(bytemuck::cast_slice(values));
-        let numbers = |bytes: &'_ [u8]| bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned::<T>).collect();
+        let numbers =
+            |bytes: &'_ [u8]| bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned::<T>).collect();
         let [first, others @ ..] = &all[..] else { return };
         values.copy_from_slice(&numbers(first) as &Vec<T>);
         for other in others {

@@ -9,10 +9,10 @@ use bregman_nn::TrainableModel;
 use bregman_speaker::{AudioSource, BatchPosition};
 use bregman_tensor::Ranks;
 
-use super::ranks::{self, Books};
 use super::Trainer;
 use super::data::{Data, Division};
 use super::observer::Observer;
+use super::ranks::{self, Books};
 use super::schedule::LearningRate;
 use super::selection::EpochSelection;
 use super::teacher;
