@@ -14,6 +14,7 @@ mod plot;
 mod ranks;
 mod report;
 mod runs;
+mod runtime_model;
 mod signals;
 mod sparkline;
 mod watch;

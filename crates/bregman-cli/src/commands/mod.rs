@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod cohort;
 pub(crate) mod demo;
 pub(crate) mod embed;
+mod embed_windows;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
 pub(crate) mod export;
