@@ -189,7 +189,8 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         host.set_freeze(Freeze { every: 2, after: 0 }).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
-        let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+        let mut placed =
+            host.clone().place(|arrays| model.backend().place(arrays, &model.params().described())).unwrap();
         let (device, values) = model.parts_mut();
         values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
         values.all_mut().iter_mut().zip(&grads).for_each(|(p, grads)| device.upload(grads, &mut p.grad).unwrap());

@@ -59,7 +59,7 @@ pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bregman::HostArrays;
+use bregman::{HostArrays, Param};
 use cudnn::Cudnn;
 use gemm::Gemm;
 use gpu::{Gpu, KernelVariant};
@@ -314,7 +314,7 @@ impl Device for Cuda {
         format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
     }
 
-    fn place(&self, arrays: HostArrays) -> Result<DeviceArrays> {
+    fn place(&self, arrays: HostArrays, _: &[Param]) -> Result<DeviceArrays> {
         self.place_arrays(&arrays)
     }
 }
