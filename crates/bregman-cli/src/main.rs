@@ -11,8 +11,10 @@ mod network;
 mod output;
 mod pattern;
 mod plot;
+mod ranks;
 mod report;
 mod runs;
+mod runtime_model;
 mod signals;
 mod sparkline;
 mod watch;
@@ -89,7 +91,9 @@ fn help() -> String {
 }
 
 fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
-    outcome.map_or_else(|failure| failure.report(), |exit| exit.into().into())
+    let exit = outcome.map_or_else(|failure| failure.report(), Into::into);
+    ranks::part(exit);
+    exit.into()
 }
 
 /// What a command returns that is done or fails. Those with other endings return an [`Exit`].

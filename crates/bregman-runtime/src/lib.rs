@@ -22,6 +22,8 @@ mod model;
 #[allow(unsafe_code)]
 mod network;
 #[cfg(feature = "audio")]
+mod sliding;
+#[cfg(feature = "audio")]
 mod stream;
 
 pub use bregman_base::lanes::cosine;
@@ -31,5 +33,7 @@ pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
 pub use kernels::Instructions;
 pub use model::{LayerInfo, Model, Options};
+#[cfg(feature = "audio")]
+pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};
 #[cfg(feature = "audio")]
 pub use stream::Stream;

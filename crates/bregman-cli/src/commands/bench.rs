@@ -3,31 +3,35 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bregman_runtime::{Instructions, Model, Options, ValueFormat};
-use bregman_train::Deployable;
+use bregman_runtime::{Instructions, Model, SlidingOptions, ValueFormat};
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::failure::Failure;
-use crate::network::is_model_file;
 use crate::output::{print, print_json, table};
+use crate::runtime_model::RuntimeSource;
 
 /// Measure how fast a model file is on this machine.
 ///
 /// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and
-/// on all.
+/// on all. With --hop also windows that slide over a long recording, what they share computed once, beside each of them
+/// computed anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman bench model.breg
   bregman bench runs/first                    what `bregman export` would write
-  bregman bench model.breg --seconds 10 --repeats 50 --json")]
+  bregman bench model.breg --seconds 10 --repeats 50 --json
+  bregman bench model.breg --hop 0.5          windows of 3 s, one every half second")]
 pub(crate) struct Args {
     /// Model file (.breg), or a run or checkpoint, measured as `bregman export` would write it
     model: PathBuf,
-    /// Length of an utterance
+    /// Length of an utterance, and of a window
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// Also measure windows that slide so many seconds at a time
+    #[arg(long, value_name = "SECONDS")]
+    hop: Option<f64>,
     /// Measurements, of which the median counts
     #[arg(long, default_value_t = 21)]
     repeats: usize,
@@ -45,6 +49,20 @@ struct Report {
     /// Weights and activations.
     memory_mb: f64,
     rows: Vec<ThreadsRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sliding: Option<SlidingTimes>,
+}
+
+/// Milliseconds on one thread for a second of a long recording, an embedding every `hop` seconds.
+#[derive(Debug, Serialize)]
+struct SlidingTimes {
+    hop: f64,
+    /// Of a file.
+    file_ms: f64,
+    /// As the sound arrives, each embedding up to its last sample.
+    live_ms: f64,
+    /// Each window computed anew.
+    anew_ms: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,29 +85,19 @@ pub(crate) fn run(args: Args) -> Outcome {
             "pass 0 to 3600 seconds, and at least 1 repeat",
         ));
     }
-    let exported = if is_model_file(&args.model) {
-        None
-    } else {
-        Some(Deployable::open(&args.model)?.to_model()?.to_bytes(ValueFormat::F16)?)
-    };
-    let open = |threads| {
-        let options = Options { threads, ..Options::default() };
-        let opened = match &exported {
-            Some(bytes) => Model::from_bytes_with(bytes, &options),
-            None => Model::open_with(&args.model, &options),
-        };
-        opened.map_err(|error| Failure::from(error).in_file(&args.model))
-    };
+    let source = RuntimeSource::find(&args.model, ValueFormat::F16)?;
     let start = Instant::now();
-    let single = open(1)?;
+    let single = source.open(1)?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
     let mut rows = vec![measure(&single, &args)?];
-    let all = open(0)?;
+    let all = source.open(0)?;
     if all.threads() > 1 {
         rows.push(measure(&all, &args)?);
     }
     let instructions = format!("{:?}", Instructions::best());
-    let report = Report { seconds: args.seconds, instructions, open_ms, memory_mb: single.memory() as f64 / 1e6, rows };
+    let memory_mb = single.memory() as f64 / 1e6;
+    let sliding = args.hop.map(|hop| sliding(&single, &args, hop, rows[0].total_ms)).transpose()?;
+    let report = Report { seconds: args.seconds, instructions, open_ms, memory_mb, rows, sliding };
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
@@ -123,6 +131,24 @@ fn measure(model: &Model, args: &Args) -> Result<ThreadsRow, Failure> {
     Ok(ThreadsRow { threads: model.threads(), total_ms, network_ms, utterances_per_second, times_real_time })
 }
 
+fn sliding(model: &Model, args: &Args, hop: f64, total_ms: f64) -> Result<SlidingTimes, Failure> {
+    let options = SlidingOptions { window: args.seconds, ..SlidingOptions::default() };
+    let samples = noise(model, 2.0 * args.seconds + 20.0);
+    let seconds = samples.len() as f64 / f64::from(model.rate());
+    let step = ((hop * f64::from(model.rate())) as usize).max(1);
+    let repeats = args.repeats.div_ceil(7);
+    let file_ms = median(repeats, || model.embed_windows(&samples, options, hop).map(drop))? / seconds;
+    let live_ms = median(repeats, || {
+        let mut sliding = model.sliding(options)?;
+        // shorter than the first window of the filterbank is nothing yet
+        samples.chunks(step.max(model.shortest())).try_for_each(|piece| {
+            sliding.push(piece)?;
+            sliding.embed().map(drop)
+        })
+    })? / seconds;
+    Ok(SlidingTimes { hop, file_ms, live_ms, anew_ms: total_ms / hop })
+}
+
 /// Median in milliseconds, after two calls that do not count.
 fn median(repeats: usize, mut call: impl FnMut() -> bregman_runtime::Result<()>) -> Result<f64, Failure> {
     let mut times = Vec::with_capacity(repeats);
@@ -152,5 +178,11 @@ fn text(report: &Report) -> String {
     format!(
         "{} s, {}, opened in {:.1} ms, {:.1} MB in memory\n\n",
         report.seconds, report.instructions, report.open_ms, report.memory_mb
-    ) + &table(&header, &rows)
+    ) + &table(&header, &rows) + &report.sliding.as_ref().map_or(String::new(), |times| {
+        format!(
+            "\nwindows of {} s every {} s, ms per second of sound on one thread: {:.2} of a file, {:.2} live, {:.2} \
+                 each computed anew\n",
+            report.seconds, times.hop, times.file_ms, times.live_ms, times.anew_ms
+        )
+    })
 }

@@ -5,6 +5,7 @@ mod cohort;
 pub(crate) mod demo;
 pub(crate) mod diarize;
 pub(crate) mod embed;
+mod embed_windows;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
 pub(crate) mod export;

@@ -16,13 +16,13 @@ const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
 const FRAME_CHANNELS: usize = EcapaConfig::FRAME_CHANNELS;
 const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
-const SCALE: usize = EcapaConfig::SCALE;
+pub(super) const SCALE: usize = EcapaConfig::SCALE;
 
 pub(crate) struct Ecapa {
-    channels: usize,
-    features: usize,
-    first: Halo,
-    blocks: Vec<EcapaBlock>,
+    pub(super) channels: usize,
+    pub(super) features: usize,
+    pub(super) first: Halo,
+    pub(super) blocks: Vec<EcapaBlock>,
     aggregate: Strip,
     hidden: Strip,
     /// The columns of `hidden` for the utterance's mean and deviation.
@@ -32,8 +32,8 @@ pub(crate) struct Ecapa {
 }
 
 /// A pointwise convolution over strips.
-struct Strip {
-    conv: Conv,
+pub(super) struct Strip {
+    pub(super) conv: Conv,
     offsets: Offsets,
 }
 
@@ -46,11 +46,13 @@ impl Strip {
 }
 
 /// A dilated convolution over strips with neighbours.
-struct Halo {
-    conv: Conv,
+pub(super) struct Halo {
+    pub(super) conv: Conv,
     offsets: Offsets,
+    pub(super) kernel: usize,
+    pub(super) dilation: usize,
     /// Neighbours on each side.
-    reach: usize,
+    pub(super) reach: usize,
 }
 
 impl Halo {
@@ -60,15 +62,15 @@ impl Halo {
         };
         let conv = layers.conv(spec)?;
         let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
-        Ok(Self { conv, offsets, reach: kernel / 2 * dilation })
+        Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation })
     }
 }
 
 /// `y = x + se(f₂(res2(f₀(x))))`
-struct EcapaBlock {
-    first: Strip,
-    res2: Vec<Halo>,
-    last: Strip,
+pub(super) struct EcapaBlock {
+    pub(super) first: Strip,
+    pub(super) res2: Vec<Halo>,
+    pub(super) last: Strip,
     squeeze: Product,
     excite: Product,
 }
@@ -79,11 +81,11 @@ pub(crate) struct EcapaWorkspace {
     /// Rows with neighbours: the features, then parts of Res2.
     halo: Buffer,
     /// `[strip][4 · channels]`: outputs of the first layer and of the blocks.
-    outputs: Buffer,
+    pub(super) outputs: Buffer,
     /// `[strip][2 · channels]`: within a block, the first convolution's output and Res2's.
     middle: Buffer,
     /// `[strip][channels]`: the last convolution's output.
-    last: Buffer,
+    pub(super) last: Buffer,
     /// `[strip][FRAME_CHANNELS]`
     frames: Buffer,
     /// `[strip][BOTTLENECK]`
@@ -91,7 +93,7 @@ pub(crate) struct EcapaWorkspace {
     /// `[strip][FRAME_CHANNELS]`
     logits: Buffer,
     /// `[strip][channels]`: sums over the frames of a strip.
-    sums: Vec<f32>,
+    pub(super) sums: Vec<f32>,
     mean: Vec<f32>,
     squeezed: Vec<f32>,
     gate: Vec<f32>,
@@ -101,7 +103,7 @@ pub(crate) struct EcapaWorkspace {
 }
 
 impl EcapaWorkspace {
-    fn reserve(&mut self, network: &Ecapa, strips: usize) {
+    pub(super) fn reserve(&mut self, network: &Ecapa, strips: usize) {
         let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
         self.halo.grow(strips * halo_stride(widest));
         for (buffer, rows) in [
@@ -140,17 +142,17 @@ fn halo_stride(rows: usize) -> usize {
 
 /// Frames `[0, frames)` cut into strips.
 #[derive(Clone, Copy)]
-struct Strips {
-    frames: usize,
+pub(super) struct Strips {
+    pub(super) frames: usize,
 }
 
 impl Strips {
-    fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         self.frames.div_ceil(BLOCK)
     }
 
     /// Frames of a strip.
-    fn width(self, strip: usize) -> usize {
+    pub(super) fn width(self, strip: usize) -> usize {
         BLOCK.min(self.frames - strip * BLOCK)
     }
 }
@@ -182,11 +184,21 @@ impl Ecapa {
         features: &[f32],
         embedding: &mut [f32],
     ) {
+        let strips = self.before_the_first_gate(run, work, features);
+        self.gate(run, work, strips, 0, &self.blocks[0]);
+        self.after_the_first_block(run, work, strips, embedding);
+    }
+
+    /// The part that is local: the first layer, from features with neighbours, and the first block up to its gate.
+    pub(super) fn before_the_first_gate(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        features: &[f32],
+    ) -> Strips {
         let strips = Strips { frames: features.len() / self.features };
         work.reserve(self, strips.count());
         let (channels, arch) = (self.channels, run.arch);
-
-        // the first layer, from features with neighbours
         let stride = halo_stride(self.features);
         let (halo, outputs) = (Disjoint::new(&mut work.halo), Disjoint::new(&mut work.outputs));
         run.layer(self.first.conv.layer, strips.count(), |strip| {
@@ -196,15 +208,27 @@ impl Ecapa {
             // SAFETY: as above.
             unsafe { self.first.apply(arch, input, strips.width(strip), 4 * channels * BLOCK * strip, outputs) };
         });
-        for (number, block) in self.blocks.iter().enumerate() {
-            self.block(run, work, strips, number, block);
+        self.block(run, work, strips, &self.blocks[0]);
+        strips
+    }
+
+    pub(super) fn after_the_first_block(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        strips: Strips,
+        embedding: &mut [f32],
+    ) {
+        for (number, block) in self.blocks.iter().enumerate().skip(1) {
+            self.block(run, work, strips, block);
+            self.gate(run, work, strips, number, block);
         }
         self.pool(run, work, strips);
         self.linear.apply(run, &work.statistics, embedding);
     }
 
-    /// One SE-Res2Block up to its gate; the gate is applied by [`Ecapa::gated`].
-    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
+    /// One SE-Res2Block up to its gate, and the sums over time that the gate needs.
+    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, block: &EcapaBlock) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
             (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
@@ -263,7 +287,18 @@ impl Ecapa {
             let y = unsafe { last.read(from, length) };
             math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
         });
+    }
 
+    /// The gate of an SE-Res2Block, from the mean over all frames, and the block's output.
+    pub(super) fn gate(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        strips: Strips,
+        number: usize,
+        block: &EcapaBlock,
+    ) {
+        let (channels, arch) = (self.channels, run.arch);
         work.mean.fill(0.0);
         for sums in work.sums.chunks_exact(channels) {
             work.mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += sum / strips.frames as f32);
@@ -274,18 +309,12 @@ impl Ecapa {
         math::sigmoids(arch, &mut work.gate);
 
         // y = x + gate · f₂
-        let gate = &work.gate;
+        let (outputs, last, gate) = (Disjoint::new(&mut work.outputs), &*work.last, &work.gate);
         run.layer(block.excite.layer, strips.count(), |strip| {
-            let (from, length) = (input * strip + number * channels * BLOCK, channels * BLOCK);
+            let (from, length) = ((4 * strip + number) * channels * BLOCK, channels * BLOCK);
             // SAFETY: each task has its own strip; x and y are different rows of it.
-            let (x, y, last) = unsafe {
-                (
-                    outputs.read(from, length),
-                    outputs.part(from + length, length),
-                    last.read(channels * BLOCK * strip, length),
-                )
-            };
-            math::gated(arch, x, last, gate, y);
+            let (x, y) = unsafe { (outputs.read(from, length), outputs.part(from + length, length)) };
+            math::gated(arch, x, &last[channels * BLOCK * strip..][..length], gate, y);
         });
     }
 

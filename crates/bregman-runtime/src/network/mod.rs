@@ -2,6 +2,8 @@
 
 mod campplus;
 mod ecapa;
+#[cfg(feature = "audio")]
+mod incremental;
 mod resnet;
 
 use std::collections::HashMap;
@@ -15,6 +17,8 @@ use rayon::prelude::*;
 use crate::Result;
 use crate::file::{Contents, StoredLayer};
 use crate::kernels::{Linear, Offsets, Store, Weights};
+#[cfg(feature = "audio")]
+pub(crate) use incremental::Incremental;
 
 /// From the list of networks: what is executed, and the memory of it.
 macro_rules! networks {

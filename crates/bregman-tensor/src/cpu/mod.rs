@@ -4,8 +4,10 @@
 //! matrix product, the values a batch norm averages lie side by side, and splitting or joining channels is only a
 //! matter of offsets.
 
+mod collectives;
 mod conv;
 mod filterbank;
+mod joint_norm;
 pub mod kernels;
 mod loss;
 mod math;
@@ -33,7 +35,7 @@ use bregman_base::simd::Level;
 use kernels::bf16::Kernel;
 use routes::WeightGradients;
 
-use crate::{Device, Precision, Result, View, ViewMut};
+use crate::{Device, Precision, Ranks, Result, View, ViewMut};
 
 /// This machine's processor; work is spread over the current `rayon` pool.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub struct Cpu {
     precision: Precision,
     weights: WeightPolicy,
     gradients: Mutex<WeightGradients>,
+    ranks: Ranks,
+    joint_norms: bool,
 }
 
 impl Cpu {
@@ -58,6 +62,11 @@ impl Cpu {
     /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
     pub fn with_weights(self, weights: WeightPolicy) -> Self {
         Self { weights, ..self }
+    }
+
+    /// As one of several ranks.
+    pub fn with_ranks(self, ranks: Ranks) -> Self {
+        Self { ranks, ..self }
     }
 }
 

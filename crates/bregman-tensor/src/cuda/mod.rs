@@ -67,7 +67,7 @@ use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Device, Error, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Collectives, Device, Error, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -295,6 +295,9 @@ impl Cuda {
         unsafe { launch.run([columns, items as u32], [32, 8], 32 * 8 * variant.lanes() * 4 * floats_per_lane) }
     }
 }
+
+/// A GPU trains alone so far.
+impl Collectives for Cuda {}
 
 impl Device for Cuda {
     type Arrays = DeviceArrays;

@@ -56,6 +56,9 @@ pub fn on_device<J: OnDevice>(found: &FoundDevice, job: J) -> J::Output {
     match found.gpu() {
         #[cfg(feature = "cuda")]
         Some(ordinal) => job.run(crate::cuda::opener(ordinal)),
-        _ => job.run(open_cpu),
+        _ => {
+            let ranks = found.ranks().clone();
+            job.run(move |precision| Ok(open_cpu(precision)?.with_ranks(ranks.clone())))
+        }
     }
 }
