@@ -73,10 +73,10 @@ mod tests {
     fn best(gains: &[Vec<f64>], taken: &mut Vec<usize>) -> f64 {
         let Some((first, rest)) = gains.split_first() else { return 0.0 };
         let mut most = best(rest, taken);
-        for column in 0..first.len() {
+        for (column, gain) in first.iter().enumerate() {
             if !taken.contains(&column) {
                 taken.push(column);
-                most = most.max(first[column] + best(rest, taken));
+                most = most.max(gain + best(rest, taken));
                 taken.pop();
             }
         }
