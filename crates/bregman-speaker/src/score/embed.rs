@@ -63,33 +63,15 @@ pub fn embed_utterances<E: Embedder>(
     let mut seen = std::collections::HashSet::new();
     let new = |&at: &usize| keys[at].as_ref().is_ok_and(|&key| seen.insert(key) && store.get(key).is_none());
     let missing: Vec<usize> = (0..keys.len()).filter(new).collect();
-    progress.begin(missing.len());
-
-    let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || -> Result<()> {
-        let (mut network, mut samples) = (None, Vec::new());
-        while let Some(&at) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let network = match &mut network {
-                Some(network) => network,
-                none => none.insert(embedder()?),
-            };
-            let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
-            match embed_one(source, utterance, max_seconds, network, &mut samples) {
-                Ok(embedding) => store.add(*key, &embedding)?,
-                Err(problem) => {
-                    problems.lock().expect("no thread panics while it holds the list").push((*key, problem))
-                }
-            }
-            progress.step();
+    let problems = Mutex::new(Vec::new());
+    with_networks(missing.len(), embedder, progress, |network, samples, number| {
+        let at = missing[number];
+        let (Ok(key), utterance) = (&keys[at], utterances[at]) else { return Ok(()) };
+        match embed_one(source, utterance, max_seconds, network, samples) {
+            Ok(embedding) => store.add(*key, &embedding)?,
+            Err(problem) => problems.lock().expect("no thread panics while it holds the list").push((*key, problem)),
         }
         Ok(())
-    };
-    let threads = rayon::current_num_threads().min(missing.len());
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
     })?;
 
     let problems = problems.into_inner().expect("all threads have ended");
@@ -114,6 +96,40 @@ pub fn embed_utterances<E: Embedder>(
         });
     }
     Ok(embedded)
+}
+
+/// Calls `one(network, memory, number)` for every number below `count`, a step of `progress` each. Each thread creates
+/// its own network with `embedder` and has its own `memory` for samples; it stops at the first error.
+pub(crate) fn with_networks<E: Embedder>(
+    count: usize,
+    embedder: impl Fn() -> Result<E> + Sync,
+    progress: &dyn Progress,
+    one: impl Fn(&mut E, &mut Vec<f32>, usize) -> Result<()> + Sync,
+) -> Result<()> {
+    progress.begin(count);
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        let (mut network, mut samples) = (None, Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(());
+            }
+            let network = match &mut network {
+                Some(network) => network,
+                none => none.insert(embedder()?),
+            };
+            one(network, &mut samples, number)?;
+            progress.step();
+        }
+    };
+    let threads = rayon::current_num_threads().min(count);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
+    })
 }
 
 /// The embedding of the middle of an utterance, or what is wrong with it; `samples` is memory to use again.
