@@ -1,5 +1,6 @@
 //! Several processes that work together, as `mpirun` or `srun` started them.
 
+use std::process::Command;
 use std::sync::OnceLock;
 
 use bregman_train::Ranks;
@@ -41,6 +42,16 @@ fn join_mpi(launcher: &str) -> Result<Ranks, Failure> {
         format!("{launcher} says that several processes were started together, but this program was built without MPI"),
         "build it with `cargo build --release -p bregman-cli --features mpi` (Debian: libopenmpi-dev, libclang-dev)",
     ))
+}
+
+/// Makes a program that a rank starts one that works alone: the launcher's words were not meant for it.
+pub(crate) fn start_alone(command: &mut Command) {
+    let launchers = ["OMPI_", "PMIX_", "PMI_", "SLURM_STEP_NUM_TASKS"];
+    for (name, _) in std::env::vars_os() {
+        if launchers.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// The rank whose words these are, where there are several: `rank 2: `.

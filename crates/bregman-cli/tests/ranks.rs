@@ -34,7 +34,7 @@ fn mpirun(size: usize, args: &[&str]) -> Option<Command> {
 
 fn place(dir: &Path) -> String {
     let (voices, recipe) = (dir.join("voices"), dir.join("recipe.toml"));
-    common::synth(&voices, [5, 8, 1], ["0.7", "0.8"]);
+    common::synth(&voices, [6, 8, 2], ["0.7", "0.8"]);
     let settings = format!(
         "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
          [data]\nroot = {voices:?}\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
@@ -119,6 +119,28 @@ fn kill_child_of(job: u32) {
 fn json_ending(output: Output) -> String {
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     result["ending"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn evaluations_and_sweeps_are_divided_among_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recipe, voices) = (place(dir.path()), dir.path().join("voices"));
+    let sweep = dir.path().join("sweep");
+    let seeds = ["sweep", &recipe, "--set", "seed=1,2,3", "--out", text(&sweep), "--device", "cpu", "--json"];
+    let Some(mut command) = mpirun(2, &seeds) else { return };
+    let rows = json(&command.output().unwrap());
+    let statuses: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["finished", "skipped", "finished"], "the second was trained by the other rank");
+
+    let (run, trials) = (rows[0]["run"].as_str().unwrap(), voices.join("trials.txt"));
+    let copy = dir.path().join("copy");
+    assert!(Command::new("cp").args(["-r", run, text(&copy)]).status().unwrap().success());
+    let evaluate =
+        |run| ["evaluate", run, "--trials", text(&trials), "--root", text(&voices), "--device", "cpu", "--json"];
+    let together = json(&mpirun(2, &evaluate(run)).unwrap().output().unwrap());
+    let alone = json(&common::bregman(&evaluate(text(&copy))));
+    assert_eq!((&together["eer"], &together["computed"]), (&alone["eer"], &alone["computed"]));
+    assert!(together["computed"].as_u64().unwrap() > 1);
 }
 
 #[test]
