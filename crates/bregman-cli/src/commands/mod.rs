@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod cohort;
 pub(crate) mod demo;
+pub(crate) mod diarize;
 pub(crate) mod embed;
 mod embed_windows;
 pub(crate) mod enroll;

@@ -59,7 +59,7 @@ pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bregman::HostArrays;
+use bregman::{HostArrays, Param};
 use cudnn::Cudnn;
 use gemm::Gemm;
 use gpu::{Gpu, KernelVariant};
@@ -67,7 +67,7 @@ use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
 
-use crate::{Device, Error, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Collectives, Device, Error, Open, Precision, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -296,6 +296,9 @@ impl Cuda {
     }
 }
 
+/// A GPU trains alone so far.
+impl Collectives for Cuda {}
+
 impl Device for Cuda {
     type Arrays = DeviceArrays;
 
@@ -311,7 +314,7 @@ impl Device for Cuda {
         format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
     }
 
-    fn place(&self, arrays: HostArrays) -> Result<DeviceArrays> {
+    fn place(&self, arrays: HostArrays, _: &[Param]) -> Result<DeviceArrays> {
         self.place_arrays(&arrays)
     }
 }
