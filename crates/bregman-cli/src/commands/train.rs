@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: DeviceArg,
     /// Train on so many GPUs of this machine, or on all of them: starts one process for each with mpirun
-    #[arg(long, value_name = "N|all", conflicts_with = "place")]
+    #[arg(long, value_name = "N|all", conflicts_with = "device")]
     gpus: Option<GpuCount>,
     /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
     /// train.precision, else bf16 on a GPU and f32 on a CPU]
