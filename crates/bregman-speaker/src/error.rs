@@ -100,6 +100,9 @@ pub enum Error {
     /// A loader thread panicked: a bug.
     #[error("a loader thread failed: {0}")]
     Worker(String),
+    /// Other ranks have ended.
+    #[error(transparent)]
+    Ranks(#[from] bregman_tensor::Error),
 }
 
 /// Words out of a file, which may be of any length.
@@ -141,9 +144,12 @@ impl Error {
             Self::Io { source, .. } => {
                 matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData)
             }
-            Self::Unreadable { .. } | Self::Window { .. } | Self::NotFinite(_) | Self::Network(_) | Self::Worker(_) => {
-                false
-            }
+            Self::Unreadable { .. }
+            | Self::Window { .. }
+            | Self::NotFinite(_)
+            | Self::Network(_)
+            | Self::Worker(_)
+            | Self::Ranks(_) => false,
             _ => true,
         }
     }

@@ -22,7 +22,7 @@ pub use backend::{
     Segments, Storage, Weight, constants,
 };
 pub use bregman_base::FilterbankTables;
-pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
+pub use cpu::{Buffer, Copies, Cpu, CpuArrays, WeightPolicy, dot_products, kernels};
 pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
 pub use precision::Precision;

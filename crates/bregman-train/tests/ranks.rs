@@ -126,6 +126,35 @@ fn a_run_of_four_ranks_is_continued_by_two_and_by_one_in_the_same_order() {
     assert!(difference < 1e-2, "{difference}");
 }
 
+#[test]
+fn duals_and_moments_divided_among_ranks_give_the_same_run_to_the_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let groups = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5, penalty = \"group_kernel\" }]\ntarget = 0.6\n\
+                  law = { kind = \"multiplicative\" }\noptimizer = { kind = \"linbreg\", momentum = 0.9 }";
+    let rigl = "kind = \"rigl\"\ntarget = 0.8\nperiod = 3\noptimizer = { kind = \"adamw\" }";
+    let corrected = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
+                     law = { kind = \"multiplicative\" }\n\
+                     optimizer = { kind = \"adabreg\", variant = \"subgradient_correction\" }";
+    for (number, method) in [ADABREG, groups, rigl, corrected].into_iter().enumerate() {
+        let run = |divided: bool| dir.path().join(format!("{number} {divided}"));
+        for divided in [false, true] {
+            let divide = format!("train.divide_optimizer={divided}");
+            let experiment = recipe(&dir.path().join("voices"), method, &["train.batch=2", &divide]);
+            let parts = [(Some(&experiment), 5), (None, u64::MAX)]; // also through a checkpoint
+            for (experiment, steps) in parts {
+                for outcome in train_on(thread_ranks(3), experiment, &run(divided), &StopAfter::new(steps)) {
+                    outcome.unwrap();
+                }
+            }
+        }
+        for file in ["last/model.safetensors", "last/optimizer.safetensors", "best/model.safetensors"] {
+            let [whole, divided] = [false, true].map(|divided| std::fs::read(run(divided).join(file)).ok());
+            assert!(whole == divided, "{method}: {file}");
+        }
+    }
+}
+
 /// A rank whose sums are counted, and wrong if asked for.
 struct Watched {
     ranks: Ranks,

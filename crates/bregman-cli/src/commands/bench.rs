@@ -1,11 +1,12 @@
 //! `bregman bench`: how fast a model file is here.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bregman_runtime::{Instructions, Model, SlidingOptions, ValueFormat};
 use serde::Serialize;
 
+use super::soak;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::{print, print_json, table};
@@ -16,22 +17,33 @@ use crate::runtime_model::RuntimeSource;
 /// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and
 /// on all. With --hop also windows that slide over a long recording, what they share computed once, beside each of them
 /// computed anew.
+///
+/// With --soak a server's day: many threads embed utterances of all lengths with all the models given. Requests per
+/// second, latencies and memory are printed; it fails if memory grows or an embedding is not that of the first time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bregman bench model.breg
   bregman bench runs/first                    what `bregman export` would write
   bregman bench model.breg --seconds 10 --repeats 50 --json
-  bregman bench model.breg --hop 0.5          windows of 3 s, one every half second")]
+  bregman bench model.breg --hop 0.5          windows of 3 s, one every half second
+  bregman bench model.breg small.breg --soak 8h --threads 32")]
 pub(crate) struct Args {
-    /// Model file (.breg), or a run or checkpoint, measured as `bregman export` would write it
-    model: PathBuf,
+    /// Model file (.breg), or a run or checkpoint, measured as `bregman export` would write it; several with --soak
+    #[arg(required = true)]
+    models: Vec<PathBuf>,
     /// Length of an utterance, and of a window
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// Also measure windows that slide so many seconds at a time
     #[arg(long, value_name = "SECONDS")]
     hop: Option<f64>,
+    /// Serve mixed requests for so long: 90s, 15m, 8h
+    #[arg(long, value_name = "DURATION", value_parser = soak::duration, conflicts_with_all = ["hop", "repeats"])]
+    soak: Option<Duration>,
+    /// Threads that send requests, each for itself [default: four per core]
+    #[arg(long, value_name = "N", requires = "soak")]
+    threads: Option<usize>,
     /// Measurements, of which the median counts
     #[arg(long, default_value_t = 21)]
     repeats: usize,
@@ -85,7 +97,13 @@ pub(crate) fn run(args: Args) -> Outcome {
             "pass 0 to 3600 seconds, and at least 1 repeat",
         ));
     }
-    let source = RuntimeSource::find(&args.model, ValueFormat::F16)?;
+    if let Some(duration) = args.soak {
+        return soaked(&args, duration);
+    }
+    let [model] = &args.models[..] else {
+        return Err(Failure::mistake("more than one model", "pass one, or serve them all: --soak 1m"));
+    };
+    let source = RuntimeSource::find(model, ValueFormat::F16)?;
     let start = Instant::now();
     let single = source.open(1)?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -101,6 +119,22 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
+fn soaked(args: &Args, duration: Duration) -> Outcome {
+    let threads = args.threads.unwrap_or_else(|| 4 * std::thread::available_parallelism().map_or(1, Into::into));
+    if !(1..=1024).contains(&threads) {
+        return Err(Failure::mistake(format!("--threads {threads}"), "pass 1 to 1024"));
+    }
+    let open = |path: &PathBuf| RuntimeSource::find(path, ValueFormat::F16)?.open(1);
+    let models = args.models.iter().map(open).collect::<Result<Vec<Model>, Failure>>()?;
+    let report = soak::soak(&models, duration, threads)?;
+    if args.json {
+        print_json(&report)?
+    } else {
+        print(&report.text())?
+    }
+    report.verdict()
+}
+
 /// Milliseconds from samples to embedding of one utterance: the median of so many measurements.
 pub(super) fn latency(model: &Model, seconds: f64, repeats: usize) -> Result<f64, Failure> {
     let (samples, mut embedding) = (noise(model, seconds), vec![0.0; model.embedding_size()]);
@@ -108,7 +142,7 @@ pub(super) fn latency(model: &Model, seconds: f64, repeats: usize) -> Result<f64
 }
 
 /// An utterance that takes as long as any other.
-fn noise(model: &Model, seconds: f64) -> Vec<f32> {
+pub(super) fn noise(model: &Model, seconds: f64) -> Vec<f32> {
     (0..(seconds * f64::from(model.rate())) as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32 - 0.5)
         .collect()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bregman_speaker::score::{Embedding, EmbeddingStore, SpeechOnly, embed_utterances};
 use bregman_speaker::{FileCorpus, Manifest, Unreadable, open_corpus};
+use bregman_train::Ranks;
 use serde::Serialize;
 
 use super::embed_windows::{self, WindowArgs};
@@ -14,6 +15,7 @@ use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::SpeakerModel;
 use crate::output::{Bar, print, refuse_existing, say, unreadable};
+use crate::ranks;
 
 /// Compute the embeddings of audio files or of a corpus.
 ///
@@ -84,6 +86,7 @@ impl std::fmt::Display for Span {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.work.use_threads()?;
+    let ranks = ranks::join()?;
     if let Some(path) = &args.out {
         refuse_existing(path, args.force)?;
     }
@@ -99,8 +102,11 @@ pub(crate) fn run(args: Args) -> Outcome {
             });
             (format(rows, args.work.json)?, unread, args.files.len())
         }
-        None => embed_whole(&args)?,
+        None => embed_whole(&args, &ranks)?,
     };
+    if !ranks.leads() {
+        return Ok(());
+    }
     match &args.out {
         Some(path) => bregman_base::files::write_file(path, text)?,
         None => print(&text)?,
@@ -117,7 +123,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 }
 
 /// One embedding of each utterance: the output, those that cannot be read, and how many there are.
-fn embed_whole(args: &Args) -> Result<(String, Vec<Unreadable>, usize), Failure> {
+fn embed_whole(args: &Args, ranks: &Ranks) -> Result<(String, Vec<Unreadable>, usize), Failure> {
     let network = SpeakerModel::open(&args.model, args.max_seconds, args.place)?;
     let source = match &args.manifest {
         Some(path) => open_corpus(path, None)?,
@@ -129,11 +135,11 @@ fn embed_whole(args: &Args) -> Result<(String, Vec<Unreadable>, usize), Failure>
     let embedded = match &args.manifest {
         Some(_) => {
             let load = || network.load_for_corpus();
-            embed_utterances(&*source, &all, args.max_seconds, load, &network.store(), &bar)?
+            embed_utterances(&*source, &all, args.max_seconds, load, &network.store().shared(ranks), &bar)?
         }
         None => {
             let load = || network.load().map(SpeechOnly);
-            embed_utterances(&*source, &all, args.max_seconds, load, &EmbeddingStore::in_memory(), &bar)?
+            embed_utterances(&*source, &all, args.max_seconds, load, &EmbeddingStore::in_memory().shared(ranks), &bar)?
         }
     };
     drop(bar);

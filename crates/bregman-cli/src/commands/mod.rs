@@ -17,6 +17,7 @@ pub(crate) mod prepare;
 pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod shard;
+mod soak;
 pub(crate) mod sparsify;
 pub(crate) mod sweep;
 pub(crate) mod synth;

@@ -226,14 +226,6 @@ impl<B: Backend> TrainableModel<B> {
         sums.take().map_or(Ok(()), |sums| sums.finish(backend, params.all_mut(), *extent))
     }
 
-    /// Batch norms take the statistics of all ranks' batches together from now on.
-    ///
-    /// # Errors
-    /// A device that cannot do that.
-    pub fn join_norms(&mut self) -> Result<()> {
-        Ok(self.context.backend.join_norms()?)
-    }
-
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.
     pub fn clip_gradients(&mut self, limit: f32) -> Result<f32> {
         let Context { backend, params, .. } = &mut self.context;

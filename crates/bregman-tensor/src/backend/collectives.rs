@@ -29,6 +29,14 @@ pub trait Collectives: DeviceMemory {
         Ok(())
     }
 
+    /// From now on each rank keeps a part of what an optimizer remembers, and steps the weights of that part.
+    ///
+    /// # Errors
+    /// A device that cannot do that.
+    fn divide_optimizer(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Begins to add these gradients of all ranks, each multiplied with its rank's `share` of the batch: a sum on its
     /// way, or none where the device puts it into place by itself.
     ///

@@ -15,6 +15,11 @@ impl Collectives for Cpu {
         Ok(())
     }
 
+    fn divide_optimizer(&mut self) -> Result<()> {
+        self.divides_optimizer = !self.ranks.is_alone();
+        Ok(())
+    }
+
     fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
         let most = parts.iter().map(|part| part.gradient.len()).sum();
         let mut message = Vec::with_capacity(most);

@@ -4,6 +4,7 @@
 //! matrix product, the values a batch norm averages lie side by side, and splitting or joining channels is only a
 //! matter of offsets.
 
+mod arrays;
 mod collectives;
 mod conv;
 mod filterbank;
@@ -21,13 +22,14 @@ mod routes;
 mod segments;
 mod weights;
 
+pub use arrays::CpuArrays;
 pub use bregman_base::Buffer;
 pub use matmul::dot_products;
 pub use weights::{Copies, WeightPolicy};
 
 use std::sync::Mutex;
 
-use bregman::HostArrays;
+use bregman::{HostArrays, Param};
 #[cfg(target_arch = "x86_64")]
 use bregman_base::simd::Level;
 
@@ -45,6 +47,7 @@ pub struct Cpu {
     gradients: Mutex<WeightGradients>,
     ranks: Ranks,
     joint_norms: bool,
+    divides_optimizer: bool,
 }
 
 impl Cpu {
@@ -86,9 +89,9 @@ impl<'a> ViewMut<'a, Cpu> {
     }
 }
 
-/// The arrays of an optimizer stay where they are.
+/// The arrays of an optimizer stay where they are, or are divided among the ranks.
 impl Device for Cpu {
-    type Arrays = HostArrays;
+    type Arrays = CpuArrays;
 
     const PRECISION: Precision = Precision::F32;
 
@@ -103,8 +106,11 @@ impl Device for Cpu {
         format!("cpu ({threads} thread{plural}, {})", instructions())
     }
 
-    fn place(&self, arrays: HostArrays) -> Result<HostArrays> {
-        Ok(arrays)
+    fn place(&self, arrays: HostArrays, params: &[Param]) -> Result<CpuArrays> {
+        Ok(match self.divides_optimizer {
+            true => CpuArrays::part(arrays, params, &self.ranks),
+            false => CpuArrays::whole(arrays),
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::require;
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
+/// | `divide_optimizer` | false | each rank keeps a part of duals and moments; otherwise all ranks keep all | |
 /// | `joint_norms` | false | batch norms over the batches of all ranks; otherwise each rank its own | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,6 +42,9 @@ pub struct TrainConfig {
     pub log_every: u64,
     /// Patience in epochs.
     pub early_stop: Option<u64>,
+    /// Where several ranks train: each keeps a part of duals and moments, and steps the weights of that part.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub divide_optimizer: bool,
     /// Where several ranks train: batch norms over all their batches together. Left out of files where it is off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub joint_norms: bool,
@@ -58,6 +62,7 @@ impl Default for TrainConfig {
             save_every: 0,
             log_every: 1,
             early_stop: None,
+            divide_optimizer: false,
             joint_norms: false,
         }
     }

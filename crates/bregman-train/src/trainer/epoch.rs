@@ -58,10 +58,10 @@ impl<B: Device> Trainer<'_, B> {
         if self.state.finished && self.state.selection.top.len() > 1 {
             self.average()?;
         }
-        if best && self.books.is_some() {
-            checkpoint::copy(&self.run.best(), &self.run.last())?;
-        } else {
+        if !best {
             self.save(&self.run.last())?;
+        } else if self.books.is_some() {
+            checkpoint::copy(&self.run.best(), &self.run.last())?;
         }
         self.forget_weights()
     }

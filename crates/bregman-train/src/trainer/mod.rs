@@ -212,12 +212,14 @@ impl<B: Device> Trainer<'_, B> {
     }
 
     fn save(&mut self, to: &CheckpointFolder) -> Result<()> {
+        let arrays = self.method.arrays()?; // all ranks take part where each has its own
         let Some(books) = &mut self.books else { return Ok(()) };
         self.state.lambda.clone_from(&self.method.optimizer().state().lambda);
         self.state.loops = self.method.loops().to_vec();
         self.state.logged = books.log.synced()?;
-        self.state.seconds = self.seconds();
-        checkpoint::save(to, &self.model, &self.method, &self.state, &self.experiment)
+        self.state.seconds = self.before + self.began.elapsed().as_secs_f64();
+        let optimizer = (self.method.optimizer().groups().params(), &*arrays);
+        checkpoint::save(to, &self.model, optimizer, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {

@@ -199,7 +199,7 @@ struct Built<B: Device> {
 
 /// Builds on the device, which computes in the recipe's precision or else in its own: the experiment then names it.
 fn build<B: Device>(
-    device: B,
+    mut device: B,
     open: impl Open<B>,
     experiment: &mut Experiment,
     data: &Data,
@@ -207,11 +207,14 @@ fn build<B: Device>(
 ) -> Result<Built<B>> {
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&ranks::introduction(&device, data), device.precision());
+    if experiment.train.joint_norms {
+        device.join_norms()?;
+    }
+    if experiment.train.divide_optimizer {
+        device.divide_optimizer()?;
+    }
     let mut model = teacher::network(device, experiment, data.classes)?;
     let teacher = teacher::teacher(&open, experiment)?;
-    if experiment.train.joint_norms {
-        model.join_norms()?;
-    }
     let total = data.train.batches_per_epoch() * experiment.train.epochs;
     let method = Method::new(experiment, &mut model, total)?;
     Ok(Built { model, teacher, method })
