@@ -12,7 +12,7 @@ use crate::device::DeviceArg;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{note, print, print_json};
-use crate::ranks;
+use crate::ranks::{self, GpuCount};
 use crate::signals::stop_on_signals;
 use crate::watch::{Follower, Watch};
 
@@ -32,9 +32,10 @@ Examples:
   bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist --resume
   bregman train my-corpus.toml networks/resnet34 methods/adabreg
   bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
+  bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --gpus all
 
 Threads: every core, or as many as RAYON_NUM_THREADS says.
-Several processes or machines without GPUs: mpirun -n 4 bregman train …; docs/ranks.md tells more.
+Several processes or machines, with or without GPUs: mpirun -n 4 bregman train …; docs/ranks.md tells more.
 Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it with a checkpoint.")]
 pub(crate) struct Args {
     /// Recipe of the experiment, by name or as files
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
+    /// Train on so many GPUs of this machine, or on all of them: starts one process for each with mpirun
+    #[arg(long, value_name = "N|all", conflicts_with = "device")]
+    gpus: Option<GpuCount>,
     /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
     /// train.precision, else bf16 on a GPU and f32 on a CPU]
     #[arg(long)]
@@ -62,10 +66,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let ranks = ranks::join()?;
-    let found = args.place.find()?.with_ranks(ranks.clone());
-    if found.gpu().is_some() && !ranks.is_alone() {
-        return Err(Failure::mistake("several ranks with GPUs: not yet", "add --device cpu, or start one process"));
+    if let Some(count) = args.gpus.filter(|_| ranks.is_alone())
+        && let Some(exit) = ranks::start_one_per_gpu(count)?
+    {
+        return Ok(exit);
     }
+    let found = args.place.find()?.with_ranks(ranks.clone());
+    let found = found.of_local_rank(ranks::local_rank()).map_err(bregman_train::Error::from)?;
     on_device(&found, Job { args, ranks })
 }
 

@@ -15,7 +15,7 @@
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
 //! | [`Segments`] | means of segments, and gates for each | `segments` | `segments` |
 //! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
-//! | [`Collectives`] | sums over ranks | `collectives` | none yet |
+//! | [`Collectives`] | sums over ranks | `collectives` | `nccl` |
 //! | [`Gradients`] | all gradients at once: clipping | `pointwise` | `multi` |
 //!
 //! To add a backend, implement them all and name it in `tests/conformance/main.rs`.

@@ -61,6 +61,18 @@ impl FoundDevice {
         Self { ranks, ..self }
     }
 
+    /// Of several ranks on one machine, each a GPU of its own: that of its number there, where a GPU was found and none
+    /// was asked for by a number above 0.
+    ///
+    /// # Errors
+    /// Fewer GPUs than ranks.
+    pub fn of_local_rank(self, number: usize) -> Result<Self> {
+        match self.gpu {
+            Some(0) if number > 0 => Ok(Self { ranks: self.ranks, ..DeviceChoice::Cuda(number).find()? }),
+            _ => Ok(self),
+        }
+    }
+
     /// The ranks, of which the device will be one.
     pub fn ranks(&self) -> &Ranks {
         &self.ranks

@@ -55,7 +55,7 @@ pub trait OnDevice {
 pub fn on_device<J: OnDevice>(found: &FoundDevice, job: J) -> J::Output {
     match found.gpu() {
         #[cfg(feature = "cuda")]
-        Some(ordinal) => job.run(crate::cuda::opener(ordinal)),
+        Some(ordinal) => job.run(crate::cuda::opener(ordinal, found.ranks().clone())),
         _ => {
             let ranks = found.ranks().clone();
             job.run(move |precision| Ok(open_cpu(precision)?.with_ranks(ranks.clone())))
