@@ -35,11 +35,7 @@ pub(super) fn centres(rows: &Embeddings, labels: &[usize], least: usize, wanted:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rows(angles: &[f64]) -> Embeddings {
-        let values = angles.iter().flat_map(|angle| [angle.cos() as f32, angle.sin() as f32]).collect();
-        Embeddings::new(2, values).unwrap()
-    }
+    use crate::diarize::on_circle as rows;
 
     #[test]
     fn the_threshold_follows_the_similarity_of_neighbours() {

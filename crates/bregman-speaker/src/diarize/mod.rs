@@ -167,6 +167,13 @@ fn embed<E: Embedder>(
     Ok(Embeddings::new(dim, rows.concat())?.normalize())
 }
 
+/// Embeddings at these angles of a circle.
+#[cfg(test)]
+fn on_circle(angles: &[f64]) -> Embeddings {
+    let values = angles.iter().flat_map(|angle| [angle.cos() as f32, angle.sin() as f32]).collect();
+    Embeddings::new(2, values).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

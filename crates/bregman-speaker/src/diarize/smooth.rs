@@ -36,11 +36,7 @@ pub(super) fn smooth(rows: &Embeddings, centres: &Embeddings, continues: &[bool]
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rows(angles: &[f64]) -> Embeddings {
-        let values = angles.iter().flat_map(|angle| [angle.cos() as f32, angle.sin() as f32]).collect();
-        Embeddings::new(2, values).unwrap()
-    }
+    use crate::diarize::on_circle as rows;
 
     #[test]
     fn a_window_between_two_voices_follows_its_neighbours_and_a_clear_one_does_not() {
