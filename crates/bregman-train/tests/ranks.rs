@@ -130,7 +130,8 @@ fn a_run_of_four_ranks_is_continued_by_two_and_by_one_in_the_same_order() {
 fn duals_and_moments_divided_among_ranks_give_the_same_run_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     corpus(&dir.path().join("voices"));
-    let groups = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5, penalty = \"group_kernel\" }]\ntarget = 0.6\n\
+    let groups = "kind = \"adaptive\"\ntarget = 0.6\n\
+                  groups = [{ initial_sparsity = 0.5, penalty = \"group_kernel\" }]\n\
                   law = { kind = \"multiplicative\" }\noptimizer = { kind = \"linbreg\", momentum = 0.9 }";
     let rigl = "kind = \"rigl\"\ntarget = 0.8\nperiod = 3\noptimizer = { kind = \"adamw\" }";
     let corrected = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\

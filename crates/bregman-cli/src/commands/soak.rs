@@ -226,8 +226,8 @@ impl SoakReport {
         let Latency { p50, p90, p99, p999, max } = *latency_ms;
         let rows = [row("p50", p50), row("p90", p90), row("p99", p99), row("p99.9", p999), row("max", max)];
         format!(
-            "{requests} requests in {seconds:.1} s from {threads} threads to {models} models: {requests_per_second:.1} a \
-             second\nmemory: {memory}\n\n"
+            "{requests} requests in {seconds:.1} s from {threads} threads to {models} models: \
+             {requests_per_second:.1} a second\nmemory: {memory}\n\n"
         ) + &table(&["latency", "ms"], &rows)
     }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Where n speakers talk and m were found, max(n − m, 0) are missed, max(m − n, 0) are false alarms, and of the
-//! min(n, m) those are confused whose name is not the mapped one. Names are mapped one to one so that the most speech is
-//! right. With a collar, that many seconds on both sides of every boundary of the reference do not count (NIST's
+//! min(n, m) those are confused whose name is not the mapped one. Names are mapped one to one so that the most speech
+//! is right. With a collar, that many seconds on both sides of every boundary of the reference do not count (NIST's
 //! scoring: 0.25 s).
 
 use serde::Serialize;

@@ -10,7 +10,8 @@ use crate::score::Embeddings;
 /// What a change of speaker costs, as a cosine.
 const PRICE: f64 = 0.1;
 
-/// The speaker of every window, `centres` being the speakers. `continues[i]` says whether window i + 1 is in the same stretch of speech as window i.
+/// The speaker of every window, `centres` being the speakers. `continues[i]` says whether window i + 1 is in the same
+/// stretch of speech as window i.
 pub(super) fn smooth(rows: &Embeddings, centres: &Embeddings, continues: &[bool]) -> Vec<usize> {
     let speakers = centres.len();
     let mut best = vec![0f64; speakers];

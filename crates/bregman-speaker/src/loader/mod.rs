@@ -43,7 +43,7 @@ use crate::{Error, Result};
 /// | `workers` | cores | threads that prepare batches | 1 … 1024 |
 /// | `ahead` | workers + 2 | batches being computed or waiting | ≥ 1 |
 /// | `strict` | false | fail on the first unreadable file | |
-/// | `part` | [0, 1] | of several that divide each batch, which one this is, and of how many | number < count ≤ `batch` |
+/// | `part` | [0, 1] | of those that divide each batch, which one this is, and of how many | below the second |
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderConfig {

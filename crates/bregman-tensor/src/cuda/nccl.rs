@@ -106,7 +106,7 @@ impl Collectives for Cuda {
         }
         let place = |part: &GradientPart<'_, Self>| (part.gradient.pointer(), part.gradient.bytes() / 4);
         let arrays: Vec<(u64, usize)> = parts.iter().map(place).filter(|&(_, length)| length > 0).collect();
-        // SAFETY: gradients are f32 on this GPU, and borrowed for as long as the calls take; the stream keeps the order.
+        // SAFETY: gradients are f32 on this GPU, borrowed for as long as the calls take; the stream keeps the order.
         unsafe { nccl.average(&self.device, &arrays) }?;
         Ok(None)
     }

@@ -38,7 +38,8 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker, 3D-Speaker or pyannote (`pytorch_model.bin`), whose architecture is read off the shapes of its tensors.
+    /// WeSpeaker, 3D-Speaker or pyannote (`pytorch_model.bin`), whose architecture is read off the shapes of its
+    /// tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.

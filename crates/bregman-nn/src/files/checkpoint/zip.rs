@@ -1,5 +1,5 @@
-//! Just enough of the zip format for PyTorch's files, to read and to write: stored (uncompressed) members, found through
-//! the central directory.
+//! Just enough of the zip format for PyTorch's files, to read and to write: stored (uncompressed) members, found
+//! through the central directory.
 
 use std::ops::Range;
 

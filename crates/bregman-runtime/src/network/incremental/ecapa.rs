@@ -1,7 +1,7 @@
 //! ECAPA-TDNN's first layer and first block up to its gate, frame after frame.
 //!
-//! Res2 is a chain, yᵢ = fᵢ(xᵢ + yᵢ₋₁), and each fᵢ looks a few frames ahead: each part ends a few frames before the one
-//! before it. All signals are rows over time, and each row's end is counted on its own.
+//! Res2 is a chain, yᵢ = fᵢ(xᵢ + yᵢ₋₁), and each fᵢ looks a few frames ahead: each part ends a few frames before the
+//! one before it. All signals are rows over time, and each row's end is counted on its own.
 
 use std::ops::Range;
 
