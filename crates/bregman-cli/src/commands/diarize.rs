@@ -20,7 +20,8 @@ use crate::plot::{self, FigureFormat};
 /// Speech is found by its level, embedded in windows, and the windows are clustered: groups with a mean cosine above a
 /// threshold are one speaker. The threshold follows from how alike neighbouring windows are, unless it or the number of
 /// speakers is given. Prints RTTM, one line per turn; speakers are named speaker1, speaker2, … by their first turns.
-/// Two who talk at the same time are taken for one. With --reference, the diarization error rate goes to standard error.
+/// Two who talk at the same time are taken for one. With --reference, the diarization error rate goes to standard
+/// error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
