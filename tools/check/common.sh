@@ -5,6 +5,12 @@ CHECK="$(realpath "$0")"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export CHECK="${CHECK#"$PWD/"}"
 
+# What is built on top where it can be: ranks by MPI. The same for clippy and all tests, which then share what they build.
+features=()
+if command -v mpicc >/dev/null && /sbin/ldconfig -p 2>/dev/null | grep -q 'libclang[-.0-9]*so'; then
+    features=(--features bregman-cli/mpi)
+fi
+
 # count_skips: what is skipped from here on is said in the last lines, unless a caller such as `.ci/run` counts already.
 count_skips() {
     [ -z "${BREGMAN_SKIPS:-}" ] || return 0

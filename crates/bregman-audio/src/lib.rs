@@ -9,7 +9,7 @@
 //! | WAV, FLAC, MP3, M4A, Ogg to mono samples | [`decode_file`], [`decode_range`], [`decode_bytes`], [`Decoder`] |
 //! | the header alone | [`probe`] |
 //! | 16 kHz | [`resample`], [`load_16k`] |
-//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; any speech at all: [`check_speech`] |
+//! | −20 dB RMS, 3 s pieces | [`level`], [`cut`]; any speech at all: [`check_speech`], where: [`speech_regions`] |
 //! | features | [`Fbank`] for whole utterances, [`FbankStream`] for streaming audio |
 //! | augmentation, off by default | [`Augment`] |
 //!
@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod activity;
 mod augment;
 mod decode;
 mod error;
@@ -43,6 +44,7 @@ mod resample;
 mod speech;
 mod wav;
 
+pub use activity::speech_regions;
 pub use augment::{
     Augment, AugmentConfig, MaskConfig, NoiseConfig, ReverbConfig, add_noise, change_speed, pink_noise, reverberate,
     room_response,

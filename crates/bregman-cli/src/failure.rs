@@ -1,13 +1,13 @@
 //! Errors of commands: one line, a hint if there is one, and whether it was a user's mistake or a failure.
 
 use std::io::ErrorKind;
-use std::process::ExitCode;
 
 use bregman_base::files::FileError;
 use bregman_base::text::excerpt;
 
 use crate::exit::Exit;
 use crate::output::say;
+use crate::ranks;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -38,13 +38,13 @@ impl Failure {
     }
 
     /// Prints it to standard error.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> Exit {
         // A file's name or content must neither turn one line into two nor write to the terminal.
-        say(&format!("error: {}", excerpt(&self.message.replace(['\n', '\r'], " "), 2000)));
+        say(&format!("{}error: {}", ranks::speaker(), excerpt(&self.message.replace(['\n', '\r'], " "), 2000)));
         if let Some(hint) = &self.hint {
             say(&format!("hint:  {}", excerpt(hint, 2000)));
         }
-        self.exit.into()
+        self.exit
     }
 }
 

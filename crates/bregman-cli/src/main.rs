@@ -11,8 +11,10 @@ mod network;
 mod output;
 mod pattern;
 mod plot;
+mod ranks;
 mod report;
 mod runs;
+mod runtime_model;
 mod signals;
 mod sparkline;
 mod watch;
@@ -51,6 +53,7 @@ enum Command {
     Verify(commands::verify::Args),
     Enroll(commands::enroll::EnrollArgs),
     Identify(commands::enroll::IdentifyArgs),
+    Diarize(commands::diarize::Args),
     Export(commands::export::Args),
     Bench(commands::bench::Args),
     Inspect(commands::inspect::Args),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => end(commands::verify::run(args)),
         Command::Enroll(args) => end(commands::enroll::enroll(args)),
         Command::Identify(args) => end(commands::enroll::identify(args)),
+        Command::Diarize(args) => end(commands::diarize::run(args)),
         Command::Export(args) => end(commands::export::run(args)),
         Command::Bench(args) => end(commands::bench::run(args)),
         Command::Inspect(args) => end(commands::inspect::run(args)),
@@ -87,7 +91,9 @@ fn help() -> String {
 }
 
 fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
-    outcome.map_or_else(|failure| failure.report(), |exit| exit.into().into())
+    let exit = outcome.map_or_else(|failure| failure.report(), Into::into);
+    ranks::part(exit);
+    exit.into()
 }
 
 /// What a command returns that is done or fails. Those with other endings return an [`Exit`].

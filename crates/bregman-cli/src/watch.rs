@@ -77,6 +77,15 @@ impl Observer for Watch {
     }
 }
 
+/// A rank that does not lead: says where it computes, and nothing else.
+pub(crate) struct Follower;
+
+impl Observer for Follower {
+    fn device(&self, description: &str, precision: Precision) {
+        say(&format!("device: {description}, {precision}"));
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.bar.finish_and_clear();

@@ -63,13 +63,22 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     );
     assert!(mistake(&["inspect", &model, "--plot", &file("pattern.gif")]).contains(".svg or .png"));
 
-    let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--json"]);
+    let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--hop", "0.5", "--json"]);
+    assert!(["file_ms", "live_ms", "anew_ms"].iter().all(|times| number(&bench["sliding"], times) > 0.0), "{bench}");
     let rows = bench["rows"].as_array().unwrap();
     assert!(
         rows[0]["threads"] == 1
             && rows.iter().all(|row| number(row, "total_ms") > 0.0 && number(row, "utterances_per_second") > 0.0)
     );
     assert!(success(&bregman(&["bench", &model, "--seconds", "1", "--repeats", "1"])).contains("× real time"));
+
+    // many threads, two models: every embedding is that of the first time, and memory stays flat
+    let soaked = json(&["bench", &model, text(&run), "--soak", "1s", "--threads", "5", "--json"]);
+    let latency = |key: &str| number(&soaked["latency_ms"], key);
+    assert!(latency("p50") <= latency("p90") && latency("p99") <= latency("p999") && latency("p999") <= latency("max"));
+    assert_eq!((number(&soaked, "models"), number(&soaked, "threads"), number(&soaked, "different")), (2.0, 5.0, 0.0));
+    assert!(number(&soaked, "requests") >= 5.0 * 12.0 && soaked["memory_mb"].as_array().unwrap().len() <= 50);
+    assert!(mistake(&["bench", &model, &model]).contains("more than one model"));
 }
 
 #[test]

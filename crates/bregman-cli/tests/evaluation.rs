@@ -276,6 +276,18 @@ fn embed_writes_one_line_per_utterance() {
     let (a, _) = world.recordings(true);
     let one = json(&bregman(&["embed", text(&world.run), &a, "--json"]));
     assert_eq!(one[0]["embedding"].as_array().unwrap().len(), 16);
+
+    // windows that slide over a file, the last one to its end
+    let window = ["embed", text(&world.run), &a, "--window", "0.5", "--hop", "0.25"];
+    let lines = success(&bregman(&window));
+    let windows = json(&bregman(&[&window[..], &["--json"]].concat()));
+    let windows = windows.as_array().unwrap();
+    assert!(windows.len() > 2 && windows.len() == lines.lines().count(), "{lines}");
+    assert!(lines.lines().all(|line| line.split(',').count() == 3 + 16), "{lines}");
+    let second = |key: &str| windows[1][key].as_f64().unwrap();
+    assert!((second("start") - 0.25).abs() < 1e-9 && (second("end") - 0.75).abs() < 1e-9);
+    assert!(mistake(&bregman(&["embed", text(&world.run), &a, "--window", "0"])).contains("--window 0"));
+    assert!(mistake(&bregman(&["embed", text(&world.run), &a, "--window", "1", "--hop=-1"])).contains("--hop"));
 }
 
 #[test]

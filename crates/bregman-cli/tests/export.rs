@@ -28,7 +28,9 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
 
     // the plain weights are a checkpoint again, and give the same graph
     let again = folder.path().join("again.onnx");
-    let table = export(Path::new(weights), &["--onnx", again.to_str().unwrap()]);
+    let pt = folder.path().join("avg_model.pt");
+    success(&export(Path::new(weights), &["--pt", pt.to_str().unwrap()]));
+    let table = export(&pt, &["--onnx", again.to_str().unwrap()]);
     assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("again.onnx"));
     assert!(std::fs::read(again).unwrap() == std::fs::read(onnx).unwrap());
 

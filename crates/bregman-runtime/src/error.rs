@@ -66,6 +66,16 @@ pub enum Error {
         /// Values per frame.
         bins: usize,
     },
+    /// Sliding windows of impossible length.
+    #[error("{field} = {value} s: {expected}")]
+    Sliding {
+        /// The setting.
+        field: &'static str,
+        /// What it was.
+        value: f64,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// Input with NaN or infinity in it.
     #[error("the input is not finite (NaN or infinity)")]
     NotFinite,

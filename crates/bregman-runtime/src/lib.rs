@@ -23,6 +23,8 @@ mod model;
 mod network;
 mod ranges;
 #[cfg(feature = "audio")]
+mod sliding;
+#[cfg(feature = "audio")]
 mod stream;
 
 pub use bregman_base::lanes::cosine;
@@ -32,5 +34,7 @@ pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
 pub use kernels::{Instructions, Runs};
 pub use model::{LayerInfo, Model, Options};
+#[cfg(feature = "audio")]
+pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};
 #[cfg(feature = "audio")]
 pub use stream::Stream;

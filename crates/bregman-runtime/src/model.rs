@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use crate::file::{Contents, ModelFile, Positions, StoredLayer, Threshold, ValueFormat};
 use crate::kernels::{Instructions, Runs};
+#[cfg(feature = "audio")]
+use crate::network::Incremental;
 use crate::network::{Cost, Execution, Network, Workspace};
 use crate::{Error, FrontEnd, Result};
 
@@ -355,12 +357,35 @@ impl Model {
     ) -> Result<()> {
         assert_eq!(embedding.len(), self.embedding_size(), "length of the embedding");
         self.check(features)?;
+        self.execute(threads, |network, run| network.forward(run, workspace, features, embedding));
+        Ok(())
+    }
+
+    /// Calls `work` with the network and how to execute it, on so many threads.
+    pub(crate) fn execute<T: Send>(
+        &self,
+        threads: usize,
+        work: impl FnOnce(&Network, &mut Execution) -> T + Send,
+    ) -> T {
         let mut run = Execution { arch: self.arch, threads, times: None };
         match self.pool.as_ref().filter(|_| threads > 1) {
-            Some(pool) => pool.install(|| self.network.forward(&mut run, workspace, features, embedding)),
-            None => self.network.forward(&mut run, workspace, features, embedding),
+            Some(pool) => pool.install(|| work(&self.network, &mut run)),
+            None => work(&self.network, &mut run),
         }
-        Ok(())
+    }
+
+    /// Calls `work` with memory for one execution.
+    #[cfg(feature = "audio")]
+    pub(crate) fn with_workspace<T>(&self, work: impl FnOnce(&mut Workspace) -> T) -> Result<T> {
+        let mut session = self.take()?;
+        let result = work(&mut session.workspace);
+        self.give(session);
+        Ok(result)
+    }
+
+    #[cfg(feature = "audio")]
+    pub(crate) fn incremental(&self, frames: usize) -> Incremental {
+        Incremental::new(&self.network, self.architecture.features, frames)
     }
 
     fn session(&self) -> Result<Session> {

@@ -77,6 +77,17 @@ pub enum Error {
         /// Why.
         problem: String,
     },
+    /// A recording in which nobody speaks, and what is in it instead.
+    #[error("{0}")]
+    NoSpeech(String),
+    /// A window of a recording that the network cannot embed.
+    #[error("at {at:.2} s: {}", quoted(problem))]
+    Window {
+        /// Where it begins, in seconds.
+        at: f64,
+        /// Why.
+        problem: String,
+    },
     /// Error rates need trials of both kinds.
     #[error("no {0} trials: error rates need both target and non-target trials")]
     OneClass(&'static str),
@@ -89,6 +100,9 @@ pub enum Error {
     /// A loader thread panicked: a bug.
     #[error("a loader thread failed: {0}")]
     Worker(String),
+    /// Other ranks have ended.
+    #[error(transparent)]
+    Ranks(#[from] bregman_tensor::Error),
 }
 
 /// Words out of a file, which may be of any length.
@@ -108,6 +122,7 @@ impl Error {
             Self::NotFinite(_) => {
                 Some("the network has diverged: evaluate an earlier checkpoint, or train with a lower learning rate")
             }
+            Self::NoSpeech(_) => Some("pass a recording with speech in it"),
             Self::Empty { .. } => {
                 Some("check the corpus type and the folder; `bregman prepare --help` shows the layouts")
             }
@@ -129,7 +144,12 @@ impl Error {
             Self::Io { source, .. } => {
                 matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData)
             }
-            Self::Unreadable { .. } | Self::NotFinite(_) | Self::Network(_) | Self::Worker(_) => false,
+            Self::Unreadable { .. }
+            | Self::Window { .. }
+            | Self::NotFinite(_)
+            | Self::Network(_)
+            | Self::Worker(_)
+            | Self::Ranks(_) => false,
             _ => true,
         }
     }

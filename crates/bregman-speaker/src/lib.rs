@@ -16,6 +16,7 @@
 //! | `shard/` | a corpus packed into tar files, and audio read from them |
 //! | `synth/` | synthetic voices, for the demo and the tests |
 //! | `loader/` | cuts, their features, the order of an epoch, batches from worker threads, the feature cache |
+//! | `diarize/` | who spoke when: windows, clustering, RTTM, the diarization error rate |
 //! | `score/` | embeddings, cosine and AS-norm scores, DET curve, EER, minDCF, confidence intervals |
 //!
 //! ```
@@ -39,6 +40,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod corpus;
+pub mod diarize;
 mod error;
 mod files;
 mod loader;

@@ -66,6 +66,9 @@ pub enum Error {
         /// The driver's name for it.
         reason: String,
     },
+    /// Other processes that train the same network have ended.
+    #[error("other ranks of this training have ended")]
+    RanksGone,
     /// The device or a library refused for another reason.
     #[error("device: {0}")]
     Device(String),
@@ -101,6 +104,7 @@ impl Error {
             Self::GpuTooOld { .. } => "use --device cpu",
             Self::OutOfMemory { .. } => "a smaller train.batch or shorter cuts need less",
             Self::Lost { .. } => "checkpoints are intact: resume once it is back, or on --device cpu",
+            Self::RanksGone => "the last checkpoint is whole: start all ranks again with --resume",
             Self::Length { .. } | Self::Device(_) => return None,
         })
     }

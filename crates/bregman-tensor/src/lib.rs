@@ -12,18 +12,22 @@ pub mod cuda;
 mod device;
 mod error;
 mod precision;
+mod ranks;
 mod shape;
 mod tensor;
 
 pub use backend::{
-    Activation, Backend, BatchNorm, Capture, Convolution, DeviceMemory, Filterbanks, Gradients, Loss, Margin,
-    NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu, Segments, Storage, Weight,
-    constants,
+    Activation, Backend, BatchNorm, Capture, Collectives, Convolution, DeviceMemory, Filterbanks, GradientPart,
+    Gradients, Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu,
+    Segments, Storage, Weight, constants,
 };
 pub use bregman_base::FilterbankTables;
-pub use cpu::{Buffer, Copies, Cpu, WeightPolicy, dot_products, kernels};
+pub use cpu::{Buffer, Copies, Cpu, CpuArrays, WeightPolicy, dot_products, kernels};
 pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
 pub use precision::Precision;
+#[cfg(feature = "mpi")]
+pub use ranks::Mpi;
+pub use ranks::{Communicator, PendingSum, Ranks, thread_ranks};
 pub use shape::{Block, Conv, Shape};
 pub use tensor::{Tensor, View, ViewMut};

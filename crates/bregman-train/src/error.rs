@@ -96,6 +96,14 @@ pub enum Error {
         /// The folder of the last good checkpoint, if one was written.
         last: Option<PathBuf>,
     },
+    /// Ranks that should have the same weights and duals do not.
+    #[error("step {step}: weights, duals or λ of rank {rank} are not those of rank 0")]
+    RanksDiffer {
+        /// Steps taken.
+        step: u64,
+        /// The first rank that differs.
+        rank: usize,
+    },
     /// The optimizer or the controller refused.
     #[error(transparent)]
     Method(#[from] bregman::Error),
@@ -127,6 +135,10 @@ impl Error {
             Self::CorpusChanged { .. } => {
                 Some("put the corpus back as it was, or train anew with another --out".to_owned())
             }
+            Self::RanksDiffer { .. } => Some(
+                "this is a fault of a machine or of this program: continue from the last checkpoint with --resume"
+                    .to_owned(),
+            ),
             Self::NotFinite { last, .. } => {
                 let advice = "lower the learning rate (--set train.lr=…) or clip gradients (--set train.clip=1)";
                 Some(match last {
@@ -153,7 +165,7 @@ impl Error {
             Self::Io { source, .. } | Self::Network(bregman_nn::Error::File { source, .. }) => {
                 matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData)
             }
-            Self::NotFinite { .. } => false,
+            Self::NotFinite { .. } | Self::RanksDiffer { .. } => false,
             Self::Corpus(error) => error.is_user_mistake(),
             Self::Network(bregman_nn::Error::Device(error)) => error.is_unavailable(),
             _ => true,

@@ -17,7 +17,9 @@ mod run;
 mod trained;
 mod trainer;
 
-pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Precision, on_device, open_cpu};
+#[cfg(feature = "mpi")]
+pub use bregman_tensor::Mpi;
+pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Precision, Ranks, on_device, open_cpu};
 pub use config::Experiment;
 pub use error::{Error, Result};
 pub use method::{Method, MethodStep};

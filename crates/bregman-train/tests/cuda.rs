@@ -189,7 +189,8 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         host.set_freeze(Freeze { every: 2, after: 0 }).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
-        let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+        let mut placed =
+            host.clone().place(|arrays| model.backend().place(arrays, &model.params().described())).unwrap();
         let (device, values) = model.parts_mut();
         values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
         values.all_mut().iter_mut().zip(&grads).for_each(|(p, grads)| device.upload(grads, &mut p.grad).unwrap());
@@ -272,7 +273,7 @@ fn masks_are_those_of_slices<B: Device>(backend: B) {
     let groups = Groups::resolve(params.clone(), vec![GroupRule::dense()]).unwrap();
     let mut host = Optimizer::new(Rule::AdamW(AdamW::default()), groups, 1.0, &theta).unwrap();
     host.step(&mut theta, &grads, 0.1).unwrap();
-    let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+    let mut placed = host.clone().place(|arrays| model.backend().place(arrays, &model.params().described())).unwrap();
     let (device, values) = model.parts_mut();
     for ((parameter, theta), g) in values.all_mut().iter_mut().zip(&theta).zip(&grads) {
         device.upload(theta, &mut parameter.value).unwrap();
@@ -309,7 +310,7 @@ fn thresholds_are_those_of_slices<B: Device>(backend: B) {
     let mut theta = random(0.05, 1);
     let groups = Groups::resolve(params.clone(), vec![]).unwrap();
     let mut host = Optimizer::new(Rule::Str(Str::new(Sgd::default(), 0.5)), groups, 0.01, &theta).unwrap();
-    let mut placed = host.clone().place(|arrays| model.backend().place(arrays)).unwrap();
+    let mut placed = host.clone().place(|arrays| model.backend().place(arrays, &model.params().described())).unwrap();
     let (device, values) = model.parts_mut();
     values.all_mut().iter_mut().zip(&theta).for_each(|(p, theta)| device.upload(theta, &mut p.value).unwrap());
     for step in 0..10 {

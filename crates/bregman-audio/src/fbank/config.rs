@@ -45,6 +45,8 @@ pub enum Waveform {
     /// [Leveled](crate::level); Kaldi's filterbank sees them as 16-bit numbers, ±32768.
     #[default]
     Leveled,
+    /// Nothing; Kaldi's filterbank sees them as 16-bit numbers, ±32768, as pyannote's networks do.
+    Sixteen,
     /// Nothing: in ±1 as they were decoded, as torchaudio gives them to 3D-Speaker's networks.
     Decoded,
 }
@@ -120,6 +122,11 @@ impl FbankConfig {
         }
     }
 
+    /// pyannote's front end for WeSpeaker's networks: Kaldi's on samples as they are.
+    pub fn pyannote() -> Self {
+        Self { waveform: Waveform::Sixteen, ..Self::kaldi(Window::Hamming) }
+    }
+
     /// 3D-Speaker's front end: Kaldi's with its own window, on samples in ±1.
     pub fn three_d_speaker() -> Self {
         Self { waveform: Waveform::Decoded, ..Self::kaldi(Window::Povey) }
@@ -129,14 +136,14 @@ impl FbankConfig {
     pub fn prepare(&self, samples: &mut [f32]) {
         match self.waveform {
             Waveform::Leveled => level(samples),
-            Waveform::Decoded => {}
+            Waveform::Sixteen | Waveform::Decoded => {}
         }
     }
 
     /// What Kaldi's filterbank multiplies samples by.
     pub(crate) fn kaldi_scale(&self) -> f32 {
         match self.waveform {
-            Waveform::Leveled => 32768.0,
+            Waveform::Leveled | Waveform::Sixteen => 32768.0,
             Waveform::Decoded => 1.0,
         }
     }

@@ -14,6 +14,7 @@ use crate::device::DeviceArg;
 use crate::evaluation::{Evaluated, TestSet, find_audio};
 use crate::network::SpeakerModel;
 use crate::output::{Bar, print, print_json, refuse_existing, table, unreadable};
+use crate::ranks;
 
 /// Measure a trained network on a trial list.
 ///
@@ -109,6 +110,7 @@ impl From<Domain> for TestDomain {
 
 pub(crate) fn run(args: Args) -> Outcome {
     args.work.use_threads()?;
+    let ranks = ranks::join()?;
     if let Some(path) = &args.scores {
         refuse_existing(path, args.force)?;
     }
@@ -129,8 +131,11 @@ pub(crate) fn run(args: Args) -> Outcome {
         strict: args.strict,
     };
     let bar = Bar::new("embedding");
-    let scored = evaluation.run(|| network.load_for_corpus(), &network.store(), &bar)?;
+    let scored = evaluation.run(|| network.load_for_corpus(), &network.store().shared(&ranks), &bar)?;
     drop(bar);
+    if !ranks.leads() {
+        return Ok(());
+    }
     network.note_silence();
 
     if let Some(path) = &args.scores {

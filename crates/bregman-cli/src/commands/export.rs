@@ -21,8 +21,8 @@ use crate::output::{Bar, print, print_json, refuse_existing};
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
-/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors) or of 3D-Speaker's CAM++, whose size is read off its
-/// tensors; or a model file, to be written again with other number formats.
+/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`) or of 3D-Speaker's CAM++,
+/// whose size is read off its tensors; or a model file, to be written again with other number formats.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
@@ -42,12 +42,14 @@ Examples:
   bregman export runs/first -o fast.breg --values int8 --calibrate voices/train.csv
   bregman export model.breg -o fast.breg --values int8 --calibrate a.wav --calibrate b.wav
   bregman export voxceleb_resnet34/avg_model.pt -o model.breg
-  bregman export runs/first --onnx model.onnx --safetensors model.safetensors")]
+  bregman export pyannote/wespeaker-voxceleb-resnet34-LM/pytorch_model.bin -o model.breg
+  bregman export runs/first --onnx model.onnx --safetensors model.safetensors
+  bregman export runs/first --pt avg_model.pt")]
 pub(crate) struct Args {
     /// Run, checkpoint, WeSpeaker's .pt or .safetensors file, or model file (.breg)
     source: PathBuf,
     /// Write a model file
-    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["onnx", "safetensors"])]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["onnx", "safetensors", "pt"])]
     out: Option<PathBuf>,
     /// Write a standard ONNX graph, dense, in single precision
     #[arg(long, value_name = "FILE")]
@@ -55,6 +57,9 @@ pub(crate) struct Args {
     /// Write the plain weights under the names of WeSpeaker's state_dict
     #[arg(long, value_name = "FILE")]
     safetensors: Option<PathBuf>,
+    /// The same as a .pt file, for torch.load and WeSpeaker
+    #[arg(long, value_name = "FILE")]
+    pt: Option<PathBuf>,
     /// Number format of the weights in the model file
     #[arg(long, value_enum, default_value_t = Format::F16)]
     values: Format,
@@ -104,6 +109,8 @@ struct Exported {
     onnx: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     safetensors: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pt: Option<Written>,
 }
 
 /// The model file.
@@ -141,6 +148,7 @@ impl Args {
             out: Some(out),
             onnx: None,
             safetensors: None,
+            pt: None,
             values: Format::F16,
             calibrate: Vec::new(),
             trials,
@@ -158,7 +166,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 
 /// Writes what is asked for, and says what it came to.
 pub(super) fn write(args: Args) -> Outcome {
-    for path in [&args.out, &args.onnx, &args.safetensors].into_iter().flatten() {
+    for path in [&args.out, &args.onnx, &args.safetensors, &args.pt].into_iter().flatten() {
         refuse_existing(path, args.write.force)?;
     }
     if args.values != Format::Int8 && !args.calibrate.is_empty() {
@@ -176,7 +184,12 @@ pub(super) fn write(args: Args) -> Outcome {
         Written::of(path)
     };
     let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;
-    let exported = Exported { model, onnx, safetensors };
+    let pt = |path: &Path| {
+        source.network()?.write_pt(path)?;
+        Written::of(path)
+    };
+    let pt = args.pt.as_deref().map(pt).transpose()?;
+    let exported = Exported { model, onnx, safetensors, pt };
     if args.write.work.json { print_json(&exported) } else { print(&text(&exported)) }
 }
 
@@ -208,7 +221,7 @@ impl Source {
         match self {
             Self::Network(network) => Ok(network),
             Self::File(_) => Err(Failure::mistake(
-                "a model file cannot be written as ONNX or safetensors",
+                "a model file cannot be written as ONNX, safetensors or .pt",
                 "pass the run or checkpoint that it was exported from",
             )),
         }
@@ -314,7 +327,11 @@ fn text(exported: &Exported) -> String {
             None => "threshold  none: pass --trials and --root to find one\n".to_owned(),
         };
     }
-    for (written, what) in [(&exported.onnx, "ONNX graph"), (&exported.safetensors, "plain weights")] {
+    for (written, what) in [
+        (&exported.onnx, "ONNX graph"),
+        (&exported.safetensors, "plain weights"),
+        (&exported.pt, "state_dict of WeSpeaker's names"),
+    ] {
         if let Some(written) = written {
             text += &format!("{}: {}, {what}\n", written.file.display(), megabytes(written.bytes));
         }

@@ -3,7 +3,9 @@
 pub(crate) mod bench;
 mod cohort;
 pub(crate) mod demo;
+pub(crate) mod diarize;
 pub(crate) mod embed;
+mod embed_windows;
 pub(crate) mod enroll;
 pub(crate) mod evaluate;
 pub(crate) mod export;
@@ -15,6 +17,7 @@ pub(crate) mod prepare;
 pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod shard;
+mod soak;
 pub(crate) mod sparsify;
 pub(crate) mod sweep;
 pub(crate) mod synth;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use bregman_train::{
-    BestEpoch, CommandRecord, Device, Ending, Experiment, OnDevice, Open, Precision, RunFolder, Trainer,
-    TrainingOutcome, on_device,
+    BestEpoch, CommandRecord, Device, Ending, Experiment, Observer, OnDevice, Open, Precision, Ranks, RunFolder,
+    Trainer, TrainingOutcome, on_device,
 };
 use serde::Serialize;
 
@@ -12,8 +12,9 @@ use crate::device::DeviceArg;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{note, print, print_json};
+use crate::ranks::{self, GpuCount};
 use crate::signals::stop_on_signals;
-use crate::watch::Watch;
+use crate::watch::{Follower, Watch};
 
 /// What a signal is answered.
 pub(crate) const STOPPING: &str = "stopping after this step with a checkpoint";
@@ -31,8 +32,10 @@ Examples:
   bregman train audiomnist/ecapa-adabreg --set data.root=corpora/audiomnist --resume
   bregman train my-corpus.toml networks/resnet34 methods/adabreg
   bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --device cuda --precision bf16
+  bregman train voxceleb/ecapa-adabreg --set data.root=corpora/voxceleb --gpus all
 
 Threads: every core, or as many as RAYON_NUM_THREADS says.
+Several processes or machines, with or without GPUs: mpirun -n 4 bregman train …; docs/ranks.md tells more.
 Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it with a checkpoint.")]
 pub(crate) struct Args {
     /// Recipe of the experiment, by name or as files
@@ -49,6 +52,9 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
+    /// Train on so many GPUs of this machine, or on all of them: starts one process for each with mpirun
+    #[arg(long, value_name = "N|all", conflicts_with = "device")]
+    gpus: Option<GpuCount>,
     /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
     /// train.precision, else bf16 on a GPU and f32 on a CPU]
     #[arg(long)]
@@ -59,34 +65,58 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    on_device(&args.place.find()?, args)
+    let ranks = ranks::join()?;
+    if let Some(count) = args.gpus.filter(|_| ranks.is_alone())
+        && let Some(exit) = ranks::start_one_per_gpu(count)?
+    {
+        return Ok(exit);
+    }
+    let found = args.place.find()?.with_ranks(ranks.clone());
+    let found = found.of_local_rank(ranks::local_rank()).map_err(bregman_train::Error::from)?;
+    on_device(&found, Job { args, ranks })
 }
 
-impl OnDevice for Args {
+/// One process of a training.
+struct Job {
+    args: Args,
+    ranks: Ranks,
+}
+
+impl OnDevice for Job {
     type Output = Result<Exit, Failure>;
 
     fn run<B: Device>(self, open: impl Open<B>) -> Self::Output {
-        let out = self.out.unwrap_or_else(|| default_out(&self.recipe));
-        let precision = self.precision.map(|precision| format!("train.precision={precision}"));
-        let settings: Vec<String> = self.settings.into_iter().chain(precision).collect();
-        let mut experiment = Experiment::read(&self.recipe, &settings)?;
+        let Self { args, ranks } = self;
+        let out = args.out.unwrap_or_else(|| default_out(&args.recipe));
+        let precision = args.precision.map(|precision| format!("train.precision={precision}"));
+        let settings: Vec<String> = args.settings.into_iter().chain(precision).collect();
+        let mut experiment = Experiment::read(&args.recipe, &settings)?;
         let stop = stop_on_signals(STOPPING)?;
-        let watch = Watch::new(&experiment.method.title());
-        let trainer = if self.resume && RunFolder::new(&out).is_started() {
-            let trainer = Trainer::resume_on(open, &out, &watch)?;
+        let terminal = Watch::new(&experiment.method.title());
+        let watch: &dyn Observer = if ranks.leads() { &terminal } else { &Follower };
+        // the leading rank may begin to write before another has looked
+        let started = ranks.word_of_leader(RunFolder::new(&out).is_started()).map_err(bregman_train::Error::from)?;
+        let trainer = if args.resume && started {
+            let trainer = Trainer::resume_on(open, &out, watch)?;
             experiment = experiment.in_precision_of(trainer.experiment());
             refuse_another(&experiment, trainer.experiment(), &out)?;
             trainer
         } else {
-            let trainer = Trainer::new_on(open, experiment.clone(), &out, &watch)?;
-            keep_command(&RunFolder::new(&out));
+            let trainer = Trainer::new_on(open, experiment.clone(), &out, watch)?;
+            if ranks.leads() {
+                keep_command(&RunFolder::new(&out));
+            }
             trainer
         };
         let outcome = trainer.run(&stop);
-        drop(watch);
+        drop(terminal);
         let outcome = outcome?;
         let summary = TrainSummary::new(&experiment, &out, &outcome);
-        let printed = if self.json { print_json(&summary) } else { print(&summary.text(&outcome)) };
+        let printed = match (ranks.leads(), args.json) {
+            (false, _) => Ok(()),
+            (true, true) => print_json(&summary),
+            (true, false) => print(&summary.text(&outcome)),
+        };
         if outcome.ending == Ending::Interrupted {
             return Ok(Exit::Interrupted); // also where the terminal is gone
         }

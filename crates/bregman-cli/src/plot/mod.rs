@@ -12,8 +12,10 @@ mod output;
 mod pdf;
 mod scene;
 mod scores;
+mod turns;
 mod what;
 
 pub(crate) use output::{FigureFormat, write};
 pub(crate) use scene::Figure;
+pub(crate) use turns::turns;
 pub(crate) use what::{What, figure};

@@ -70,7 +70,8 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
         backend.conv_backward_input(&Conv::POINTWISE, weight, self.scores.view(), false, dx.view_mut())?;
         backend.unit_backward(self.unit.view(), &self.lengths, dx.view_mut())?;
         parameter.backward(backend, ctx.extent, &Conv::POINTWISE, 0, self.unit.view(), self.scores.view())?;
-        Ok(backend.remove_radial(&parameter.value, &self.radial, block, &mut parameter.grad)?)
+        backend.remove_radial(&parameter.value, &self.radial, block, &mut parameter.grad)?;
+        ctx.wrote(self.weight)
     }
 
     fn outcome(&self, backend: &B) -> Result<BatchOutcome> {

@@ -139,7 +139,8 @@ impl ConvLayer {
         dy: View<B>,
     ) -> Result<()> {
         let Context { backend, params, extent, .. } = ctx;
-        params.get_mut(self.weight).backward(backend, *extent, &self.geometry, block, x, dy)
+        params.get_mut(self.weight).backward(backend, *extent, &self.geometry, block, x, dy)?;
+        ctx.wrote(self.weight)
     }
 
     /// `dxᵢ = Wᵢᵀ ∗ dy`, or adds that.

@@ -2,6 +2,7 @@
 
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
+use super::sums::GradientSums;
 use crate::{Error, Params, Result};
 
 /// Which weights get a gradient in a backward pass.
@@ -27,13 +28,15 @@ pub struct Context<B: Backend> {
     pub extent: Extent,
     /// Look for NaN and infinity after every layer: slow, for debugging.
     pub check: bool,
+    /// Where several ranks train: the sums over their gradients.
+    pub(super) sums: Option<GradientSums>,
     spare: Vec<Tensor<B>>,
 }
 
 impl<B: Backend> Context<B> {
     /// In evaluation mode, without checks.
     pub fn new(backend: B, params: Params<B>) -> Self {
-        Self { backend, params, training: false, extent: Extent::All, check: false, spare: Vec::new() }
+        Self { backend, params, training: false, extent: Extent::All, check: false, sums: None, spare: Vec::new() }
     }
 
     /// Begins a pass over the network.

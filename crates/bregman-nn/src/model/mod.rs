@@ -4,6 +4,7 @@ pub(crate) mod context;
 pub(crate) mod params;
 
 mod step;
+mod sums;
 
 use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
@@ -207,6 +208,22 @@ impl<B: Backend> TrainableModel<B> {
         self.network.backward(&mut self.context, &self.inputs[self.current], d.view())?;
         self.context.give(d);
         Ok(())
+    }
+
+    /// The next pass is over this rank's part of a batch, `share` of it: [`Self::join_gradients`] must follow. To be
+    /// called before the pass, where there are several ranks.
+    pub fn set_share(&mut self, share: f32) {
+        self.context.sums = Some(sums::GradientSums::new(share, self.context.params.all().len()));
+    }
+
+    /// Waits until every parameter holds the gradient of the whole batch; nothing to do where no
+    /// [share](Self::set_share) was set.
+    ///
+    /// # Errors
+    /// Ranks that are gone, a lost device.
+    pub fn join_gradients(&mut self) -> Result<()> {
+        let Context { backend, params, sums, extent, .. } = &mut self.context;
+        sums.take().map_or(Ok(()), |sums| sums.finish(backend, params.all_mut(), *extent))
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.

@@ -46,6 +46,11 @@ impl<B: Backend> Parameter<B> {
         Ok(backend.conv_backward_support(conv, x, dy, weight, &mut self.grad)?)
     }
 
+    /// Column blocks; none where it is no weight.
+    pub(super) fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Where column block `i` lies.
     pub fn block(&self, i: usize) -> Block {
         self.blocks[i].0
@@ -99,6 +104,12 @@ impl<B: Backend> FixedAffine<B> {
 /// Number of a parameter in its [`Params`].
 #[derive(Clone, Copy, Debug)]
 pub struct ParamId(usize);
+
+impl ParamId {
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Number of a batch norm in its [`Params`].
 #[derive(Clone, Copy, Debug)]

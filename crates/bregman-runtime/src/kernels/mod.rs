@@ -114,6 +114,8 @@ pub enum Runs {
 #[derive(Default)]
 pub(crate) struct Offsets {
     list: Vec<u32>,
+    /// In whole numbers, each offset once.
+    distinct: Vec<u32>,
     /// The smallest.
     least: usize,
     /// One beyond the largest.
@@ -123,7 +125,7 @@ pub(crate) struct Offsets {
 impl Offsets {
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        4 * self.list.len()
+        4 * (self.list.len() + self.distinct.len())
     }
 
     /// What a layer reads of a buffer for a block at position `at`.
@@ -205,6 +207,9 @@ impl Weights {
             Form::Int8(quads) => {
                 let from_least = |&column: &u32| (offset(column as usize) - offsets.least) as u32;
                 offsets.list.extend(quads.columns().iter().map(from_least));
+                offsets.distinct = (0..self.columns as u32).map(|column| from_least(&column)).collect();
+                offsets.distinct.sort_unstable();
+                offsets.distinct.dedup();
             }
         }
     }
@@ -216,6 +221,14 @@ impl Weights {
     pub(crate) fn encode(&self, arch: Arch, x: &[f32], codes: &mut [u8]) {
         if let Form::Int8(quads) = &self.form {
             math::encode(arch, x, quads.codes_per_unit(), Kernel::of(arch).flip(), &mut codes[..x.len()]);
+        }
+    }
+
+    /// As [`Weights::encode`] for the block at position `at`, where the window is mostly made of what is not read.
+    pub(crate) fn encode_block(&self, arch: Arch, offsets: &Offsets, x: &[f32], at: usize, codes: &mut [u8]) {
+        let x = &x[offsets.window(at)];
+        for &from in &offsets.distinct {
+            self.encode(arch, &x[from as usize..][..BLOCK], &mut codes[from as usize..]);
         }
     }
 

@@ -16,13 +16,13 @@ const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
 const FRAME_CHANNELS: usize = EcapaConfig::FRAME_CHANNELS;
 const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
-const SCALE: usize = EcapaConfig::SCALE;
+pub(super) const SCALE: usize = EcapaConfig::SCALE;
 
 pub(crate) struct Ecapa {
-    channels: usize,
-    features: usize,
-    first: Halo,
-    blocks: Vec<EcapaBlock>,
+    pub(super) channels: usize,
+    pub(super) features: usize,
+    pub(super) first: Halo,
+    pub(super) blocks: Vec<EcapaBlock>,
     aggregate: Strip,
     hidden: Strip,
     /// The columns of `hidden` for the utterance's mean and deviation.
@@ -34,8 +34,8 @@ pub(crate) struct Ecapa {
 }
 
 /// A pointwise convolution over strips.
-struct Strip {
-    conv: Conv,
+pub(super) struct Strip {
+    pub(super) conv: Conv,
     offsets: Offsets,
 }
 
@@ -48,11 +48,13 @@ impl Strip {
 }
 
 /// A dilated convolution over strips with neighbours.
-struct Halo {
-    conv: Conv,
+pub(super) struct Halo {
+    pub(super) conv: Conv,
     offsets: Offsets,
+    pub(super) kernel: usize,
+    pub(super) dilation: usize,
     /// Neighbours on each side.
-    reach: usize,
+    pub(super) reach: usize,
 }
 
 impl Halo {
@@ -62,15 +64,15 @@ impl Halo {
         };
         let conv = layers.coded_conv(spec)?;
         let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
-        Ok(Self { conv, offsets, reach: kernel / 2 * dilation })
+        Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation })
     }
 }
 
 /// `y = x + se(f₂(res2(f₀(x))))`
-struct EcapaBlock {
-    first: Strip,
-    res2: Vec<Halo>,
-    last: Strip,
+pub(super) struct EcapaBlock {
+    pub(super) first: Strip,
+    pub(super) res2: Vec<Halo>,
+    pub(super) last: Strip,
     squeeze: Product,
     excite: Product,
 }
@@ -81,11 +83,11 @@ pub(crate) struct EcapaWorkspace {
     /// Rows with neighbours: the features, then parts of Res2.
     halo: Buffer,
     /// `[strip][4 · channels]`: outputs of the first layer and of the blocks.
-    outputs: Buffer,
+    pub(super) outputs: Buffer,
     /// `[strip][2 · channels]`: within a block, the first convolution's output and Res2's.
     middle: Buffer,
     /// `[strip][channels]`: the last convolution's output.
-    last: Buffer,
+    pub(super) last: Buffer,
     /// `[strip][FRAME_CHANNELS]`
     frames: Buffer,
     /// `[strip][BOTTLENECK]`
@@ -95,7 +97,7 @@ pub(crate) struct EcapaWorkspace {
     /// Of each strip, what a layer in whole numbers reads.
     codes: Vec<u8>,
     /// `[strip][channels]`: sums over the frames of a strip.
-    sums: Vec<f32>,
+    pub(super) sums: Vec<f32>,
     mean: Vec<f32>,
     squeezed: Vec<f32>,
     gate: Vec<f32>,
@@ -105,7 +107,7 @@ pub(crate) struct EcapaWorkspace {
 }
 
 impl EcapaWorkspace {
-    fn reserve(&mut self, network: &Ecapa, strips: usize) {
+    pub(super) fn reserve(&mut self, network: &Ecapa, strips: usize) {
         let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
         self.halo.grow(strips * halo_stride(widest));
         for (buffer, rows) in [
@@ -146,17 +148,17 @@ fn halo_stride(rows: usize) -> usize {
 
 /// Frames `[0, frames)` cut into strips.
 #[derive(Clone, Copy)]
-struct Strips {
-    frames: usize,
+pub(super) struct Strips {
+    pub(super) frames: usize,
 }
 
 impl Strips {
-    fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         self.frames.div_ceil(BLOCK)
     }
 
     /// Frames of a strip.
-    fn width(self, strip: usize) -> usize {
+    pub(super) fn width(self, strip: usize) -> usize {
         BLOCK.min(self.frames - strip * BLOCK)
     }
 }
@@ -199,11 +201,21 @@ impl Ecapa {
         features: &[f32],
         embedding: &mut [f32],
     ) {
+        let strips = self.before_the_first_gate(run, work, features);
+        self.gate(run, work, strips, 0, &self.blocks[0]);
+        self.after_the_first_block(run, work, strips, embedding);
+    }
+
+    /// The part that is local: the first layer, from features with neighbours, and the first block up to its gate.
+    pub(super) fn before_the_first_gate(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        features: &[f32],
+    ) -> Strips {
         let strips = Strips { frames: features.len() / self.features };
         work.reserve(self, strips.count());
         let (channels, arch) = (self.channels, run.arch);
-
-        // the first layer, from features with neighbours
         let stride = halo_stride(self.features);
         let (halo, outputs) = (Disjoint::new(&mut work.halo), Disjoint::new(&mut work.outputs));
         let codes = Disjoint::new(&mut work.codes);
@@ -217,15 +229,27 @@ impl Ecapa {
                 self.first.apply(arch, input, codes, strips.width(strip), 4 * channels * BLOCK * strip, outputs);
             }
         });
-        for (number, block) in self.blocks.iter().enumerate() {
-            self.block(run, work, strips, number, block);
+        self.block(run, work, strips, &self.blocks[0]);
+        strips
+    }
+
+    pub(super) fn after_the_first_block(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        strips: Strips,
+        embedding: &mut [f32],
+    ) {
+        for (number, block) in self.blocks.iter().enumerate().skip(1) {
+            self.block(run, work, strips, block);
+            self.gate(run, work, strips, number, block);
         }
         self.pool(run, work, strips);
         self.linear.apply(run, &work.statistics, embedding);
     }
 
-    /// The end of the block before and one SE-Res2Block up to its gate, which [`Ecapa::gated`] applies later.
-    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
+    /// One SE-Res2Block up to its gate, and the sums over time that the gate needs.
+    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, block: &EcapaBlock) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
             (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
@@ -233,9 +257,6 @@ impl Ecapa {
         run.layer(block.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of all buffers.
             unsafe {
-                if number > 0 {
-                    self.gated(arch, number - 1, strip, &work.gate, last, outputs);
-                }
                 let x = outputs.read(input * strip, input);
                 let codes = codes.part(strip * self.codes, self.codes);
                 block.first.apply(arch, x, codes, strips.width(strip), 2 * channels * BLOCK * strip, middle);
@@ -294,7 +315,18 @@ impl Ecapa {
             let y = unsafe { last.read(from, length) };
             math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
         });
+    }
 
+    /// The gate of an SE-Res2Block, from the mean over all frames, and the block's output.
+    pub(super) fn gate(
+        &self,
+        run: &mut Execution,
+        work: &mut EcapaWorkspace,
+        strips: Strips,
+        number: usize,
+        block: &EcapaBlock,
+    ) {
+        let (channels, arch) = (self.channels, run.arch);
         work.mean.fill(0.0);
         for sums in work.sums.chunks_exact(channels) {
             work.mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += sum / strips.frames as f32);
@@ -303,28 +335,15 @@ impl Ecapa {
         work.squeezed.iter_mut().for_each(|value| *value = value.max(0.0));
         block.excite.apply(run, &work.squeezed, &mut work.gate);
         math::sigmoids(arch, &mut work.gate);
-    }
 
-    /// `y = x + gate · f₂` of a strip: the end of block `number`, computed when the next layer reads it.
-    ///
-    /// # Safety
-    /// Nobody else may use the strip of `outputs`, or write that of `last`.
-    unsafe fn gated(
-        &self,
-        arch: pulp::Arch,
-        number: usize,
-        strip: usize,
-        gate: &[f32],
-        last: Disjoint,
-        outputs: Disjoint,
-    ) {
-        let length = self.channels * BLOCK;
-        let from = (4 * strip + number) * length;
-        // SAFETY: as the caller promises; x and y are different rows of the strip.
-        let (x, y) = unsafe { (outputs.read(from, length), outputs.part(from + length, length)) };
-        // SAFETY: as the caller promises.
-        let last = unsafe { last.read(strip * length, length) };
-        math::gated(arch, x, last, gate, y);
+        // y = x + gate · f₂
+        let (outputs, last, gate) = (Disjoint::new(&mut work.outputs), &*work.last, &work.gate);
+        run.layer(block.excite.layer, strips.count(), |strip| {
+            let (from, length) = ((4 * strip + number) * channels * BLOCK, channels * BLOCK);
+            // SAFETY: each task has its own strip; x and y are different rows of it.
+            let (x, y) = unsafe { (outputs.read(from, length), outputs.part(from + length, length)) };
+            math::gated(arch, x, &last[channels * BLOCK * strip..][..length], gate, y);
+        });
     }
 
     /// Attentive statistics of the aggregated blocks.
@@ -332,19 +351,15 @@ impl Ecapa {
         let (channels, arch) = (self.channels, run.arch);
         let (frames, hidden, logits) =
             (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
-        let (outputs, last) = (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.last));
-        let (gate, codes) = (&work.gate, Disjoint::new(&mut work.codes));
+        let (outputs, codes) = (&*work.outputs, Disjoint::new(&mut work.codes));
         // SAFETY: the caller's task has its own strip.
         let codes = |strip: usize| unsafe { codes.part(strip * self.codes, self.codes) };
         let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
+            let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
             let at = strip_of(FRAME_CHANNELS, strip);
             // SAFETY: each task has its own strip.
-            unsafe {
-                self.gated(arch, self.blocks.len() - 1, strip, gate, last, outputs);
-                let x = outputs.read(strip_of(4 * channels, strip), strip_of(4 * channels, 1));
-                self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames);
-            }
+            unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
         });
 
         // SAFETY: nobody writes the frames from here on.

@@ -2,6 +2,8 @@
 
 mod campplus;
 mod ecapa;
+#[cfg(feature = "audio")]
+mod incremental;
 mod resnet;
 
 use std::collections::HashMap;
@@ -17,6 +19,8 @@ use crate::Result;
 use crate::file::{Contents, StoredLayer};
 use crate::kernels::{Linear, Offsets, Place, Runs, Store, Weights};
 use crate::ranges::Watches;
+#[cfg(feature = "audio")]
+pub(crate) use incremental::Incremental;
 
 /// From the list of networks: what is executed, and the memory of it.
 macro_rules! networks {

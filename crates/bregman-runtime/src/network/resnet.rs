@@ -11,36 +11,36 @@ use crate::kernels::math::{self, POOL_EPSILON, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
-    features: usize,
-    stages: [ResNetStage; 4],
+    pub(super) features: usize,
+    pub(super) stages: [ResNetStage; 4],
     /// How many the file has.
-    layers: usize,
-    stem: Conv,
-    blocks: Vec<ResNetBlock>,
-    linear: Product,
+    pub(super) layers: usize,
+    pub(super) stem: Conv,
+    pub(super) blocks: Vec<ResNetBlock>,
+    pub(super) linear: Product,
 }
 
 /// `y = relu(conv₂(relu(conv₁(x))) + shortcut(x))`
-struct ResNetBlock {
-    stage: usize,
+pub(super) struct ResNetBlock {
+    pub(super) stage: usize,
     /// Whether the stage begins here with a stride of two.
-    strided: bool,
-    first: Conv,
-    second: Conv,
-    shortcut: Option<Conv>,
+    pub(super) strided: bool,
+    pub(super) first: Conv,
+    pub(super) second: Conv,
+    pub(super) shortcut: Option<Conv>,
 }
 
 /// How a channel of a stage lies in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Plane {
+pub(super) struct Plane {
     height: usize,
-    width: usize,
+    pub(super) width: usize,
     /// Numbers from one row to the next: its width and a zero.
-    pitch: usize,
+    pub(super) pitch: usize,
     /// Where position (0, 0) lies.
-    start: usize,
+    pub(super) start: usize,
     /// Numbers from one channel to the next.
-    size: usize,
+    pub(super) size: usize,
 }
 
 impl Plane {
@@ -86,15 +86,15 @@ impl Plane {
 pub(crate) struct ResNetWorkspace {
     /// Frames for which planes and offsets are made.
     frames: usize,
-    planes: [Plane; 4],
+    pub(super) planes: [Plane; 4],
     /// Of every convolution, by its number in the file.
     offsets: Vec<Offsets>,
     input: Buffer,
     /// Three activations of each stage: they take turns as input, middle and output.
-    stages: [[Buffer; 3]; 4],
+    pub(super) stages: [[Buffer; 3]; 4],
     /// Inputs of the stages 1 to 3 in phases.
     phases: [Buffer; 3],
-    statistics: Vec<f32>,
+    pub(super) statistics: Vec<f32>,
 }
 
 impl ResNetWorkspace {
@@ -174,9 +174,17 @@ impl ResNet {
         features: &[f32],
         embedding: &mut [f32],
     ) {
+        let last = self.convolutions(run, work, features);
+        let ResNetWorkspace { planes, stages, statistics, .. } = work;
+        pool(run, planes[3], self.stages[3].channels, &stages[3][last], statistics);
+        self.linear.apply(run, statistics, embedding);
+    }
+
+    /// The part that is local; says which buffer of the last stage has its output.
+    pub(super) fn convolutions(&self, run: &mut Execution, work: &mut ResNetWorkspace, features: &[f32]) -> usize {
         let frames = features.len() / self.features;
         work.reserve(self, frames);
-        let ResNetWorkspace { planes, offsets, input, stages, phases, statistics, .. } = work;
+        let ResNetWorkspace { planes, offsets, input, stages, phases, .. } = work;
 
         let plane = planes[0];
         let to = &mut **input;
@@ -214,8 +222,7 @@ impl ResNet {
                 current = 2 - current;
             }
         }
-        pool(run, planes[3], self.stages[3].channels, &stages[3][current], statistics);
-        self.linear.apply(run, statistics, embedding);
+        current
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{Error, Result};
 /// | `workers` | cores | threads that prepare batches | 1 … 1024 |
 /// | `ahead` | workers + 2 | batches being computed or waiting | ≥ 1 |
 /// | `strict` | false | fail on the first unreadable file | |
+/// | `part` | [0, 1] | of several that divide each batch, which one this is, and of how many | number < count ≤ `batch` |
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoaderConfig {
@@ -60,12 +61,23 @@ pub struct LoaderConfig {
     pub ahead: Option<usize>,
     /// Fail on the first unreadable file instead of taking another cut.
     pub strict: bool,
+    /// Of several processes that divide each batch among them: the number of this one, and how many there are.
+    pub part: [usize; 2],
 }
 
 impl Default for LoaderConfig {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { batch: 256, order: Order::Shuffled, drop_last: true, seed: 1, workers, ahead: None, strict: false }
+        Self {
+            batch: 256,
+            order: Order::Shuffled,
+            drop_last: true,
+            seed: 1,
+            workers,
+            ahead: None,
+            strict: false,
+            part: [0, 1],
+        }
     }
 }
 
@@ -89,6 +101,8 @@ pub struct Batch {
     pub cuts: Vec<u32>,
     /// Cuts, frames, bins.
     pub shape: [usize; 3],
+    /// Cuts of the whole batch, of which these are a [part](LoaderConfig::part).
+    pub whole: usize,
     /// Which batch this is.
     pub position: BatchPosition,
     /// The position after this batch.
@@ -96,6 +110,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The part of the whole batch that these cuts are.
+    pub fn share(&self) -> f32 {
+        self.cuts.len() as f32 / self.whole as f32
+    }
+
     /// True for the last batch of its epoch.
     pub fn is_last(&self) -> bool {
         self.next.epoch != self.position.epoch
@@ -141,6 +160,10 @@ impl Loader {
         if config.ahead == Some(0) {
             return wrong("ahead", 0, "1 or more");
         }
+        let [part, parts] = config.part;
+        if part >= parts || parts > config.batch {
+            return wrong("batch", config.batch, "at least as many cuts as there are processes that divide a batch");
+        }
         let inner = BatchMaker { source, config, skipped: Mutex::default() };
         if inner.batches_per_epoch() == 0 {
             return wrong(
@@ -155,6 +178,11 @@ impl Loader {
     /// The source of the cuts.
     pub fn source(&self) -> &Arc<dyn CutSource> {
         &self.inner.source
+    }
+
+    /// Cuts in a whole batch.
+    pub fn batch(&self) -> usize {
+        self.inner.config.batch
     }
 
     /// Batches in each epoch.
@@ -213,8 +241,10 @@ impl BatchMaker {
         position: BatchPosition,
         mut buffer: Vec<f32>,
     ) -> Result<Batch> {
-        let first = position.batch as usize * self.config.batch;
-        let mut cuts = order[first..order.len().min(first + self.config.batch)].to_vec();
+        let (start, [part, parts]) = (position.batch as usize * self.config.batch, self.config.part);
+        let whole = order.len().min(start + self.config.batch) - start;
+        let [first, end] = [part, part + 1].map(|part| start + whole * part / parts);
+        let mut cuts = order[first..end].to_vec();
         let [frames, bins] = self.source.shape();
         buffer.resize(cuts.len() * frames * bins, 0.0);
         let mut labels = Vec::with_capacity(cuts.len());
@@ -227,6 +257,7 @@ impl BatchMaker {
             labels,
             shape: [cuts.len(), frames, bins],
             cuts,
+            whole,
             position,
             next: self.after(position),
         })

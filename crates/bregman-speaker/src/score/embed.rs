@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bregman_audio::{RATE, check_speech};
+use bregman_tensor::Ranks;
 use rayon::prelude::*;
 
 use super::store::{Embedding, EmbeddingStore};
@@ -63,37 +64,27 @@ pub fn embed_utterances<E: Embedder>(
     let mut seen = std::collections::HashSet::new();
     let new = |&at: &usize| keys[at].as_ref().is_ok_and(|&key| seen.insert(key) && store.get(key).is_none());
     let missing: Vec<usize> = (0..keys.len()).filter(new).collect();
-    progress.begin(missing.len());
-
-    let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || -> Result<()> {
-        let (mut network, mut samples) = (None, Vec::new());
-        while let Some(&at) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let network = match &mut network {
-                Some(network) => network,
-                none => none.insert(embedder()?),
-            };
-            let (Ok(key), utterance) = (&keys[at], utterances[at]) else { continue };
-            match embed_one(source, utterance, max_seconds, network, &mut samples) {
-                Ok(embedding) => store.add(*key, &embedding)?,
-                Err(problem) => {
-                    problems.lock().expect("no thread panics while it holds the list").push((*key, problem))
-                }
-            }
-            progress.step();
+    // of what the leading rank has not, each rank computes every so many-th
+    let ranks = store.ranks();
+    let all_missing = leaders_list(ranks, &missing)?;
+    let missing: Vec<usize> = all_missing.iter().copied().skip(ranks.rank()).step_by(ranks.size()).collect();
+    let problems = Mutex::new(Vec::new());
+    with_networks(missing.len(), embedder, progress, |network, samples, number| {
+        let at = missing[number];
+        let (Ok(key), utterance) = (&keys[at], utterances[at]) else { return Ok(()) };
+        match embed_one(source, utterance, max_seconds, network, samples) {
+            Ok(embedding) => store.add(*key, &embedding)?,
+            Err(problem) => problems.lock().expect("no thread panics while it holds the list").push((*key, problem)),
         }
         Ok(())
-    };
-    let threads = rayon::current_num_threads().min(missing.len());
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
     })?;
 
-    let problems = problems.into_inner().expect("all threads have ended");
-    let mut embedded = Embedded { computed: missing.len() - problems.len(), ..Embedded::default() };
+    let mut problems = problems.into_inner().expect("all threads have ended");
+    if !ranks.is_alone() {
+        store.exchange(&keys.iter().filter_map(|key| key.as_ref().ok().copied()).collect::<Vec<u128>>())?;
+        problems = all_problems(ranks, &problems)?;
+    }
+    let mut embedded = Embedded { computed: all_missing.len() - problems.len(), ..Embedded::default() };
     for (key, &utterance) in keys.into_iter().zip(utterances) {
         let found = key.map_err(|error| error.to_string()).and_then(|key| {
             let problem = || {
@@ -114,6 +105,60 @@ pub fn embed_utterances<E: Embedder>(
         });
     }
     Ok(embedded)
+}
+
+/// The leading rank's list, on every rank.
+fn leaders_list(ranks: &Ranks, own: &[usize]) -> Result<Vec<usize>> {
+    if ranks.is_alone() {
+        return Ok(own.to_vec());
+    }
+    let bytes: Vec<u8> = own.iter().filter(|_| ranks.leads()).flat_map(|&at| (at as u64).to_le_bytes()).collect();
+    Ok(ranks.gather(&bytes)?[0].as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes) as usize).collect())
+}
+
+/// What went wrong on any rank.
+fn all_problems(ranks: &Ranks, own: &[(u128, String)]) -> Result<Vec<(u128, String)>> {
+    let text: String = own.iter().map(|(key, problem)| format!("{key} {}\n", problem.replace('\n', " "))).collect();
+    let all = ranks.gather(text.as_bytes())?.concat();
+    let read = |line: &str| {
+        let (key, problem) = line.split_once(' ')?;
+        Some((key.parse().ok()?, problem.to_owned()))
+    };
+    Ok(String::from_utf8_lossy(&all).lines().filter_map(read).collect())
+}
+
+/// Calls `one(network, memory, number)` for every number below `count`, a step of `progress` each. Each thread creates
+/// its own network with `embedder` and has its own `memory` for samples; it stops at the first error.
+pub(crate) fn with_networks<E: Embedder>(
+    count: usize,
+    embedder: impl Fn() -> Result<E> + Sync,
+    progress: &dyn Progress,
+    one: impl Fn(&mut E, &mut Vec<f32>, usize) -> Result<()> + Sync,
+) -> Result<()> {
+    progress.begin(count);
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        let (mut network, mut samples) = (None, Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(());
+            }
+            let network = match &mut network {
+                Some(network) => network,
+                none => none.insert(embedder()?),
+            };
+            one(network, &mut samples, number)?;
+            progress.step();
+        }
+    };
+    let threads = rayon::current_num_threads().min(count);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| on_one_core(work))).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| Error::Worker("a network panicked".to_owned()))?)
+    })
 }
 
 /// The embedding of the middle of an utterance, or what is wrong with it; `samples` is memory to use again.
@@ -204,6 +249,7 @@ mod tests {
 
     use super::*;
     use bregman_audio::{Audio, wav_bytes};
+    use bregman_tensor::thread_ranks;
 
     use crate::{SynthConfig, SynthCorpus};
 
@@ -260,6 +306,31 @@ mod tests {
             embedded.unreadable[1].path.ends_with("missing.wav")
                 && embedded.unreadable.iter().all(|file| !file.problem.is_empty())
         );
+    }
+
+    #[test]
+    fn ranks_embed_their_parts_and_all_have_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = corpus(dir.path());
+        std::fs::write(&manifest.utterances[1].path, b"RIFF nonsense").unwrap();
+        let file = dir.path().join("kept.f32");
+        let embed = |store: EmbeddingStore| {
+            embed_utterances(&FileCorpus(manifest.clone()), &[0, 1, 2], 60.0, || Ok(Probe), &store, &()).unwrap()
+        };
+        let alone = embed(EmbeddingStore::in_memory());
+        for computed in [2, 0] {
+            std::thread::scope(|scope| {
+                for ranks in thread_ranks(2) {
+                    let (embed, file, alone) = (&embed, &file, &alone);
+                    scope.spawn(move || {
+                        let embedded = embed(EmbeddingStore::open(file, 2).unwrap().shared(&ranks));
+                        assert_eq!(embedded.embeddings, alone.embeddings);
+                        assert_eq!((embedded.computed, embedded.unreadable.len()), (computed, 1));
+                        assert!(!embedded.unreadable[0].problem.is_empty(), "whichever rank read it");
+                    });
+                }
+            });
+        }
     }
 
     #[test]

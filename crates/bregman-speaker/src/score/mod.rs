@@ -34,6 +34,7 @@ pub use bregman_base::lanes::cosine;
 pub use cohort::CohortScores;
 pub use compare::{Estimate, Sample};
 pub use det::{Det, DetPoint};
+pub(crate) use embed::with_networks;
 pub use embed::{Embedded, Embedder, SpeechOnly, embed_recording, embed_utterances, keep_middle};
 pub use embeddings::Embeddings;
 pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored, Scoring};

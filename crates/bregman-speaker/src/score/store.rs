@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use bregman_base::files::append_to;
+use bregman_tensor::Ranks;
 
 use crate::files::create_parent;
 use crate::{Error, Result};
@@ -29,6 +30,7 @@ pub struct Embedding {
 /// Stored embeddings of one network.
 #[derive(Debug, Default)]
 pub struct EmbeddingStore {
+    ranks: Ranks,
     known: Mutex<HashMap<u128, Embedding>>,
     file: Option<(PathBuf, Mutex<File>)>,
 }
@@ -37,6 +39,18 @@ impl EmbeddingStore {
     /// A store in memory only.
     pub fn in_memory() -> Self {
         Self::default()
+    }
+
+    /// A store that ranks fill together: each computes a part of what is asked for. The leading rank's is this one, the
+    /// others only remember what they are told.
+    pub fn shared(self, ranks: &Ranks) -> Self {
+        let own = if ranks.leads() { self } else { Self::in_memory() };
+        Self { ranks: ranks.clone(), ..own }
+    }
+
+    /// The ranks that fill it.
+    pub(super) fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// The store in the file `path`, empty if there is none. `path` must be different for every network and its
@@ -52,13 +66,8 @@ impl EmbeddingStore {
         })
         .map_err(Error::io(path))?;
         let mut known = HashMap::new();
-        for bytes in bytes.chunks_exact(record) {
-            let (key, rest) = bytes.split_first_chunk::<KEY>().expect("a record is longer than its key");
-            let mut numbers = rest.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
-            let seconds = numbers.next().expect("a record has a duration");
-            known.insert(u128::from_le_bytes(*key), Embedding { seconds, values: numbers.collect() });
-        }
-        Ok(Self { known: Mutex::new(known), file: Some((path.to_owned(), Mutex::new(file))) })
+        known.extend(bytes.chunks_exact(record).map(from_record));
+        Ok(Self { ranks: Ranks::ALONE, known: Mutex::new(known), file: Some((path.to_owned(), Mutex::new(file))) })
     }
 
     /// The embedding of audio with this fingerprint.
@@ -66,12 +75,33 @@ impl EmbeddingStore {
         self.known.lock().expect("no thread panics while it holds the store").get(&key).cloned()
     }
 
+    /// The embeddings of these keys, by whichever rank they were computed: all ranks have them afterwards, and the
+    /// leading one has stored them.
+    ///
+    /// # Errors
+    /// Ranks that are gone, a file that cannot be written.
+    pub(super) fn exchange(&self, keys: &[u128]) -> Result<()> {
+        let wanted = |found: bool| keys.iter().filter(move |&&key| self.get(key).is_some() == found);
+        let own: Vec<Vec<u8>> = wanted(true).map(|&key| to_record(key, &self.get(key).expect("it is there"))).collect();
+        let lengths: Vec<u8> = own.iter().flat_map(|record| (record.len() as u64).to_le_bytes()).collect();
+        let (lengths, records) = (self.ranks.gather(&lengths)?, self.ranks.gather(&own.concat())?);
+        for (lengths, records) in lengths.iter().zip(&records) {
+            let mut rest = &records[..];
+            for &length in lengths.as_chunks::<8>().0 {
+                let record = rest.split_off(..u64::from_le_bytes(length) as usize).expect("as long as its sender says");
+                let (key, embedding) = from_record(record);
+                if self.get(key).is_none() {
+                    self.add(key, &embedding)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Stores an embedding.
     pub fn add(&self, key: u128, embedding: &Embedding) -> Result<()> {
         if let Some((path, file)) = &self.file {
-            let numbers = std::iter::once(&embedding.seconds).chain(&embedding.values);
-            let record: Vec<u8> =
-                key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect();
+            let record = to_record(key, embedding);
             let mut file = file.lock().expect("no thread panics while it holds the file");
             // one write: only its end can be missing
             locked(&mut file, |file| file.write_all(&record)).map_err(Error::io(path))?;
@@ -79,6 +109,18 @@ impl EmbeddingStore {
         self.known.lock().expect("no thread panics while it holds the store").insert(key, embedding.clone());
         Ok(())
     }
+}
+
+fn to_record(key: u128, embedding: &Embedding) -> Vec<u8> {
+    let numbers = std::iter::once(&embedding.seconds).chain(&embedding.values);
+    key.to_le_bytes().into_iter().chain(numbers.flat_map(|number| number.to_le_bytes())).collect()
+}
+
+fn from_record(bytes: &[u8]) -> (u128, Embedding) {
+    let (key, rest) = bytes.split_first_chunk::<KEY>().expect("a record is longer than its key");
+    let mut numbers = rest.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+    let seconds = numbers.next().expect("a record has a duration");
+    (u128::from_le_bytes(*key), Embedding { seconds, values: numbers.collect() })
 }
 
 /// Does some work on the file while no other process does.

@@ -15,11 +15,13 @@
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
 //! | [`Segments`] | means of segments, and gates for each | `segments` | `segments` |
 //! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
+//! | [`Collectives`] | sums over ranks | `collectives` | `nccl` |
 //! | [`Gradients`] | all gradients at once: clipping | `pointwise` | `multi` |
 //!
 //! To add a backend, implement them all and name it in `tests/conformance/main.rs`.
 
 mod capture;
+mod collectives;
 mod conv;
 mod filterbank;
 mod gradients;
@@ -31,6 +33,7 @@ mod pooling;
 mod segments;
 
 pub use capture::Capture;
+pub use collectives::{Collectives, GradientPart};
 pub use conv::{Convolution, OutputStart, Weight};
 pub use filterbank::Filterbanks;
 pub use gradients::Gradients;
@@ -55,7 +58,7 @@ pub mod constants {
 pub trait Backend
 where
     Self: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm,
-    Self: PointwiseOps + Pooling + Segments + Loss + Gradients,
+    Self: PointwiseOps + Pooling + Segments + Loss + Gradients + Collectives,
 {
 }
 
@@ -70,5 +73,6 @@ impl<B> Backend for B where
         + Segments
         + Loss
         + Gradients
+        + Collectives
 {
 }

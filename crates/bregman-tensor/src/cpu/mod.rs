@@ -4,8 +4,11 @@
 //! matrix product, the values a batch norm averages lie side by side, and splitting or joining channels is only a
 //! matter of offsets.
 
+mod arrays;
+mod collectives;
 mod conv;
 mod filterbank;
+mod joint_norm;
 pub mod kernels;
 mod loss;
 mod math;
@@ -19,13 +22,14 @@ mod routes;
 mod segments;
 mod weights;
 
+pub use arrays::CpuArrays;
 pub use bregman_base::Buffer;
 pub use matmul::dot_products;
 pub use weights::{Copies, WeightPolicy};
 
 use std::sync::Mutex;
 
-use bregman::HostArrays;
+use bregman::{HostArrays, Param};
 #[cfg(target_arch = "x86_64")]
 use bregman_base::simd::Level;
 
@@ -33,7 +37,7 @@ use bregman_base::simd::Level;
 use kernels::bf16::Kernel;
 use routes::WeightGradients;
 
-use crate::{Device, Precision, Result, View, ViewMut};
+use crate::{Device, Precision, Ranks, Result, View, ViewMut};
 
 /// This machine's processor; work is spread over the current `rayon` pool.
 #[derive(Debug, Default)]
@@ -41,6 +45,9 @@ pub struct Cpu {
     precision: Precision,
     weights: WeightPolicy,
     gradients: Mutex<WeightGradients>,
+    ranks: Ranks,
+    joint_norms: bool,
+    divides_optimizer: bool,
 }
 
 impl Cpu {
@@ -58,6 +65,11 @@ impl Cpu {
     /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
     pub fn with_weights(self, weights: WeightPolicy) -> Self {
         Self { weights, ..self }
+    }
+
+    /// As one of several ranks.
+    pub fn with_ranks(self, ranks: Ranks) -> Self {
+        Self { ranks, ..self }
     }
 }
 
@@ -77,9 +89,9 @@ impl<'a> ViewMut<'a, Cpu> {
     }
 }
 
-/// The arrays of an optimizer stay where they are.
+/// The arrays of an optimizer stay where they are, or are divided among the ranks.
 impl Device for Cpu {
-    type Arrays = HostArrays;
+    type Arrays = CpuArrays;
 
     const PRECISION: Precision = Precision::F32;
 
@@ -94,8 +106,11 @@ impl Device for Cpu {
         format!("cpu ({threads} thread{plural}, {})", instructions())
     }
 
-    fn place(&self, arrays: HostArrays) -> Result<HostArrays> {
-        Ok(arrays)
+    fn place(&self, arrays: HostArrays, params: &[Param]) -> Result<CpuArrays> {
+        Ok(match self.divides_optimizer {
+            true => CpuArrays::part(arrays, params, &self.ranks),
+            false => CpuArrays::whole(arrays),
+        })
     }
 }
 

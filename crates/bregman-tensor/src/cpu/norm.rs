@@ -33,10 +33,15 @@ impl BatchNorm for Cpu {
         let [mean, inverse_std, running_mean, running_variance] =
             [statistics.mean, statistics.inverse_std, statistics.running_mean, statistics.running_variance]
                 .map(|b| Target::rows(b, 1));
+        let own = |channel: usize| {
+            let x = &x[channel * n..][..n];
+            simd!(if norm.relu == Relu::Before { moments(x, relu) } else { moments(x, |x| x) })
+        };
+        let joint = self.joint_moments(shape, own)?;
+        let count = joint.as_ref().map_or(n, |joint| joint.count);
         each(shape.channels, shape.len(), |channel| {
             let x = &x[channel * n..][..n];
-            let (average, variance) =
-                simd!(if norm.relu == Relu::Before { moments(x, relu) } else { moments(x, |x| x) });
+            let (average, variance) = joint.as_ref().map_or_else(|| own(channel), |joint| joint.moments[channel]);
             let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
             // SAFETY: each task has its own channel of every array.
             let (y, [m, s, rm, rv]) = unsafe {
@@ -46,7 +51,7 @@ impl BatchNorm for Cpu {
                 )
             };
             (*m, *s) = (average, inverse);
-            let unbiased = variance * n as f32 / (n.max(2) - 1) as f32;
+            let unbiased = variance * count as f32 / (count.max(2) - 1) as f32;
             *rm += NORM_MOMENTUM * (average - *rm);
             *rv += NORM_MOMENTUM * (unbiased - *rv);
             let scale = norm.scale[channel] * inverse;
@@ -94,16 +99,15 @@ impl BatchNorm for Cpu {
         let dresidual = dresidual.map(|d| Target::rows(d.slice(), n));
         let (dscale, dshift) = (Target::rows(gradients.scale, 1), Target::rows(gradients.shift, 1));
         let dbias = gradients.bias.map(|bias| Target::rows(bias, 1));
-        each(shape.channels, shape.len(), |channel| {
-            let (x, y) = (&x[channel * n..][..n], &y[channel * n..][..n]);
+        let before = norm.relu == Relu::Before;
+        // Σ g and Σ g·(u − μ), after the last ReLU's mask, which the residual's gradient takes along
+        let sums = |channel: usize| {
+            let (x, y, mean) = (&x[channel * n..][..n], &y[channel * n..][..n], mean[channel]);
             // SAFETY: each task has its own channel of every array.
-            let (d, dscale, dshift) = unsafe { (d.row(channel, n), dscale.row(channel, 1), dshift.row(channel, 1)) };
+            let d = unsafe { d.row(channel, n) };
             // SAFETY: as above.
-            let dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
-            let (mean, inverse) = (mean[channel], inverse_std[channel]);
+            let mut dresidual = dresidual.map(|target| unsafe { target.row(channel, n) });
             simd!({
-                let before = norm.relu == Relu::Before;
-                let mut dresidual = dresidual;
                 let (mut sum_d, mut sum_dx) = (0.0f64, 0.0f64);
                 // in pieces that stay in the first-level cache: a channel of three arrays would not fit the second
                 for from in (0..n).step_by(PIECE) {
@@ -122,13 +126,24 @@ impl BatchNorm for Cpu {
                     };
                     (sum_d, sum_dx) = (sum_d + f64::from(d_part), sum_dx + f64::from(dx_part));
                 }
-                let (sum_d, sum_dx) = (sum_d as f32, sum_dx as f32);
-                dscale[0] = sum_dx * inverse;
-                dshift[0] = sum_d;
-                // dx = a·g + b·u + c
-                let a = norm.scale[channel] * inverse;
-                let b = -a * inverse * inverse * sum_dx / n as f32;
-                let c = -a * sum_d / n as f32 - b * mean;
+                [sum_d as f32, sum_dx as f32]
+            })
+        };
+        let joint = self.joint_sums(shape, sums)?;
+        let count = joint.as_ref().map_or(n, |joint| joint.count);
+        each(shape.channels, shape.len(), |channel| {
+            let own = joint.as_ref().map_or_else(|| sums(channel), |joint| joint.own[channel]);
+            let [sum_d, sum_dx] = joint.as_ref().map_or(own, |joint| joint.all[channel]);
+            let (x, mean, inverse) = (&x[channel * n..][..n], mean[channel], inverse_std[channel]);
+            // SAFETY: each task has its own channel of every array.
+            let (d, dscale, dshift) = unsafe { (d.row(channel, n), dscale.row(channel, 1), dshift.row(channel, 1)) };
+            dscale[0] = own[1] * inverse;
+            dshift[0] = own[0];
+            // dx = a·g + b·u + c
+            let a = norm.scale[channel] * inverse;
+            let b = -a * inverse * inverse * sum_dx / count as f32;
+            let c = -a * sum_d / count as f32 - b * mean;
+            simd!({
                 if before {
                     d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });
                 } else {

@@ -14,6 +14,7 @@
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
 //! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
+//! | `nccl` | gradients between GPUs |
 //! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
@@ -41,6 +42,7 @@ mod loss;
 mod memory;
 mod multi;
 mod narrow;
+mod nccl;
 mod norm;
 mod pointwise;
 mod pooling;
@@ -59,15 +61,16 @@ pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bregman::HostArrays;
+use bregman::{HostArrays, Param};
 use cudnn::Cudnn;
 use gemm::Gemm;
 use gpu::{Gpu, KernelVariant};
 use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
+use nccl::Nccl;
 
-use crate::{Device, Error, Open, Precision, Result, Shape, View, ViewMut};
+use crate::{Device, Error, Open, Precision, Ranks, Result, Shape, View, ViewMut};
 
 /// How a value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +96,7 @@ pub struct Cuda {
     cudnn: Option<Cudnn>,
     precision: Precision,
     scratch: Mutex<CudaWorkspace>,
+    nccl: Option<Nccl>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
@@ -176,7 +180,7 @@ impl Cuda {
             counts: empty(),
             stretches: None,
         };
-        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch) })
+        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), nccl: None })
     }
 
     /// For tests: GPU 0, or `None` where this machine has no GPU; `skip` is then told why. It is also told where cuDNN
@@ -311,14 +315,14 @@ impl Device for Cuda {
         format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
     }
 
-    fn place(&self, arrays: HostArrays) -> Result<DeviceArrays> {
+    fn place(&self, arrays: HostArrays, _: &[Param]) -> Result<DeviceArrays> {
         self.place_arrays(&arrays)
     }
 }
 
-/// How GPU number `ordinal` is opened.
-pub(crate) fn opener(ordinal: usize) -> impl Open<Cuda> {
-    move |precision: Option<Precision>| Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))
+/// How GPU number `ordinal` is opened, as one of several ranks or alone.
+pub(crate) fn opener(ordinal: usize, ranks: Ranks) -> impl Open<Cuda> {
+    move |precision: Option<Precision>| Cuda::open(ordinal, precision.unwrap_or(Cuda::PRECISION))?.with_ranks(&ranks)
 }
 
 /// Threads that join the parts of 32 columns: see `STRIPS` in kernels/norm.cu.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Result;
 #[cfg(feature = "cuda")]
 use crate::cuda::probe;
+use crate::{Ranks, Result};
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +49,34 @@ impl fmt::Display for DeviceChoice {
 pub struct FoundDevice {
     gpu: Option<usize>,
     fallback: Option<String>,
+    ranks: Ranks,
 }
 
 impl FoundDevice {
     /// The CPU, which is always there.
-    pub const CPU: Self = Self { gpu: None, fallback: None };
+    pub const CPU: Self = Self { gpu: None, fallback: None, ranks: Ranks::ALONE };
+
+    /// As one of several ranks.
+    pub fn with_ranks(self, ranks: Ranks) -> Self {
+        Self { ranks, ..self }
+    }
+
+    /// Of several ranks on one machine, each a GPU of its own: that of its number there, where a GPU was found and none
+    /// was asked for by a number above 0.
+    ///
+    /// # Errors
+    /// Fewer GPUs than ranks.
+    pub fn of_local_rank(self, number: usize) -> Result<Self> {
+        match self.gpu {
+            Some(0) if number > 0 => Ok(Self { ranks: self.ranks, ..DeviceChoice::Cuda(number).find()? }),
+            _ => Ok(self),
+        }
+    }
+
+    /// The ranks, of which the device will be one.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
 
     /// The number of the GPU; `None` for the CPU.
     pub fn gpu(&self) -> Option<usize> {
@@ -77,7 +100,7 @@ impl DeviceChoice {
     }
 
     fn find_with(self, probe: impl Fn(usize) -> Result<()>) -> Result<FoundDevice> {
-        let gpu = |ordinal| FoundDevice { gpu: Some(ordinal), fallback: None };
+        let gpu = |ordinal| FoundDevice { gpu: Some(ordinal), ..FoundDevice::CPU };
         match self {
             Self::Cpu => Ok(FoundDevice::CPU),
             Self::Cuda(ordinal) => probe(ordinal).map(|()| gpu(ordinal)),

@@ -2,8 +2,8 @@
 
 mod choice;
 
-use bregman::HostArrays;
 use bregman::optimizer::Engine;
+use bregman::{HostArrays, Param};
 
 use crate::{Backend, Cpu, Precision, Result};
 pub use choice::{DeviceChoice, FoundDevice};
@@ -22,11 +22,11 @@ pub trait Device: Backend {
     /// What it is, for the line that begins a run: `cuda:0 (NVIDIA H200)`.
     fn description(&self) -> String;
 
-    /// Takes an optimizer's arrays to the device.
+    /// Takes an optimizer's arrays, those of these parameters, to the device.
     ///
     /// # Errors
     /// Too little memory.
-    fn place(&self, arrays: HostArrays) -> Result<Self::Arrays>;
+    fn place(&self, arrays: HostArrays, params: &[Param]) -> Result<Self::Arrays>;
 }
 
 /// How a device is opened once the precision of a run is known; `None` for [`Device::PRECISION`].
@@ -55,7 +55,10 @@ pub trait OnDevice {
 pub fn on_device<J: OnDevice>(found: &FoundDevice, job: J) -> J::Output {
     match found.gpu() {
         #[cfg(feature = "cuda")]
-        Some(ordinal) => job.run(crate::cuda::opener(ordinal)),
-        _ => job.run(open_cpu),
+        Some(ordinal) => job.run(crate::cuda::opener(ordinal, found.ranks().clone())),
+        _ => {
+            let ranks = found.ranks().clone();
+            job.run(move |precision| Ok(open_cpu(precision)?.with_ranks(ranks.clone())))
+        }
     }
 }

@@ -13,8 +13,8 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::{Experiment, FeatureConfig, MethodConfig};
-use crate::trainer::data::Data;
-use crate::{Deployable, Error, Result};
+use crate::trainer::data::{Data, Division};
+use crate::{Deployable, Error, Ranks, Result};
 
 /// What does not depend on the network and the corpus. λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps
 /// their digits.
@@ -85,7 +85,7 @@ impl Sparsify {
         table(&mut recipe, "method").insert("target".to_owned(), Value::Float(self.target));
         let text = toml::to_string(&recipe).expect("a table is TOML");
         let mut experiment = Experiment::parse(&text, "sparsify", settings)?;
-        let data = Data::open(&experiment, progress)?;
+        let data = Data::open(&experiment, &Division::of(&Ranks::ALONE), progress)?;
         let steps = data.train.batches_per_epoch() * experiment.train.epochs;
         if let MethodConfig::Adaptive(method) = &mut experiment.method {
             let end = ((RISE * steps as f64) as u64).max(1);

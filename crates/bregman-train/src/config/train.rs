@@ -11,7 +11,7 @@ use crate::error::require;
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
 /// | `epochs` | 20 | passes over the corpus | ≥ 1 |
-/// | `batch` | 256 | cuts per step | ≥ 2 |
+/// | `batch` | 256 | cuts per step of each rank | ≥ 2 |
 /// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
 /// | `schedule` | plateau for Bregman methods from 10 epochs on, exponential for the others | see [`LrSchedule`] | |
 /// | `clip` | 1 for Bregman methods, off for the others | largest norm of the gradient; `inf` for none | > 0 |
@@ -19,12 +19,14 @@ use crate::error::require;
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
+/// | `divide_optimizer` | false | each rank keeps a part of duals and moments; otherwise all ranks keep all | |
+/// | `joint_norms` | false | batch norms over the batches of all ranks; otherwise each rank its own | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
     /// Passes over the corpus.
     pub epochs: u64,
-    /// Cuts per step.
+    /// Cuts per step of each rank.
     pub batch: usize,
     /// Learning rate; `None` for the optimizer's own.
     pub lr: Option<f64>,
@@ -40,6 +42,12 @@ pub struct TrainConfig {
     pub log_every: u64,
     /// Patience in epochs.
     pub early_stop: Option<u64>,
+    /// Where several ranks train: each keeps a part of duals and moments, and steps the weights of that part.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub divide_optimizer: bool,
+    /// Where several ranks train: batch norms over all their batches together. Left out of files where it is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub joint_norms: bool,
 }
 
 impl Default for TrainConfig {
@@ -54,6 +62,8 @@ impl Default for TrainConfig {
             save_every: 0,
             log_every: 1,
             early_stop: None,
+            divide_optimizer: false,
+            joint_norms: false,
         }
     }
 }

@@ -63,32 +63,31 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let (rule, freeze) = (config.rule(), config.freeze(total));
+        let (rule, freeze, params) = (config.rule(), config.freeze(total), model.params().described());
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let mut optimizer =
                     AdaptiveOptimizer::new(rule, groups, config.controller(&experiment.length(total)), &theta)?;
                 optimizer.set_freeze(freeze)?;
-                Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays))?)
+                Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays, &params))?)
             }
             MethodConfig::Fixed(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;
                 let lambda = config.lambda.or(rule.default_lambda());
                 let mut optimizer = Optimizer::new(rule, groups, lambda.unwrap_or(UNUSED), &theta)?;
                 optimizer.set_freeze(freeze)?;
-                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, lambda)
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, lambda)
             }
             MethodConfig::Str(settings) => {
-                let (rule, groups) =
-                    (settings.rule(&experiment.length(total))?, config.groups(model.params().described())?);
+                let (rule, groups) = (settings.rule(&experiment.length(total))?, config.groups(params.clone())?);
                 let optimizer = Optimizer::new(rule, groups, settings.threshold, &weights(model)?)?;
-                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, None)
             }
             _ => {
-                let groups = config.groups(model.params().described())?;
+                let groups = config.groups(params.clone())?;
                 let optimizer = Optimizer::new(rule, groups, UNUSED, &weights(model)?)?;
-                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays))?, None)
+                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, None)
             }
         };
         let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };

@@ -20,14 +20,13 @@ const MOST_BYTES: u64 = 1 << 33;
 pub(crate) fn save<B: Device>(
     to: &CheckpointFolder,
     model: &TrainableModel<B>,
-    method: &Method<B>,
+    (params, arrays): (&[Param], &[TensorState]),
     state: &RunState,
     experiment: &Experiment,
 ) -> Result<()> {
-    let arrays = method.arrays()?;
     replace(to, |new| {
         write_model(&new.model(), &model.state()?)?;
-        write_optimizer(&new.optimizer(), method.optimizer().groups().params(), &arrays)?;
+        write_optimizer(&new.optimizer(), params, arrays)?;
         write_unsynced(&new.state_file(), format::to_json(state))?; // the folder is synced as a whole
         Ok(write_unsynced(&new.config(), format::to_toml(experiment))?)
     })

@@ -35,9 +35,16 @@ pub struct RunState {
     pub finished: bool,
     /// Seconds of training so far.
     pub seconds: f64,
+    /// Ranks that it began with: its batches have `train.batch` cuts for each of them, however many there are now.
+    #[serde(default = "one")]
+    pub ranks: usize,
     /// What it is trained on; unknown to runs from before this was kept.
     #[serde(default)]
     pub corpus: Option<CorpusRecord>,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl RunState {

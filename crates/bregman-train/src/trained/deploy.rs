@@ -14,6 +14,20 @@ use crate::{Error, Result, Trained};
 /// What the classifier's tensors are called; nobody deploys it.
 const CLASSIFIER: &str = "projection.";
 
+/// What pyannote puts before the names of a WeSpeaker network.
+const PYANNOTE: &str = "resnet.";
+
+/// What others put before every name: PyTorch where it trains on several GPUs, and pyannote.
+const WRAPPERS: [&str; 2] = ["module.", PYANNOTE];
+
+/// A checkpoint with the names of its network, and the prefix that they had, if all of them had one.
+fn unwrapped(Checkpoint { tensors }: Checkpoint) -> (Option<&'static str>, Checkpoint) {
+    let wrapper = WRAPPERS.into_iter().find(|prefix| tensors.keys().all(|name| name.starts_with(prefix)));
+    let prefix = wrapper.unwrap_or("");
+    let plain = |(name, array): (String, _)| (name.strip_prefix(prefix).map(str::to_owned).unwrap_or(name), array);
+    (wrapper, Checkpoint { tensors: tensors.into_iter().map(plain).collect() })
+}
+
 /// A network without its classifier, and the filterbank it was trained on.
 pub struct Deployable {
     model: TrainableModel<Cpu>,
@@ -24,7 +38,7 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker or 3D-Speaker, whose architecture is read off the shapes of its tensors.
+    /// WeSpeaker, 3D-Speaker or pyannote (`pytorch_model.bin`), whose architecture is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.
@@ -46,15 +60,13 @@ impl Deployable {
     }
 
     fn foreign(path: &Path) -> Result<Self> {
-        let Checkpoint { tensors } = Checkpoint::read(path)?;
-        // training on several GPUs puts a prefix before every name
-        let plain =
-            |(name, array): (String, _)| (name.strip_prefix("module.").map(str::to_owned).unwrap_or(name), array);
-        let state = Checkpoint { tensors: tensors.into_iter().map(plain).collect() }.without(CLASSIFIER);
+        let (wrapper, state) = unwrapped(Checkpoint::read(path)?);
+        let state = state.without(CLASSIFIER);
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
         let architecture = state.architecture().map_err(named)?;
         let model = built(&architecture, &state).map_err(named)?;
-        let features = FbankConfig { bins: model.features(), ..front_end(&architecture) };
+        let front_end = if wrapper == Some(PYANNOTE) { FbankConfig::pyannote() } else { front_end(&architecture) };
+        let features = FbankConfig { bins: model.features(), ..front_end };
         Ok(Self { model, architecture, features, source: path.to_owned() })
     }
 
@@ -106,6 +118,14 @@ impl Deployable {
         Ok(self.model.to_onnx(&properties)?)
     }
 
+    /// Writes the weights under their names, as the `state_dict` in a `.pt` file that `torch.load` and WeSpeaker read.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write_pt(&self, path: &Path) -> Result<()> {
+        Ok(self.model.state()?.write_pt(path)?)
+    }
+
     /// Writes the weights under their names, as safetensors.
     ///
     /// # Errors
@@ -124,7 +144,7 @@ fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'sta
     // samples in ±1 or as 16-bit numbers
     let (framework, in_one) = match features.waveform {
         Waveform::Decoded => ("3d-speaker", "1"),
-        Waveform::Leveled => ("wespeaker", "0"),
+        Waveform::Leveled | Waveform::Sixteen => ("wespeaker", "0"),
     };
     vec![
         ("framework", framework),
@@ -199,6 +219,11 @@ mod tests {
             let again = folder.path().join("again.safetensors");
             imported.write_safetensors(&again).unwrap();
             assert_eq!(Checkpoint::read(&again).unwrap(), imported.model().state().unwrap());
+            let pt = folder.path().join("again.pt");
+            imported.write_pt(&pt).unwrap();
+            let back = Deployable::open(&pt).unwrap();
+            assert_eq!(back.model().state().unwrap(), imported.model().state().unwrap());
+            assert_eq!((back.architecture(), back.features()), (imported.architecture(), imported.features()));
         }
     }
 
@@ -217,6 +242,19 @@ mod tests {
         let expected = floats(&expected, "eval_embedding");
         let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
+    }
+
+    /// A file as `torch.save` wrote it, by `tools/golden/pyannote.py`.
+    #[test]
+    fn a_checkpoint_of_pyannote_is_unwrapped_and_keeps_its_front_end() {
+        let imported = Deployable::open(&bregman_golden::dir().join("pyannote.bin")).unwrap();
+        let network = ResNetConfig { blocks: [1; 4], channels: 1, embedding: 3 };
+        assert_eq!(*imported.architecture(), Architecture::new(8, network));
+        assert_eq!(*imported.features(), FbankConfig { bins: 8, ..FbankConfig::pyannote() });
+        let state = imported.model().state().unwrap();
+        let array = &state.tensors["layer2.0.conv1.weight"];
+        let expected: Vec<f32> = (0..18).map(|at| at as f32 / 64.0).collect();
+        assert_eq!((&*array.shape, &array.values), (&[2, 1, 3, 3][..], &Values::F32(expected)));
     }
 
     #[test]

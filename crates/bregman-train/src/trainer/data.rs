@@ -7,6 +7,7 @@ use bregman_speaker::{
     AudioSource, CutConfig, CutSource, Cuts, FeatureCache, Loader, LoaderConfig, Order, Progress, Speakers, Subset,
     Waveforms, open_corpus,
 };
+use bregman_tensor::Ranks;
 
 use crate::config::{DataConfig, Experiment, FeaturesBy, Validation};
 use crate::run::{CorpusRecord, UtteranceList};
@@ -20,9 +21,23 @@ pub(crate) struct Data {
     pub(crate) corpus: CorpusRecord,
 }
 
+/// How the ranks of a run divide its batches.
+pub(crate) struct Division {
+    pub(crate) ranks: Ranks,
+    /// Ranks that the run began with.
+    pub(crate) began_with: usize,
+}
+
+impl Division {
+    /// That of a run that begins now.
+    pub(crate) fn of(ranks: &Ranks) -> Self {
+        Self { began_with: ranks.size(), ranks: ranks.clone() }
+    }
+}
+
 impl Data {
     /// Opens the corpus of an experiment.
-    pub(crate) fn open(experiment: &Experiment, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn open(experiment: &Experiment, division: &Division, progress: &dyn Progress) -> Result<Self> {
         let config = &experiment.data;
         let path = config.path(&config.train);
         let whole = open_corpus(&path, Some(&config.root))?;
@@ -34,12 +49,13 @@ impl Data {
                 (Arc::new(train), Some(Arc::new(validation)))
             }
         };
-        Self::new(experiment, train, validation, progress)
+        Self::new(experiment, division, train, validation, progress)
     }
 
     /// Batches of these corpora; the classes are the speakers of the first.
     pub(crate) fn new(
         experiment: &Experiment,
+        division: &Division,
         train: Arc<dyn AudioSource>,
         validation: Option<Arc<dyn AudioSource>>,
         progress: &dyn Progress,
@@ -55,13 +71,14 @@ impl Data {
         let training = cuts(train, config.cuts())?;
         let classes = training.classes();
         let loader = LoaderConfig {
-            batch: experiment.train.batch,
+            batch: experiment.train.batch * division.began_with,
             order: config.order,
             drop_last: true,
             seed: experiment.seed,
             workers: rayon::current_num_threads().min(1024),
             ahead: None,
             strict: config.strict,
+            part: [division.ranks.rank(), division.ranks.size()],
         };
         let check = LoaderConfig { order: Order::Sequential, drop_last: false, ..loader.clone() };
         let validation = match validation {

@@ -42,7 +42,9 @@ impl<B: Device> Trainer<'_, B> {
         if !admitted && let Some(warning) = self.method.unsettled()? {
             self.observer.warning(&format!("epoch {}: {warning}", last.epoch));
         }
-        self.log.epoch(&record)?;
+        if let Some(books) = &mut self.books {
+            books.log.epoch(&record)?;
+        }
         self.observer.epoch(&record, best);
         let patience = self.experiment.train.early_stop;
         self.state.finished = self.state.position.epoch >= self.experiment.train.epochs
@@ -56,10 +58,10 @@ impl<B: Device> Trainer<'_, B> {
         if self.state.finished && self.state.selection.top.len() > 1 {
             self.average()?;
         }
-        if best {
-            checkpoint::copy(&self.run.best(), &self.run.last())?;
-        } else {
+        if !best {
             self.save(&self.run.last())?;
+        } else if self.books.is_some() {
+            checkpoint::copy(&self.run.best(), &self.run.last())?;
         }
         self.forget_weights()
     }
@@ -85,6 +87,9 @@ impl<B: Device> Trainer<'_, B> {
 
     /// Keeps the weights of an epoch that may be averaged.
     fn keep_weights(&self, epoch: u64) -> Result<()> {
+        if self.books.is_none() {
+            return Ok(());
+        }
         let folder = self.run.top();
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         checkpoint::write_model(&self.run.top_epoch(epoch), &self.model.state()?)
@@ -93,7 +98,7 @@ impl<B: Device> Trainer<'_, B> {
     /// Removes the weights of epochs that will not be averaged.
     fn forget_weights(&self) -> Result<()> {
         let (folder, top) = (self.run.top(), &self.state.selection.top);
-        if !folder.exists() {
+        if self.books.is_none() || !folder.exists() {
             return Ok(());
         }
         for entry in std::fs::read_dir(&folder).map_err(Error::io(&folder))? {
@@ -107,6 +112,9 @@ impl<B: Device> Trainer<'_, B> {
 
     /// Writes the checkpoint `average`: the mean of the best epochs, otherwise as `best`.
     fn average(&self) -> Result<()> {
+        if self.books.is_none() {
+            return Ok(());
+        }
         let files: Vec<PathBuf> = self.state.selection.top.iter().map(|best| self.run.top_epoch(best.epoch)).collect();
         let params = self.method.optimizer().groups().params();
         let weights: Vec<_> = params.iter().filter(|param| param.role.is_weight()).cloned().collect();
@@ -116,16 +124,20 @@ impl<B: Device> Trainer<'_, B> {
 
     /// Loss without margin and accuracy on the validation set.
     fn validate(&mut self) -> Result<Option<(f64, f64)>> {
+        self.take_norms_of_leader()?;
         let Some(loader) = &self.data.validation else { return Ok(None) };
         let margin = Margin { scale: self.experiment.loss.scale, margin: 0.0, easy: false };
         let mut sums = EpochSums::default();
         let mut batches = loader.epoch(0)?;
         while let Some(batch) = batches.next().transpose()? {
-            teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
-            sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
+            // the last batch may have fewer cuts than there are ranks
+            if !batch.cuts.is_empty() {
+                teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
+                sums.add(self.model.evaluate(input(&batch), &labels(&batch), margin)?, batch.shape[0]);
+            }
             batches.recycle(batch);
         }
-        Ok(Some(sums.means()))
+        Ok(Some(self.joint_sums(sums)?.means()))
     }
 
     fn epoch_record(

@@ -19,7 +19,9 @@ impl<B: Device> Trainer<'_, B> {
                 let batch = batches.next().expect("the stream of training batches has no end")?;
                 let margin = self.margin();
                 teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
+                self.take_part(&batch);
                 self.model.gradients(input(&batch), &labels(&batch), margin)?;
+                self.model.join_gradients()?;
                 batches.recycle(batch);
             }
             match self.method.start_masks(round, &mut self.model) {

@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `ranks` | what several processes that train one network agree on |
 //! | `teacher` | the network that a run starts from, and the one that it follows |
 //! | `masks` | the masks before the first step |
 //! | `epoch` | the end of an epoch: validation, its record, the best checkpoint |
@@ -20,6 +21,7 @@ pub(crate) mod selection;
 
 mod epoch;
 mod masks;
+mod ranks;
 mod start;
 mod teacher;
 
@@ -27,16 +29,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bregman::topology::RunClock;
-use bregman_base::files::Lock;
 use bregman_nn::{Input, TrainableModel};
 use bregman_speaker::{Batch, Skipped};
-use bregman_tensor::{Cpu, Margin};
+use bregman_tensor::{Cpu, Margin, Ranks};
 
 use crate::method::{Method, MethodStep};
-use crate::run::log::Log;
 use crate::run::{CheckpointFolder, RunFolder, RunState, StepRecord, checkpoint};
 use crate::trainer::data::Data;
 use crate::trainer::observer::Observer;
+use crate::trainer::ranks::Books;
 use crate::trainer::schedule::margin_at;
 use crate::{Device, Error, Experiment, Result};
 
@@ -49,13 +50,13 @@ pub struct Trainer<'a, B: Device = Cpu> {
     teacher: Option<TrainableModel<B>>,
     method: Method<B>,
     state: RunState,
-    log: Log,
+    ranks: Ranks,
+    /// What only the leading rank keeps. Last but for the clock: dropped when all files are closed.
+    books: Option<Books>,
     observer: &'a dyn Observer,
     /// Seconds of earlier sittings.
     before: f64,
     began: Instant,
-    /// Last: dropped when all files are closed.
-    _lock: Lock,
 }
 
 /// Why training stopped.
@@ -93,6 +94,7 @@ impl<B: Device> Trainer<'_, B> {
         if self.state.step == 0 {
             self.start_masks()?;
         }
+        self.check_ranks()?;
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
         while self.state.position.epoch < epochs && !self.state.finished {
@@ -107,6 +109,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             let (began, labels, margin) = (Instant::now(), labels(&batch), self.margin());
             teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
+            self.take_part(&batch);
             self.model.launch(&labels, margin)?;
             // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in
             // its own turn
@@ -114,13 +117,18 @@ impl<B: Device> Trainer<'_, B> {
             staged = matches!(&upcoming, Some(Ok(next)) if self.model.stage(input(next)).is_ok());
             let record = self.step(&batch, &labels, margin, began)?;
             self.observer.step(&record);
-            if self.state.step.is_multiple_of(self.experiment.train.log_every) {
-                self.log.step(&record)?;
+            if self.state.step.is_multiple_of(self.experiment.train.log_every)
+                && let Some(books) = &mut self.books
+            {
+                books.log.step(&record)?;
             }
             self.state.position = batch.next;
             let last = batch.is_last();
             batches.recycle(batch);
-            let stopping = stop.load(Ordering::Relaxed);
+            let stopping = self.any_rank(stop.load(Ordering::Relaxed))?;
+            if self.state.step.is_multiple_of(ranks::CHECK_EVERY) {
+                self.check_ranks()?;
+            }
             if last {
                 self.end_epoch(&record)?;
             } else if stopping
@@ -161,9 +169,11 @@ impl<B: Device> Trainer<'_, B> {
 
     /// Waits for the gradients of this batch, on which work began then, and takes the step.
     fn step(&mut self, batch: &Batch, labels: &[usize], margin: Margin, began: Instant) -> Result<StepRecord> {
-        let cuts = batch.shape[0];
+        let cuts = batch.whole;
         let (step, total) = (self.state.step, self.total_steps());
-        let outcome = self.model.outcome()?;
+        let own = self.model.outcome()?;
+        let outcome = self.joint(own, batch)?;
+        self.model.join_gradients()?;
         if !outcome.loss.is_finite() {
             self.model.check_finite(true);
             let what = match self.model.gradients(input(batch), labels, margin) {
@@ -202,11 +212,14 @@ impl<B: Device> Trainer<'_, B> {
     }
 
     fn save(&mut self, to: &CheckpointFolder) -> Result<()> {
+        let arrays = self.method.arrays()?; // all ranks take part where each has its own
+        let Some(books) = &mut self.books else { return Ok(()) };
         self.state.lambda.clone_from(&self.method.optimizer().state().lambda);
         self.state.loops = self.method.loops().to_vec();
-        self.state.logged = self.log.synced()?;
-        self.state.seconds = self.seconds();
-        checkpoint::save(to, &self.model, &self.method, &self.state, &self.experiment)
+        self.state.logged = books.log.synced()?;
+        self.state.seconds = self.before + self.began.elapsed().as_secs_f64();
+        let optimizer = (self.method.optimizer().groups().params(), &*arrays);
+        checkpoint::save(to, &self.model, optimizer, &self.state, &self.experiment)
     }
 
     fn seconds(&self) -> f64 {

@@ -7,10 +7,12 @@ use std::time::Instant;
 use bregman_base::files::{Lock, write_file};
 use bregman_nn::TrainableModel;
 use bregman_speaker::{AudioSource, BatchPosition};
+use bregman_tensor::Ranks;
 
 use super::Trainer;
-use super::data::Data;
+use super::data::{Data, Division};
 use super::observer::Observer;
+use super::ranks::{self, Books};
 use super::schedule::LearningRate;
 use super::selection::EpochSelection;
 use super::teacher;
@@ -49,8 +51,10 @@ impl<'a> Trainer<'a> {
         observer: &'a dyn Observer,
     ) -> Result<Self> {
         refuse_existing(&RunFolder::new(run))?;
-        let data = Data::new(&experiment, train, validation, observer.preparing())?;
-        Self::start(open_cpu, experiment, RunFolder::new(run), None, data, observer)
+        let device = open_cpu(experiment.train.precision)?;
+        let division = Division::of(&Ranks::ALONE);
+        let data = Data::new(&experiment, &division, train, validation, observer.preparing())?;
+        Self::start(device, open_cpu, experiment, RunFolder::new(run), None, data, observer)
     }
 }
 
@@ -60,9 +64,13 @@ impl<'a, B: Device> Trainer<'a, B> {
     /// # Errors
     /// A run that is there already, a corpus or settings that do not fit, a device that cannot be had.
     pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
-        refuse_existing(&RunFolder::new(run))?;
-        let data = Data::open(&experiment, observer.preparing())?;
-        Self::start(open, experiment, RunFolder::new(run), None, data, observer)
+        let run = RunFolder::new(run);
+        let device = open(experiment.train.precision)?;
+        if device.ranks().leads() {
+            refuse_existing(&run)?;
+        }
+        let data = Data::open(&experiment, &Division::of(device.ranks()), observer.preparing())?;
+        Self::start(device, open, experiment, run, None, data, observer)
     }
 
     /// Continues the run in the folder `run` from its last checkpoint, whatever device wrote it; from the beginning if
@@ -76,29 +84,36 @@ impl<'a, B: Device> Trainer<'a, B> {
         if !run.is_started() {
             return Err(Error::checkpoint(run.path(), "holds no run: there is nothing to resume"));
         }
-        let lock = run.lock()?;
-        let Some(last) = furthest(&run)? else {
-            let experiment = run.experiment()?;
-            let data = Data::open(&experiment, observer.preparing())?;
-            return Self::start(open, experiment, run, Some(lock), data, observer);
+        let last = furthest(&run)?;
+        let mut experiment = last.as_ref().map_or_else(|| run.experiment(), CheckpointFolder::experiment)?;
+        let device = open(experiment.train.precision)?;
+        let ranks = device.ranks().clone();
+        let lock = if ranks.leads() { Some(run.lock()?) } else { None };
+        let Some(last) = last else {
+            let data = Data::open(&experiment, &Division::of(&ranks), observer.preparing())?;
+            return Self::start(device, open, experiment, run, lock, data, observer);
         };
-        let mut experiment = last.experiment()?;
-        let data = Data::open(&experiment, observer.preparing())?;
-        if let Some(corpus) = last.state()?.corpus {
+        let RunState { corpus, ranks: began_with, .. } = last.state()?;
+        let data = Data::open(&experiment, &Division { ranks: ranks.clone(), began_with }, observer.preparing())?;
+        if let Some(corpus) = corpus {
             corpus.check(&data.corpus, run.path())?;
         }
-        let mut built = build(open, &mut experiment, &data, observer)?;
+        let mut built = build(device, open, &mut experiment, &data, observer)?;
         let mut state = checkpoint::restore(&last, &mut built.model, &mut built.method)?;
         state.corpus = Some(data.corpus.clone());
-        if run.experiment().is_err() {
+        ranks.meet()?; // all have read the checkpoint that may be replaced now
+        if ranks.leads() && run.experiment().is_err() {
             write_file(&run.config(), format::to_toml(&experiment))?;
         }
         let trainer = Self::continued(experiment, run, lock, data, built, state, observer)?;
-        trainer.settle()?;
+        if ranks.leads() {
+            trainer.settle()?;
+        }
         Ok(trainer)
     }
 
     fn start(
+        device: B,
         open: impl Open<B>,
         mut experiment: Experiment,
         run: RunFolder,
@@ -106,17 +121,21 @@ impl<'a, B: Device> Trainer<'a, B> {
         data: Data,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
-        let built = build(open, &mut experiment, &data, observer)?;
+        let ranks = device.ranks().clone();
+        let built = build(device, open, &mut experiment, &data, observer)?;
         let method = &built.method;
+        ranks.meet()?; // all have seen that there is nothing here yet
         let lock = match lock {
-            Some(lock) => lock,
-            None => {
+            None if ranks.leads() => {
                 let lock = run.lock()?;
                 refuse_existing(&run)?; // another process may have been faster
-                lock
+                Some(lock)
             }
+            lock => lock,
         };
-        write_file(&run.config(), format::to_toml(&experiment))?;
+        if ranks.leads() {
+            write_file(&run.config(), format::to_toml(&experiment))?;
+        }
         let schedule = experiment.train.schedule.unwrap_or_else(LrSchedule::exponential);
         let state = RunState {
             step: 0,
@@ -131,6 +150,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             logged: [0; 2],
             finished: false,
             seconds: 0.0,
+            ranks: ranks.size(),
             corpus: Some(data.corpus.clone()),
         };
         Self::continued(experiment, run, lock, data, built, state, observer)
@@ -140,15 +160,18 @@ impl<'a, B: Device> Trainer<'a, B> {
     fn continued(
         experiment: Experiment,
         run: RunFolder,
-        lock: Lock,
+        lock: Option<Lock>,
         data: Data,
         Built { model, teacher, method }: Built<B>,
         state: RunState,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
-        let (log, before) = (Log::open(&run, state.logged)?, state.seconds);
-        let began = Instant::now();
-        Ok(Self { experiment, run, data, model, teacher, method, state, log, observer, before, began, _lock: lock })
+        let (ranks, before, began) = (model.backend().ranks().clone(), state.seconds, Instant::now());
+        let books = match lock {
+            Some(lock) => Some(Books { log: Log::open(&run, state.logged)?, _lock: lock }),
+            None => None,
+        };
+        Ok(Self { experiment, run, data, model, teacher, method, state, ranks, books, observer, before, began })
     }
 }
 
@@ -174,16 +197,22 @@ struct Built<B: Device> {
     method: Method<B>,
 }
 
-/// Opens the device, in the recipe's precision or else the device's own, which the experiment then names.
+/// Builds on the device, which computes in the recipe's precision or else in its own: the experiment then names it.
 fn build<B: Device>(
+    mut device: B,
     open: impl Open<B>,
     experiment: &mut Experiment,
     data: &Data,
     observer: &dyn Observer,
 ) -> Result<Built<B>> {
-    let device = open(experiment.train.precision)?;
     experiment.train.precision.get_or_insert(device.precision());
-    observer.device(&device.description(), device.precision());
+    observer.device(&ranks::introduction(&device, data), device.precision());
+    if experiment.train.joint_norms {
+        device.join_norms()?;
+    }
+    if experiment.train.divide_optimizer {
+        device.divide_optimizer()?;
+    }
     let mut model = teacher::network(device, experiment, data.classes)?;
     let teacher = teacher::teacher(&open, experiment)?;
     let total = data.train.batches_per_epoch() * experiment.train.epochs;

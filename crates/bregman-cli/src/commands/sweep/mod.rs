@@ -32,6 +32,7 @@ use crate::device::DeviceArg;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Bar, print, print_json, table};
+use crate::ranks;
 use crate::signals::stop_on_signals;
 
 /// Train and evaluate a recipe with every combination of some methods and settings.
@@ -130,28 +131,39 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let combinations = combinations(&plan)?;
     args.place.find()?; // a device that is not there shows before the first run, as a mistake in the settings does
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
+    let ranks = ranks::join()?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
     let stop = stop_on_signals("stopping the runs with a checkpoint")?;
     let children = Children::default();
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(vec![None; combinations.len()]));
-    let workers = AtomicUsize::new(args.jobs.min(combinations.len()));
-    std::thread::scope(|scope| {
-        scope.spawn(|| pass_on(&stop, &workers, &children));
-        for _ in 0..args.jobs.min(combinations.len()) {
-            scope.spawn(|| {
-                let _ended = Countdown(&workers);
-                while let Some((at, combination)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, combinations.get(at)?)))
-                    && !stop.load(Ordering::Relaxed)
-                {
-                    let row = one(&args, &plan, combination, &children);
-                    rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
-                    bar.step();
-                }
-            });
-        }
-    });
+    let rows = Mutex::new(vec![None; combinations.len()]);
+    let run_all = |numbers: &[usize]| {
+        let (next, workers) = (AtomicUsize::new(0), AtomicUsize::new(args.jobs.min(numbers.len())));
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass_on(&stop, &workers, &children));
+            for _ in 0..args.jobs.min(numbers.len()) {
+                scope.spawn(|| {
+                    let _ended = Countdown(&workers);
+                    while let Some(&at) = numbers.get(next.fetch_add(1, Ordering::Relaxed))
+                        && !stop.load(Ordering::Relaxed)
+                    {
+                        let row = one(&args, &plan, &combinations[at], &children);
+                        rows.lock().expect("no thread panics while it holds the rows")[at] = Some(row);
+                        bar.step();
+                    }
+                });
+            }
+        });
+    };
+    // every rank trains every so many-th; the leading one then reads what the others have trained
+    let (own, others): (Vec<usize>, Vec<usize>) =
+        (0..combinations.len()).partition(|number| number % ranks.size() == ranks.rank());
+    run_all(&own);
+    ranks.meet().map_err(bregman_train::Error::from)?;
+    if !ranks.leads() {
+        return Ok(if stop.load(Ordering::Relaxed) { Exit::Interrupted } else { Exit::Done });
+    }
+    run_all(&others);
     drop(bar);
     let rows: Vec<SweepRow> = rows.into_inner().expect("all threads have ended").into_iter().flatten().collect();
     let next = format!("\nlook at them: bregman report {} -o report.html\n", args.out.display());

@@ -10,6 +10,7 @@ use bregman_base::files::append_to;
 use serde_json::Value;
 
 use crate::exit::Exit;
+use crate::ranks;
 
 /// The programs that are running now, by their numbers.
 pub(super) type Children = Mutex<Vec<u32>>;
@@ -49,6 +50,7 @@ pub(super) fn log_of(run: &Path) -> PathBuf {
 /// This program, with its share of the cores.
 pub(super) fn program(jobs: usize) -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+    ranks::start_alone(&mut command);
     if jobs > 1 && std::env::var_os("RAYON_NUM_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         command.env("RAYON_NUM_THREADS", (cores / jobs).max(1).to_string());

@@ -1,4 +1,4 @@
-//! Named tensors on disk: safetensors to read and write, PyTorch's `.pt` to read.
+//! Named tensors on disk: safetensors and PyTorch's `.pt`, to read and write.
 
 mod pickle;
 mod pt;
@@ -7,7 +7,7 @@ mod zip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use bregman_base::files::{read_bytes, write_file_at};
+use bregman_base::files::{read_bytes, write_file, write_file_at};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use crate::{Error, Result};
@@ -98,6 +98,12 @@ impl Checkpoint {
     /// Writes a `.safetensors` file with metadata in its header.
     pub fn write_with(&self, path: &Path, metadata: HashMap<String, String>) -> Result<()> {
         self.write_metadata(path, Some(metadata))
+    }
+
+    /// Writes a `.pt` file, which `torch.load` reads as a `state_dict`.
+    pub fn write_pt(&self, path: &Path) -> Result<()> {
+        let bytes = pt::to_bytes(self).map_err(|problem| Error::Checkpoint { path: path.to_owned(), problem })?;
+        write_file(path, bytes).map_err(|error| Error::File { path: error.path, source: error.source })
     }
 
     fn write_metadata(&self, path: &Path, metadata: Option<HashMap<String, String>>) -> Result<()> {

@@ -1,13 +1,13 @@
 //! A pickle reader that can only build what a `state_dict` needs: dictionaries, numbers, strings and tensors.
 //!
 //! A pickle is a program for a stack machine that can call any function by name. This one knows three: `OrderedDict`,
-//! `torch._utils._rebuild_tensor_v2` and `_rebuild_parameter`. Everything else is refused by name; nothing is ever
-//! executed.
+//! `torch._utils._rebuild_tensor_v2` and `_rebuild_parameter`. What others would make is only a [`Value::Foreign`] with
+//! a name, such as the settings beside the weights in a checkpoint of Lightning; nothing is ever executed.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::Format;
+use super::{Array, Format, Values};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -33,8 +33,8 @@ pub(super) enum Value {
         key: Rc<str>,
     },
     Tensor(Rc<TensorRef>),
-    /// Something kept for later that we do not copy.
-    Opaque,
+    /// Something that is no part of a `state_dict`, by its name.
+    Foreign(Rc<str>),
 }
 
 /// The values of a tuple or dictionary.
@@ -113,6 +113,39 @@ pub(super) fn load(bytes: &[u8]) -> Result<Value> {
     Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() }.run()
 }
 
+/// The program that makes an `OrderedDict` of these tensors, the values of each in a storage of its number.
+pub(super) fn save<'a>(tensors: impl Iterator<Item = (&'a str, &'a Array)>) -> Vec<u8> {
+    const NEW_DICT: &[u8] = b"ccollections\nOrderedDict\n)R";
+    let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let int = |value: usize| [b"\x8a\x08", &(value as u64).to_le_bytes()[..]].concat(); // LONG1
+    let tuple = |items: &[usize]| [b"(".to_vec(), items.iter().flat_map(|&item| int(item)).collect(), b"t".to_vec()];
+    let mut program = [b"\x80\x02", NEW_DICT, b"("].concat();
+    for (number, (name, Array { shape, values })) in tensors.enumerate() {
+        let (storage, count): (&[u8], _) = match values {
+            Values::F32(values) => (b"ctorch\nFloatStorage\n", values.len()),
+            Values::I64(values) => (b"ctorch\nLongStorage\n", values.len()),
+        };
+        let mut strides: Vec<usize> = shape
+            .iter()
+            .rev()
+            .scan(1, |step, side| {
+                let stride = *step;
+                *step *= side;
+                Some(stride)
+            })
+            .collect();
+        strides.reverse();
+        program.extend(text(name));
+        program.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        program
+            .extend([text("storage"), storage.to_vec(), text(&number.to_string()), text("cpu"), int(count)].concat());
+        program.extend([b"tQ".to_vec(), int(0), tuple(shape).concat(), tuple(&strides).concat()].concat());
+        program.extend([b"\x89", NEW_DICT, b"tR"].concat()); // without gradient and hooks
+    }
+    program.extend(b"u.");
+    program
+}
+
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -130,6 +163,17 @@ impl Machine<'_> {
                 0x95 => drop(self.take(8)?), // FRAME
                 b'.' => return self.pop(),
                 b'N' => self.stack.push(Value::Nothing),
+                b'G' => self.foreign(8, "a float")?,
+                b'C' => {
+                    let count = self.number::<1>()?;
+                    self.foreign(count, "bytes")?;
+                }
+                b'B' => {
+                    let count = self.number::<4>()?;
+                    self.foreign(count, "bytes")?;
+                }
+                0x8f => self.foreign(0, "a set")?,
+                0x81 => self.call()?, // NEWOBJ: a class instead of a function
                 0x88 | 0x89 => self.stack.push(Value::Int(i64::from(code == 0x88))), // NEWTRUE, NEWFALSE
                 b'K' => self.int::<1>()?,
                 b'M' => self.int::<2>()?,
@@ -171,6 +215,8 @@ impl Machine<'_> {
                 b'Q' => self.storage()?,
                 b'R' => self.call()?,
                 b'b' => drop(self.pop()?), // BUILD: attributes such as `_metadata`, which we do not need
+                b'a' => drop(self.pop()?), // APPEND, APPENDS, ADDITEMS: lists and sets hold no tensors of a network
+                b'e' | 0x90 => drop(self.since_mark()?),
                 b's' => {
                     let (value, key) = (self.pop()?, self.pop()?);
                     self.insert(vec![key, value])?;
@@ -246,7 +292,7 @@ impl Machine<'_> {
     /// was there.
     fn keep_at(&mut self, slot: usize) -> Result<()> {
         let kept = match self.stack.last().ok_or("pickle: stack is empty")? {
-            Value::Dict(dict) if !dict.items.is_empty() => Value::Opaque,
+            Value::Dict(dict) if !dict.items.is_empty() => Value::Foreign("a dictionary that is used twice".into()),
             top => top.clone(),
         };
         self.memo.insert(slot, kept);
@@ -255,13 +301,16 @@ impl Machine<'_> {
 
     fn recall<const N: usize>(&mut self) -> Result<()> {
         let slot = self.number::<N>()?;
-        match self.memo.get(&slot) {
-            Some(Value::Opaque) | None => Err("pickle: refers to a value that a state_dict does not share".to_owned()),
-            Some(value) => {
-                self.stack.push(value.clone());
-                Ok(())
-            }
-        }
+        let value = self.memo.get(&slot).ok_or("pickle: refers to a value that was not kept")?.clone();
+        self.stack.push(value);
+        Ok(())
+    }
+
+    /// Something of `count` bytes that is passed over.
+    fn foreign(&mut self, count: usize, name: &str) -> Result<()> {
+        self.take(count)?;
+        self.stack.push(Value::Foreign(name.into()));
+        Ok(())
     }
 
     fn global(&mut self, module: &str, name: &str) -> Result<()> {
@@ -275,11 +324,7 @@ impl Machine<'_> {
             ("torch", "DoubleStorage") => Value::StorageType(Format::F64),
             ("torch", "IntStorage") => Value::StorageType(Format::I32),
             ("torch", "LongStorage") => Value::StorageType(Format::I64),
-            _ => {
-                return Err(format!(
-                    "pickle: {module}.{name} is not part of a plain state_dict; save `model.state_dict()` only"
-                ));
-            }
+            _ => Value::Foreign(format!("{module}.{name}").into()),
         };
         self.stack.push(value);
         Ok(())
@@ -303,6 +348,10 @@ impl Machine<'_> {
 
     fn call(&mut self) -> Result<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
+        if let foreign @ Value::Foreign(_) = function {
+            self.stack.push(foreign); // what it would make goes by its name
+            return Ok(());
+        }
         let (Value::Tuple(arguments), Value::Function(function)) = (arguments, function) else {
             return Err("pickle: calls something that is no function".to_owned());
         };
@@ -324,8 +373,10 @@ impl Machine<'_> {
     }
 
     fn insert(&mut self, items: Vec<Value>) -> Result<()> {
-        let Some(Value::Dict(dict)) = self.stack.last_mut() else {
-            return Err("pickle: sets an item outside of a dictionary".to_owned());
+        let dict = match self.stack.last_mut() {
+            Some(Value::Dict(dict)) => dict,
+            Some(Value::Foreign(_)) => return Ok(()),
+            _ => return Err("pickle: sets an item outside of a dictionary".to_owned()),
         };
         let mut items = items.into_iter();
         while let (Some(key), Some(value)) = (items.next(), items.next()) {
@@ -342,9 +393,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pickle_that_calls_a_foreign_function_is_refused_by_name() {
+    fn what_a_foreign_function_would_make_is_a_name() {
         let attack = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00echo\x85R.";
-        assert!(load(attack).err().unwrap().contains("os.system"));
+        assert!(matches!(load(attack), Ok(Value::Foreign(name)) if &*name == "os.system"));
     }
 
     #[test]

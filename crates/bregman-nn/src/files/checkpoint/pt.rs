@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::pickle::{self, TensorRef, Value};
-use super::{Array, Checkpoint, check_shape, zip};
+use super::{Array, Checkpoint, Values, check_shape, zip};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -22,21 +22,53 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Checkpoint> {
     if files.get(format!("{folder}byteorder").as_str()).is_some_and(|&order| order != b"little") {
         return Err("values are big-endian, which is not supported".to_owned());
     }
-    let Value::Dict(dict) = pickle::load(&bytes[place.clone()])? else {
-        return Err("not a state_dict: save `model.state_dict()`".to_owned());
-    };
+    let items = state_dict(pickle::load(&bytes[place.clone()])?)?;
     let mut left = MOST_USES * bytes.len();
-    let tensors = dict.items.into_iter().map(|item| match item {
+    let tensors = items.into_iter().map(|item| match item {
         (Value::Text(name), Value::Tensor(tensor)) => {
             let storage = files.get(format!("{folder}data/{}", tensor.key).as_str());
             let storage = storage.ok_or_else(|| format!("tensor {name}: its storage {} is missing", tensor.key))?;
             let array = read(&tensor, storage, &mut left).map_err(|problem| format!("tensor {name}: {problem}"))?;
             Ok((name.to_string(), array))
         }
+        (Value::Text(name), Value::Foreign(what)) => {
+            Err(format!("entry {name} is {what}, not a tensor: save `model.state_dict()` only"))
+        }
         (Value::Text(name), _) => Err(format!("entry {name} is not a tensor: save `model.state_dict()` only")),
         _ => Err("a key of the state_dict is not text".to_owned()),
     });
     Ok(Checkpoint { tensors: tensors.collect::<Result<_>>()? })
+}
+
+/// A file that `torch.load` reads as a `state_dict`.
+pub(super) fn to_bytes(checkpoint: &Checkpoint) -> Result<Vec<u8>> {
+    let program = pickle::save(checkpoint.tensors.iter().map(|(name, array)| (name.as_str(), array)));
+    let values = checkpoint.tensors.values().map(|array| match &array.values {
+        Values::F32(values) => bytemuck::cast_slice(values),
+        Values::I64(values) => bytemuck::cast_slice(values),
+    });
+    let mut members: Vec<(String, &[u8])> =
+        vec![("archive/data.pkl".to_owned(), &program), ("archive/byteorder".to_owned(), b"little")];
+    members.extend(values.enumerate().map(|(at, bytes)| (format!("archive/data/{at}"), bytes)));
+    members.push(("archive/version".to_owned(), b"3\n"));
+    zip::archive(&members)
+}
+
+/// The named tensors of a file: all that is in it, or what a trainer such as Lightning saved as `state_dict` beside its
+/// own things.
+fn state_dict(saved: Value) -> Result<Vec<(Value, Value)>> {
+    let items = match saved {
+        Value::Dict(dict) => dict.items,
+        Value::Foreign(what) => return Err(format!("not a state_dict but {what}: save `model.state_dict()`")),
+        _ => return Err("not a state_dict: save `model.state_dict()`".to_owned()),
+    };
+    let inner = items.iter().position(
+        |(key, value)| matches!((key, value), (Value::Text(name), Value::Dict(_)) if &**name == "state_dict"),
+    );
+    match inner.map(|at| items[at].1.clone()) {
+        Some(Value::Dict(dict)) => Ok(dict.items),
+        _ => Ok(items),
+    }
 }
 
 /// Copies a strided view out of its storage; `left` are the bytes that all tensors together may still copy.
@@ -81,8 +113,21 @@ fn read(tensor: &TensorRef, storage: &[u8], left: &mut usize) -> Result<Array> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Format, Values};
+    use super::super::Format;
     use super::*;
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let array = |shape: &[usize], values| Array { shape: shape.to_vec(), values };
+        let tensors = [
+            ("conv.weight", array(&[2, 1, 3], Values::F32(vec![0.5, -1.0, 2.0, 0.0, 1e-30, f32::MAX]))),
+            ("bn.num_batches_tracked", array(&[], Values::I64(vec![-3]))),
+            ("empty", array(&[0, 4], Values::F32(vec![]))),
+        ];
+        let checkpoint = Checkpoint { tensors: tensors.map(|(name, array)| (name.to_owned(), array)).into() };
+        assert_eq!(parse(&to_bytes(&checkpoint).unwrap()).unwrap(), checkpoint);
+        assert_eq!(parse(&to_bytes(&Checkpoint::default()).unwrap()).unwrap(), Checkpoint::default());
+    }
 
     #[test]
     fn strided_views_are_copied_and_bad_ones_refused() {

@@ -1,5 +1,5 @@
-//! Just enough of the zip format for PyTorch's files: stored (uncompressed) members, found through the central
-//! directory.
+//! Just enough of the zip format for PyTorch's files, to read and to write: stored (uncompressed) members, found through
+//! the central directory.
 
 use std::ops::Range;
 
@@ -49,4 +49,81 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>> {
         at += 46 + name_len + extra_len + comment_len;
     }
     Ok(members)
+}
+
+/// PyTorch maps values into memory where they begin at a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// An archive of these members, the contents of each aligned.
+///
+/// # Errors
+/// More than 4 GB.
+pub(super) fn archive(members: &[(String, &[u8])]) -> Result<Vec<u8>> {
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
+    for (name, contents) in members {
+        let header = u32::try_from(bytes.len()).map_err(|_| TOO_LARGE)?;
+        let size = u32::try_from(contents.len()).map_err(|_| TOO_LARGE)?.to_le_bytes();
+        // version 2.0, no flags, stored, no time; the rest of both headers is the same
+        let [version, stored] = [[20, 0], [0, 0]];
+        let common = [&version[..], &[0; 2], &stored, &[0; 4], &crc32(contents).to_le_bytes(), &size, &size].concat();
+        let name_length = (name.len() as u16).to_le_bytes();
+        // an extra field of zeros moves the contents to an aligned place; its own header has 4 bytes
+        let start = bytes.len() + 30 + name.len() + 4;
+        let padding = start.next_multiple_of(ALIGNMENT) - start;
+        bytes.extend([b"PK\x03\x04", &common[..], &name_length, &(padding as u16 + 4).to_le_bytes()].concat());
+        bytes.extend(name.as_bytes());
+        bytes.extend([b"FB", &(padding as u16).to_le_bytes()[..], &vec![0; padding]].concat());
+        bytes.extend_from_slice(contents);
+        directory
+            .extend([b"PK\x01\x02", &version[..], &common, &name_length, &[0; 12], &header.to_le_bytes()].concat());
+        directory.extend(name.as_bytes());
+    }
+    let at = u32::try_from(bytes.len()).map_err(|_| TOO_LARGE)?;
+    let count = u16::try_from(members.len()).map_err(|_| "more than 65535 tensors")?.to_le_bytes();
+    let size = (directory.len() as u32).to_le_bytes();
+    bytes.extend(directory);
+    bytes.extend([b"PK\x05\x06", &[0; 4][..], &count, &count, &size, &at.to_le_bytes(), &[0; 2]].concat());
+    Ok(bytes)
+}
+
+const TOO_LARGE: &str = "more than 4 GB: write safetensors";
+
+/// The checksum of zip archives.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let (mut table, mut at) = ([0u32; 256], 0);
+        while at < 256 {
+            let (mut value, mut bit) = (at as u32, 0);
+            while bit < 8 {
+                value = if value & 1 == 1 { value >> 1 ^ 0xEDB8_8320 } else { value >> 1 };
+                bit += 1;
+            }
+            table[at] = value;
+            at += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |sum, &byte| sum >> 8 ^ TABLE[(sum as u8 ^ byte) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_read_as_it_was_written_with_aligned_contents() {
+        let contents: [&[u8]; 3] = [b"", b"abc", &[7; 1000]];
+        let written: Vec<(String, &[u8])> =
+            contents.iter().enumerate().map(|(at, &contents)| (format!("folder/{at}"), contents)).collect();
+        let bytes = archive(&written).unwrap();
+        for ((name, place), (expected, contents)) in members(&bytes).unwrap().iter().zip(&written) {
+            assert_eq!((name, &bytes[place.clone()], place.start % ALIGNMENT), (expected, *contents, 0));
+        }
+        assert_eq!(members(&bytes).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn the_checksum_has_its_known_value() {
+        assert_eq!((crc32(b"123456789"), crc32(b"")), (0xCBF4_3926, 0));
+    }
 }

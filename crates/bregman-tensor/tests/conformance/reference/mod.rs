@@ -13,7 +13,7 @@ mod segments;
 
 use std::sync::Mutex;
 
-use bregman_tensor::{Block, Capture, DeviceMemory, Error, Result, Shape, Storage, View, ViewMut};
+use bregman_tensor::{Block, Capture, Collectives, DeviceMemory, Error, Result, Shape, Storage, View, ViewMut};
 
 /// The reference.
 pub(crate) struct Reference {
@@ -181,6 +181,8 @@ impl DeviceMemory for Reference {
         Ok(())
     }
 }
+
+impl Collectives for Reference {}
 
 impl Capture for Reference {
     type Graph = ();

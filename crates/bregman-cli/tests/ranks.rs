@@ -1,0 +1,160 @@
+//! Several processes that `mpirun` starts train one network.
+#![cfg(unix)]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{errors, failure, json, success, text, timeless_metrics};
+
+/// How long to wait for a step: processes that share a busy core get to it rarely.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// `mpirun -n SIZE bregman …`, or `None` where that cannot be done, which is a skip.
+fn mpirun(size: usize, args: &[&str]) -> Option<Command> {
+    if !cfg!(feature = "mpi") {
+        bregman_skip::skip("mpi", "this program was built without MPI");
+        return None;
+    }
+    let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if there.is_err() {
+        bregman_skip::skip("mpi", "there is no mpirun");
+        return None;
+    }
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--oversubscribe", "--bind-to", "none", "-n", &size.to_string(), env!("CARGO_BIN_EXE_bregman")])
+        .args(args)
+        .envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")))
+        .env("RAYON_NUM_THREADS", "1");
+    Some(command)
+}
+
+fn place(dir: &Path) -> String {
+    let (voices, recipe) = (dir.join("voices"), dir.join("recipe.toml"));
+    common::synth(&voices, [6, 8, 2], ["0.7", "0.8"]);
+    let settings = format!(
+        "[model]\nkind = \"resnet\"\nblocks = [1, 1, 1, 1]\nchannels = 4\nembedding = 16\n\
+         [data]\nroot = {voices:?}\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n\
+         [train]\nepochs = 2\nbatch = 8\njoint_norms = true\n\
+         [method]\nkind = \"adaptive\"\ntarget = 0.8\ngroups = [{{ initial_sparsity = 0.5 }}]\n\
+         optimizer = {{ kind = \"adabreg\" }}\n"
+    );
+    std::fs::write(&recipe, settings).unwrap();
+    text(&recipe).to_owned()
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    timeless_metrics(run).iter().filter_map(|line| line["loss"].as_f64()).collect()
+}
+
+#[test]
+fn one_two_and_four_processes_train_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let recipe = place(dir.path());
+    let alone = dir.path().join("alone");
+    // as many threads as each rank has: sums in the same order
+    let args = ["train", &recipe, "--out", text(&alone)];
+    success(&common::command(&args).env("RAYON_NUM_THREADS", "1").output().unwrap());
+    for size in [1, 2, 4] {
+        let (run, batch) = (dir.path().join(size.to_string()), format!("train.batch={}", 8 / size));
+        let args = ["train", &recipe, "--set", &batch, "--out", text(&run), "--json"];
+        let Some(mut command) = mpirun(size, &args) else { return };
+        let output = command.output().unwrap();
+        assert_eq!(json(&output)["ending"], "finished", "one result, whatever the number of ranks");
+        let said = errors(&output);
+        assert_eq!(said.matches("device: ").count(), size, "{said}");
+        if size == 1 {
+            assert_eq!(losses(&run), losses(&alone));
+            continue;
+        }
+        assert!(said.contains(&format!("rank 1 of {size} on cpu")) && said.contains(" of 8 cuts per step"), "{said}");
+        let (ours, whole) = (losses(&run), losses(&alone));
+        assert_eq!(ours.len(), whole.len());
+        let apart = |step: usize| (ours[step] - whole[step]).abs() / whole[step];
+        assert!(apart(0) < 1e-5 && apart(4) < 1e-2, "{} {}", apart(0), apart(4));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_others_and_two_continue_what_four_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let recipe = place(dir.path());
+    let run = dir.path().join("run");
+    let args = |batch| ["train", &recipe, "--set", batch, "--set", "train.epochs=400", "--out", text(&run), "--resume"];
+    let Some(mut command) = mpirun(4, &args("train.batch=2")) else { return };
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !run.join("last/state.json").is_file() {
+        assert!(job.try_wait().unwrap().is_none() && began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_child_of(job.id());
+    let killed = Instant::now();
+    let output = job.wait_with_output().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(60) && !output.status.success());
+    assert!(errors(&output).contains("signal 9"), "{}", errors(&output));
+
+    let before = losses(&run).len();
+    let settings = [&args("train.batch=2")[..], &["--set", "train.epochs=400", "--json"]].concat();
+    let mut resumed = mpirun(2, &settings).unwrap();
+    let mut job = resumed.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while losses(&run).len() < before + 20 {
+        assert!(job.try_wait().unwrap().is_none() && began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // rank 0 is asked to stop: both stop after the same step, with a checkpoint
+    Command::new("pkill").args(["-TERM", "-o", "-P", &job.id().to_string()]).status().unwrap();
+    assert_eq!(json_ending(job.wait_with_output().unwrap()), "interrupted");
+}
+
+/// Kills the last started process of a job.
+fn kill_child_of(job: u32) {
+    assert!(Command::new("pkill").args(["-KILL", "-n", "-P", &job.to_string()]).status().unwrap().success());
+}
+
+fn json_ending(output: Output) -> String {
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    result["ending"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn evaluations_and_sweeps_are_divided_among_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recipe, voices) = (place(dir.path()), dir.path().join("voices"));
+    let sweep = dir.path().join("sweep");
+    let seeds = ["sweep", &recipe, "--set", "seed=1,2,3", "--out", text(&sweep), "--device", "cpu", "--json"];
+    let Some(mut command) = mpirun(2, &seeds) else { return };
+    let rows = json(&command.output().unwrap());
+    let statuses: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["finished", "skipped", "finished"], "the second was trained by the other rank");
+
+    let (run, trials) = (rows[0]["run"].as_str().unwrap(), voices.join("trials.txt"));
+    let copy = dir.path().join("copy");
+    assert!(Command::new("cp").args(["-r", run, text(&copy)]).status().unwrap().success());
+    let evaluate =
+        |run| ["evaluate", run, "--trials", text(&trials), "--root", text(&voices), "--device", "cpu", "--json"];
+    let together = json(&mpirun(2, &evaluate(run)).unwrap().output().unwrap());
+    let alone = json(&common::bregman(&evaluate(text(&copy))));
+    assert_eq!((&together["eer"], &together["computed"]), (&alone["eer"], &alone["computed"]));
+    assert!(together["computed"].as_u64().unwrap() > 1);
+}
+
+#[test]
+fn a_launcher_that_this_program_cannot_follow_and_gpus_that_are_not_there_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let started =
+        |name: &str| common::command(&["train", "x.toml", "--out", text(&out)]).env(name, "4").output().unwrap();
+    let message = failure(&started("WORLD_SIZE"), 2);
+    assert!(message.contains("WORLD_SIZE = 4") && message.contains("mpirun -n 4"), "{message}");
+    let message = failure(&common::bregman(&["train", "x.toml", "--gpus", "99"]), 2);
+    assert!(message.contains("--gpus: "), "{message}");
+    if !cfg!(feature = "mpi") {
+        let message = failure(&started("OMPI_COMM_WORLD_SIZE"), 2);
+        assert!(message.contains("OMPI_COMM_WORLD_SIZE") && message.contains("--features mpi"), "{message}");
+    }
+}
