@@ -4,6 +4,10 @@
 //! `bench/run inference` runs everything; `bench/run inference ecapa 1` one network on one thread; `--model FILE` adds
 //! a trained network of the same shape, with the zeros it has. Every measurement runs in its own process, so that its
 //! peak memory can be measured; both sides get the same weights and features, and the embeddings are compared.
+//!
+//! `bench/run inference rivals --model FILE` measures trained networks only, against DeepSparse, OpenVINO and MNN.
+
+mod rivals;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +35,11 @@ fn main() {
         println!("{}", measure(Path::new(file), threads.parse().expect("a number"), instructions, Path::new(input)));
         return;
     }
+    if let ["measure-batch", file, threads, batch, input] = args.as_slice() {
+        let [threads, batch] = [threads, batch].map(|number| number.parse().expect("a number"));
+        println!("{}", rivals::measure(Path::new(file), threads, batch, Path::new(input)));
+        return;
+    }
     let (args, models) = match args.iter().position(|&arg| arg == "--model") {
         Some(at) => (&args[..at], &args[at + 1..]),
         None => (&args[..], &[][..]),
@@ -38,6 +47,13 @@ fn main() {
     let models: Vec<Trained> = models.iter().filter(|arg| **arg != "--model").map(Trained::open).collect();
     let wanted = |name: &str, all: &[&str]| args.contains(&name) || !args.iter().any(|arg| all.contains(arg));
     let folder = std::env::temp_dir().join(format!("bregman-bench-inference-{}", std::process::id()));
+    if args.contains(&"rivals") {
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let threads: Vec<&str> = THREADS.into_iter().filter(|name| wanted(name, &THREADS)).collect();
+        models.iter().for_each(|model| rivals::compare(&model.path, &threads, &folder));
+        std::fs::remove_dir_all(&folder).expect("the temporary folder can be removed");
+        return;
+    }
     for network in NETWORKS.into_iter().filter(|name| wanted(name, &NETWORKS)) {
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let sizes = prepare(network, &folder);

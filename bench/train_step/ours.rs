@@ -2,7 +2,8 @@
 //! 8 × 3 s, 5994 classes, against PyTorch.
 //!
 //! `bench/run train_step` runs everything; `bench/run train_step frozen` steps between which only weights that are not
-//! zero move; `bench/run train_step ecapa f32` one network in one precision. Every
+//! zero move; `CARGO_FEATURES=mpi bench/run train_step ranks` two processes that sum their gradients;
+//! `bench/run train_step ecapa f32` one network in one precision. Every
 //! measurement runs in its own process, so that its peak memory can be measured.
 
 #[cfg(feature = "cuda")]
@@ -10,13 +11,15 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod features;
 mod frozen;
+#[cfg(feature = "mpi")]
+mod ranks;
 
 use std::process::Command;
 
 use bregman::{AdaBreg, Groups, Optimizer, Rule};
 use bregman_bench::{median_ms, peer, ratio, table};
 use bregman_nn::{Architecture, EcapaConfig, Extent, Input, Params, ResNetConfig, Rng, TrainableModel};
-use bregman_tensor::{Backend, Cpu, Margin, Precision};
+use bregman_tensor::{Backend, Cpu, Margin, Precision, Ranks};
 use serde_json::{Value, json};
 
 const CLASSES: usize = 5994;
@@ -36,6 +39,14 @@ fn main() {
         ["measure", "frozen", network, precision, sparsity] => {
             println!("{}", frozen::measure(network, precision, sparsity));
         }
+        #[cfg(feature = "mpi")]
+        ["measure", "ranks", network, sparsity, step] => ranks::measure(network, sparsity, step),
+        #[cfg(feature = "mpi")]
+        ["ranks", chosen @ ..] => {
+            NETWORKS.into_iter().filter(|name| chosen.is_empty() || chosen.contains(name)).for_each(ranks::compare);
+        }
+        #[cfg(not(feature = "mpi"))]
+        ["ranks", ..] => panic!("this bench was built without MPI: CARGO_FEATURES=mpi bench/run train_step ranks"),
         ["frozen", chosen @ ..] => each(chosen, frozen::compare),
         ["growth"] => growth(),
         #[cfg(feature = "cuda")]
@@ -135,9 +146,12 @@ impl Training {
             "bf16" => Precision::Bf16,
             other => panic!("no precision {other}"),
         };
+        Self::on(Cpu::with_precision(precision), network, sparsity, batch, frames)
+    }
+
+    fn on(device: Cpu, network: &str, sparsity: &str, batch: usize, frames: usize) -> Self {
         let architecture = architecture(network);
-        let mut model = TrainableModel::new(Cpu::with_precision(precision), &architecture, Some(CLASSES), 0)
-            .expect("a valid network");
+        let mut model = TrainableModel::new(device, &architecture, Some(CLASSES), 0).expect("a valid network");
         let zeros = if sparsity == "dense" { 0.0 } else { sparsity.parse::<f32>().expect("percent") / 100.0 };
         let mut rng = Rng::new(1);
         for parameter in model.params_mut().all_mut().iter_mut().filter(|parameter| parameter.param.shape.len() > 1) {
@@ -164,12 +178,21 @@ impl Training {
 
     /// One step, full or on the support as the optimizer says.
     fn step(&mut self) {
+        self.step_with(&Ranks::ALONE);
+    }
+
+    /// The same, as one of several ranks.
+    fn step_with(&mut self, ranks: &Ranks) {
         let Self { model, optimizer, values, batch, frames } = self;
         let extent = if optimizer.next_is_full() { Extent::All } else { Extent::Support };
         let labels: Vec<usize> = (0..*batch).collect();
         let margin = Margin { scale: 32.0, margin: 0.2, easy: false };
         model.set_extent(extent);
+        if !ranks.is_alone() {
+            model.set_share(1.0 / ranks.size() as f32);
+        }
         model.gradients(Input { values, batch: *batch, frames: *frames }, &labels, margin).expect("a step");
+        model.join_gradients().expect("all ranks are there");
         let (mut values, gradients) = model.params_mut().values_and_gradients();
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
         model.refresh_after(extent).expect("a refresh");

@@ -1,11 +1,13 @@
 """PyTorch's side: one training step (forward, backward, AdaBreg) of ECAPA-TDNN or ResNet34 with AAM-softmax.
 
 usage: peer.py NETWORK PRECISION THREADS BATCH FRAMES REPEATS  prints {"ms": median, "peak_mb": peak resident memory}
+       peer.py NETWORK ddp PROCESSES BATCH FRAMES REPEATS  the same of DDP with gloo, a thread and a batch for each
        peer.py NETWORK cuda 0 BATCH FRAMES REPEATS  prints {variant: {"gradients", "optimizer", "step": ms, "gb"}}
 """
 
 import json
 import math
+import os
 import resource
 import sys
 import time
@@ -101,8 +103,49 @@ def on_gpu(network, batch, frames, repeats):
     print(json.dumps(results))
 
 
+def one_of_several(rank, processes, network, batch, frames, repeats):
+    """A process of DDP, or all there is of one process without it."""
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+    torch.manual_seed(0)
+    model = NETWORKS[network]()
+    whole = WithHead(model, AamSoftmax(model.dim))
+    if processes > 1:
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=processes)
+        whole = nn.parallel.DistributedDataParallel(whole)
+    optimizer = AdaBreg(whole.parameters())
+    x, labels = torch.randn(batch, frames, 80), torch.arange(batch)
+    times = []
+    for _ in range(2 + repeats):
+        start = time.perf_counter()
+        whole(x, labels).backward()
+        optimizer.step()
+        times.append((time.perf_counter() - start) * 1e3)
+    if rank == 0:
+        print(json.dumps({"ms": sorted(times[2:])[repeats // 2]}), flush=True)
+    if processes > 1:
+        torch.distributed.destroy_process_group()
+
+
+class WithHead(nn.Module):
+    def __init__(self, model, head):
+        super().__init__()
+        self.model, self.head = model, head
+
+    def forward(self, x, labels):
+        return self.head(self.model(x), labels)
+
+
+def ddp(network, processes, batch, frames, repeats):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
+    work = (processes, network, batch, frames, repeats)
+    torch.multiprocessing.spawn(one_of_several, work, nprocs=processes)
+
+
 def main():
     network, precision, threads, batch, frames, repeats = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+    if precision == "ddp":
+        return ddp(network, threads, batch, frames, repeats)
     if precision == "cuda":
         return on_gpu(network, batch, frames, repeats)
     torch.set_num_threads(threads)
@@ -124,4 +167,5 @@ def main():
     print(json.dumps({"ms": times[len(times) // 2], "peak_mb": peak}))
 
 
-main()
+if __name__ == "__main__":
+    main()

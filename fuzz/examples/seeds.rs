@@ -177,6 +177,7 @@ fn lists() -> Outcome {
     seed("trials", "voxceleb", joined(&[b"1 a/1.wav a/2.wav\n0 a/1.wav b/1.wav\n", map]))?;
     seed("trials", "cnceleb", joined(&[b"m a/2.wav 1\nn a/1 0\n", map]))?;
     seed("trials", "kaldi", joined(&[b"a/1 a/2 target\r\na/1 b/1 nontarget\r\n", map]))?;
+    seed("trials", "turns", "SPEAKER a 1 0.5 2.25 <NA> <NA> ann <NA> <NA>\nSPEAKER a 1 2 3 <NA> <NA> bob <NA> <NA>\n")?;
     seed("trials", "scores", "a/1 a/2 0.75 target\na/1 b/1 -1e-3 nontarget\n")
 }
 

@@ -87,7 +87,9 @@ pub(crate) fn start_one_per_gpu(count: GpuCount) -> Result<Option<Exit>, Failure
     }
     let program = std::env::current_exe().map_err(|error| Failure::failed(error.to_string()))?;
     let mut job = Command::new("mpirun");
-    job.args(["-n", &present.to_string()]).arg(program).args(std::env::args_os().skip(1));
+    job.args(["--mca", "mpi_yield_when_idle", "1", "-n", &present.to_string()])
+        .arg(program)
+        .args(std::env::args_os().skip(1));
     // whoever runs this as root, as in a container, has decided that already
     job.envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")));
     let ended = job.status().map_err(|error| {

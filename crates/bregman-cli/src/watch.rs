@@ -63,10 +63,11 @@ impl Observer for Watch {
             (Some(loss), Some(accuracy)) => format!("  validation loss {loss:.3} accuracy {}", percent(accuracy)),
             _ => String::new(),
         };
+        let eer = record.eer.map_or(String::new(), |eer| format!("  EER {}", percent(eer)));
         let mark = if best { "  best" } else { "" };
         let (loss, accuracy) = (record.train_loss, percent(record.train_accuracy));
         self.line(&format!(
-            "epoch {:>3}  sparse {}  loss {loss:.3} accuracy {accuracy}{validation}{mark}",
+            "epoch {:>3}  sparse {}  loss {loss:.3} accuracy {accuracy}{validation}{eer}{mark}",
             record.epoch,
             percent(record.sparsity)
         ));

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Output;
 
-use common::{bregman, json, mistake, success, synth, text};
+use common::{bregman, errors, json, mistake, success, synth, text};
 
 fn sparsify(corpus: &Path, out: &Path, more: &[&str]) -> Output {
     let network = bregman_golden::dir().join("campplus_g8_m8.safetensors");
@@ -35,6 +35,41 @@ fn a_published_network_becomes_a_sparse_model_file_and_a_run() {
     let again = sparsify(&voices, &out, &["--force"]);
     assert!(mistake(&again).contains("sparse.run"), "a run is there already");
     assert_eq!(json(&sparsify(&voices, &out, &["--force", "--resume", "--json"]))["nonzero"], report["nonzero"]);
+}
+
+/// Three forms of the same recordings: shards, a plain folder with one folder per speaker, and a list.
+#[test]
+fn shards_and_plain_folders_will_do_and_trials_are_scored_after_every_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let (voices, shards, plain) = (place("voices"), place("shards"), place("plain"));
+    synth(&voices, [4, 4, 2], ["0.8", "0.9"]);
+    success(&bregman(&["shard", text(&voices.join("train.csv")), "--out", text(&shards)]));
+    std::fs::create_dir(&plain).unwrap();
+    for speaker in ["s00000", "s00001"] {
+        std::fs::rename(voices.join(speaker), plain.join(speaker)).unwrap();
+    }
+
+    let trials = voices.join("trials.txt");
+    let scored = sparsify(&shards, &place("scored.breg"), &["--trials", text(&trials), "--root", text(&voices)]);
+    success(&scored);
+    assert_eq!(errors(&scored).matches("  EER ").count(), 2, "a line of each epoch: {}", errors(&scored));
+    let log = std::fs::read_to_string(place("scored.run").join("metrics.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rates: Vec<f64> = lines.iter().filter_map(|line| line["eer"].as_f64()).collect();
+    assert!(rates.len() == 2 && rates.iter().all(|rate| (0.0..=1.0).contains(rate)), "{rates:?}");
+    let best = bregman_runtime::Model::open(place("scored.breg")).unwrap().calibration().unwrap().eer;
+    assert!(rates.iter().any(|rate| (rate - best).abs() < 0.1), "{rates:?} and {best} of the file, in f16");
+
+    // scoring changes nothing
+    success(&sparsify(&shards, &place("plainly.breg"), &[]));
+    let weights = |run: &str| std::fs::read(place(run).join("last/model.safetensors")).unwrap();
+    assert!(weights("scored.run") == weights("plainly.run"));
+
+    success(&sparsify(&plain, &place("folder.breg"), &[]));
+    assert!(place("folder.run").join("corpus.csv").is_file());
+    let message = mistake(&sparsify(&shards, &place("no.breg"), &["--trials", text(&trials), "--root", "nowhere"]));
+    assert!(message.contains("nowhere") && !place("no.run").exists(), "{message}");
 }
 
 #[test]

@@ -35,4 +35,5 @@ pub use trained::shared::{NetworkPool, NetworkShare, SharedNetworks};
 pub use trainer::observer::Observer;
 pub use trainer::schedule::{LearningRate, margin_at};
 pub use trainer::selection::{BestEpoch, EpochSelection};
+pub use trainer::trials::EpochTrials;
 pub use trainer::{Ending, Trainer, TrainingOutcome};

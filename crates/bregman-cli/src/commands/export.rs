@@ -18,6 +18,9 @@ use crate::failure::Failure;
 use crate::network::{RuntimeEmbedder, SpeakerModel};
 use crate::output::{Bar, print, print_json, refuse_existing};
 
+/// The middle of an utterance of a trial that is used, in seconds.
+pub(super) const MAX_SECONDS: f64 = 60.0;
+
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
@@ -73,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long = "root", value_name = "DIR", requires = "trials")]
     roots: Vec<PathBuf>,
     /// Use at most the middle so many seconds of an utterance
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = MAX_SECONDS)]
     max_seconds: f64,
     #[command(flatten)]
     write: WriteArgs,
@@ -153,7 +156,7 @@ impl Args {
             calibrate: Vec::new(),
             trials,
             roots,
-            max_seconds: 60.0,
+            max_seconds: MAX_SECONDS,
             write,
         }
     }

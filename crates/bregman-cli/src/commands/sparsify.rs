@@ -1,16 +1,18 @@
 //! `bregman sparsify`: a trained network becomes a sparse one, without labels.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
-use bregman_speaker::{Corpus, CorpusPart, PrepareConfig, prepare};
+use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
 use bregman_train::config::Sparsify;
-use bregman_train::{Device, Ending, OnDevice, Open, Precision, RunFolder, Trainer, on_device};
+use bregman_train::{Device, Ending, EpochTrials, OnDevice, Open, Precision, RunFolder, Trainer, on_device};
 
-use super::export;
+use super::export::{self, MAX_SECONDS};
 use super::options::WriteArgs;
 use super::train::{STOPPING, keep_command};
 use crate::device::DeviceArg;
+use crate::evaluation::find_audio;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Bar, refuse_existing, say};
@@ -56,7 +58,7 @@ pub(crate) struct Args {
     /// Override a key of the experiment (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Trial list on which to find threshold and equal error rate of the sparse network
+    /// Trial list on which to find the equal error rate after every epoch, and the threshold of the sparse network
     #[arg(long, value_name = "FILE", requires = "roots")]
     trials: Option<PathBuf>,
     /// Where the names of the list are: folder, shards or manifest (repeatable)
@@ -84,6 +86,7 @@ impl OnDevice for Args {
     fn run<B: Device>(self, open: impl Open<B>) -> Self::Output {
         let folder = self.run.clone().unwrap_or_else(|| self.out.with_extension("run"));
         let stop = stop_on_signals(STOPPING)?;
+        let trials = self.epoch_trials()?;
         let watch = Watch::new(&format!("{} to {} % zeros", self.model.display(), 100.0 * self.target));
         let trainer = if self.resume && RunFolder::new(&folder).is_started() {
             Trainer::resume_on(open, &folder, &watch)?
@@ -94,6 +97,10 @@ impl OnDevice for Args {
             let trainer = Trainer::new_on(open, experiment, &folder, &watch)?;
             keep_command(&RunFolder::new(&folder));
             trainer
+        };
+        let trainer = match trials {
+            Some(trials) => trainer.with_trials(trials),
+            None => trainer,
         };
         let outcome = trainer.run(&stop);
         drop(watch);
@@ -114,6 +121,15 @@ impl OnDevice for Args {
 }
 
 impl Args {
+    /// The trials to score after every epoch.
+    fn epoch_trials(&self) -> Result<Option<EpochTrials>, Failure> {
+        let Some(list) = &self.trials else { return Ok(None) };
+        let trials = Trials::read(list)?;
+        let source = find_audio(&self.roots, &trials, None)?;
+        let trials = trials.resolve(source.manifest(), None)?;
+        Ok(Some(EpochTrials { source: Arc::new(source), trials, max_seconds: MAX_SECONDS }))
+    }
+
     /// What to train, with a manifest and surroundings in the folder of the run.
     fn prepared(&self, folder: &Path) -> Result<Sparsify, Failure> {
         let absolute = |path: &Path| {

@@ -18,6 +18,9 @@ use crate::{Error, Result};
 /// A reference of a hundred hours has some ten megabytes.
 const MOST_BYTES: u64 = 1 << 28;
 
+/// Three years: no recording is longer, and milliseconds of such a number are still exact.
+const MOST_SECONDS: f64 = 1e8;
+
 /// The turns of one or more recordings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rttm {
@@ -57,8 +60,8 @@ impl Rttm {
                 return Err(Error::line(name, line, problem));
             };
             let number = |field: &str, what: &str| match field.parse::<f64>() {
-                Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-                _ => Err(Error::line(name, line, format!("{what} '{field}'; expected seconds, 0 or more"))),
+                Ok(number) if (0.0..=MOST_SECONDS).contains(&number) => Ok(number),
+                _ => Err(Error::line(name, line, format!("{what} '{field}'; expected seconds, 0 to {MOST_SECONDS}"))),
             };
             let (start, seconds) = (number(start, "start")?, number(seconds, "length")?);
             let turn = Turn { start, end: start + seconds, speaker: speaker.to_owned() };
@@ -141,6 +144,7 @@ mod tests {
         assert!(wrong("SPEAKER a 1 zero 1 <NA> <NA> x").contains("line 1: start 'zero'; expected seconds"));
         assert!(wrong("SPEAKER a 1 0 -1 <NA> <NA> x").contains("length '-1'"));
         assert!(wrong("SPEAKER a 1 0 nan <NA> <NA> x").contains("length 'nan'"));
+        assert!(wrong("SPEAKER a 1 1e300 1 <NA> <NA> x").contains("start '1e300'; expected seconds, 0 to 100000000"));
         assert!(wrong("utterance,speaker\n").contains("line 1: 'utterance,speaker'; expected SPEAKER"));
         assert_eq!(wrong("\n;; nothing\n"), "ref.rttm: no SPEAKER lines in it");
     }

@@ -1,5 +1,7 @@
 //! Gradients between ranks, in memory: packed into one message, and taken out again.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use super::Cpu;
 use crate::{Collectives, GradientPart, PendingSum, Ranks, Result};
 
@@ -21,15 +23,12 @@ impl Collectives for Cpu {
     }
 
     fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
-        let most = parts.iter().map(|part| part.gradient.len()).sum();
-        let mut message = Vec::with_capacity(most);
+        let mut message = self.messages().pop().unwrap_or_default();
+        message.clear();
         for part in parts {
             match part.support {
                 None => message.extend(part.gradient.iter().map(|g| share * g)),
-                Some(theta) => {
-                    let on_support = part.gradient.iter().zip(theta.iter()).filter(|(_, x)| **x != 0.0);
-                    message.extend(on_support.map(|(g, _)| share * g));
-                }
+                Some(theta) => on_support(theta, |at| message.push(share * part.gradient[at])),
             }
         }
         Ok(Some(self.ranks.start_sum(message)))
@@ -46,10 +45,9 @@ impl Collectives for Cpu {
                     part.gradient.copy_from_slice(own);
                 }
                 Some(theta) => {
-                    let on_support = part.gradient.iter_mut().zip(theta.iter()).filter(|(_, x)| **x != 0.0);
                     let mut taken = 0;
-                    on_support.zip(rest).for_each(|((g, _), sum)| {
-                        *g = *sum;
+                    on_support(theta, |at| {
+                        part.gradient[at] = rest[taken];
                         taken += 1;
                     });
                     rest = &rest[taken..];
@@ -57,7 +55,28 @@ impl Collectives for Cpu {
             }
         }
         assert!(rest.is_empty(), "a sum is as long as what was sent");
+        self.messages().push(message);
         Ok(())
+    }
+}
+
+impl Cpu {
+    /// Memory of messages that have arrived, for the next ones: new memory would have to be cleared first.
+    fn messages(&self) -> MutexGuard<'_, Vec<Vec<f32>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Weights that are looked at together: at 95 % zeros two in three of such pieces have none that is not zero.
+const PIECE: usize = 8;
+
+/// Calls `each` with the places of the weights that are not zero, in order.
+#[inline(always)]
+fn on_support(theta: &[f32], mut each: impl FnMut(usize)) {
+    for (start, piece) in (0..).step_by(PIECE).zip(theta.chunks(PIECE)) {
+        if piece.iter().fold(false, |any, &x| any | (x != 0.0)) {
+            (start..).zip(piece).filter(|(_, x)| **x != 0.0).for_each(|(at, _)| each(at));
+        }
     }
 }
 

@@ -46,6 +46,7 @@ pub struct Cpu {
     weights: WeightPolicy,
     gradients: Mutex<WeightGradients>,
     ranks: Ranks,
+    messages: Mutex<Vec<Vec<f32>>>,
     joint_norms: bool,
     divides_optimizer: bool,
 }

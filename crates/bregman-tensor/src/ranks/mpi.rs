@@ -68,10 +68,11 @@ impl Mpi {
 
 /// Answers until this process leaves. An answer that nobody waits for any more is dropped.
 fn answer(world: &SimpleCommunicator, requests: &Receiver<Request>) {
+    let (mut spare32, mut spare64) = (Vec::new(), Vec::new());
     for request in requests {
         match request {
-            Request::Sum32(values, to) => drop(to.send(sum(world, &values))),
-            Request::Sum64(values, to) => drop(to.send(sum(world, &values))),
+            Request::Sum32(values, to) => drop(to.send(sum(world, values, &mut spare32))),
+            Request::Sum64(values, to) => drop(to.send(sum(world, values, &mut spare64))),
             Request::Gather(own, to) => drop(to.send(gather(world, &own))),
             Request::Abort(code) => world.abort(code),
             Request::Leave => break,
@@ -82,15 +83,20 @@ fn answer(world: &SimpleCommunicator, requests: &Receiver<Request>) {
 /// The longest message: MPI counts with `int`, and messages far below that keep memory small.
 const MESSAGE: usize = 1 << 24;
 
-fn sum<T: mpi::traits::Equivalence + Copy + Default>(world: &SimpleCommunicator, values: &[T]) -> Vec<T>
+/// The sums of all ranks' values. They are put into `spare`, whose memory `values` becomes: nothing is allocated.
+fn sum<T: mpi::traits::Equivalence + Copy + Default>(
+    world: &SimpleCommunicator,
+    values: Vec<T>,
+    spare: &mut Vec<T>,
+) -> Vec<T>
 where
     [T]: mpi::traits::Buffer + mpi::traits::BufferMut,
 {
-    let mut sums = vec![T::default(); values.len()];
-    for (values, sums) in values.chunks(MESSAGE).zip(sums.chunks_mut(MESSAGE)) {
+    spare.resize(values.len(), T::default());
+    for (values, sums) in values.chunks(MESSAGE).zip(spare.chunks_mut(MESSAGE)) {
         world.all_reduce_into(values, sums, SystemOperation::sum());
     }
-    sums
+    std::mem::replace(spare, values)
 }
 
 fn gather(world: &SimpleCommunicator, own: &[u8]) -> Vec<Vec<u8>> {

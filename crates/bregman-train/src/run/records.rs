@@ -59,6 +59,9 @@ pub struct EpochRecord {
     pub validation_loss: Option<f64>,
     /// Validation accuracy.
     pub validation_accuracy: Option<f64>,
+    /// Equal error rate, where the run is scored on trials after every epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eer: Option<f64>,
     /// λ, where there is one (the mean over loops).
     pub lambda: Option<f64>,
     /// s(θ).

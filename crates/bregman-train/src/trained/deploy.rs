@@ -95,12 +95,7 @@ impl Deployable {
     /// # Errors
     /// Weights that are not finite.
     pub fn to_model(&self) -> Result<ModelFile> {
-        let state = self.model.state()?;
-        let tensor = |name: &str| match state.tensors.get(name)? {
-            bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
-            _ => None,
-        };
-        ModelFile::from_state(self.architecture, FrontEnd::from(&self.features), tensor)
+        model_file(self.architecture, &self.features, &self.model.state()?)
             .map_err(|error| Error::checkpoint(&self.source, error.to_string()))
     }
 
@@ -133,6 +128,22 @@ impl Deployable {
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
         Ok(self.model.state()?.write(path)?)
     }
+}
+
+/// The model file of a network's weights, without a threshold.
+///
+/// # Errors
+/// Weights that are not finite.
+pub(crate) fn model_file(
+    architecture: Architecture,
+    features: &FbankConfig,
+    state: &Checkpoint,
+) -> bregman_runtime::Result<ModelFile> {
+    let tensor = |name: &str| match state.tensors.get(name)? {
+        bregman_nn::Array { shape, values: Values::F32(values) } => Some((shape.as_slice(), values.as_slice())),
+        _ => None,
+    };
+    ModelFile::from_state(architecture, FrontEnd::from(features), tensor)
 }
 
 /// What sherpa-onnx reads of a speaker network; nothing where it cannot compute the features, which are Kaldi's there.

@@ -29,7 +29,10 @@ impl<B: Device> Trainer<'_, B> {
         if self.state.selection.top.iter().any(|best| best.epoch == last.epoch) {
             self.keep_weights(last.epoch)?;
         }
-        let record = self.epoch_record(last, (train_loss, train_accuracy), validation, admitted);
+        let record = EpochRecord {
+            eer: self.equal_error_rate()?,
+            ..self.epoch_record(last, (train_loss, train_accuracy), validation, admitted)
+        };
         if !record.all_zero.is_empty() {
             let names = record.all_zero.join(", ");
             self.observer.warning(&format!(
@@ -157,6 +160,7 @@ impl<B: Device> Trainer<'_, B> {
             train_accuracy: train.1,
             validation_loss: validation.map(|(loss, _)| loss),
             validation_accuracy: validation.map(|(_, accuracy)| accuracy),
+            eer: None,
             lambda: last.lambda,
             sparsity: last.sparsity,
             target: self.experiment.method.target(),

@@ -11,6 +11,7 @@
 //! | `schedule` | learning rate and margin over a run |
 //! | `selection` | which epoch is the best |
 //! | `average` | the average of the best epochs |
+//! | `trials` | the equal error rate after every epoch |
 //! | `observer` | receives progress |
 
 pub(crate) mod average;
@@ -24,6 +25,7 @@ mod masks;
 mod ranks;
 mod start;
 mod teacher;
+pub(crate) mod trials;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -48,6 +50,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     data: Data,
     model: TrainableModel<B>,
     teacher: Option<TrainableModel<B>>,
+    trials: Option<trials::EpochTrials>,
     method: Method<B>,
     state: RunState,
     ranks: Ranks,

@@ -171,7 +171,21 @@ impl<'a, B: Device> Trainer<'a, B> {
             Some(lock) => Some(Books { log: Log::open(&run, state.logged)?, _lock: lock }),
             None => None,
         };
-        Ok(Self { experiment, run, data, model, teacher, method, state, ranks, books, observer, before, began })
+        Ok(Self {
+            experiment,
+            run,
+            data,
+            model,
+            teacher,
+            trials: None,
+            method,
+            state,
+            ranks,
+            books,
+            observer,
+            before,
+            began,
+        })
     }
 }
 

@@ -97,8 +97,11 @@ impl Log {
 
     pub(crate) fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.line(&epoch_line(record))?;
-        let validation =
-            [("validation/loss", record.validation_loss), ("validation/accuracy", record.validation_accuracy)];
+        let validation = [
+            ("validation/loss", record.validation_loss),
+            ("validation/accuracy", record.validation_accuracy),
+            ("validation/eer", record.eer),
+        ];
         let validation = validation.into_iter().filter_map(|(tag, value)| Some((tag.to_owned(), value?)));
         let groups = record.groups.iter().map(|(name, sparsity)| (format!("group_sparsity/{name}"), *sparsity));
         let layers = record.layers.iter().flat_map(|layer| {
