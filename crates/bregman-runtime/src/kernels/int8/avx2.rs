@@ -16,9 +16,9 @@ macro_rules! kernel {
                     let mut sum = [_mm256_set1_epi32($start(rows.totals[i])); 4];
                     for (offsets, levels) in rows.fours(i) {
                         let levels = _mm256_set1_epi32(i32::from_le_bytes(levels.map(|level| level as u8)));
+                        let codes = offsets.map(|offset| rows.codes.wrapping_add(offset as usize + from));
                         // SAFETY: as many codes as a row has sums may be read from every offset on.
-                        let [a, b, c, d] = offsets
-                            .map(|offset| unsafe { _mm256_loadu_si256(rows.codes.add(offset as usize + from).cast()) });
+                        let [a, b, c, d] = codes.map(|codes| unsafe { _mm256_loadu_si256(codes.cast()) });
                         let [low, high] = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
                         let [low_2, high_2] = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
                         sum = [

@@ -250,12 +250,12 @@ impl Quads {
         let mut numbers = [0f32; SUMS];
         numbers.iter_mut().zip(sums).for_each(|(number, &sum)| *number = sum as f32);
         let (numbers, _) = S::as_simd_f32s(&numbers);
-        let (fives, _) = numbers[..job.place.width.div_ceil(S::F32_LANES)].as_chunks::<5>();
+        let (fives, rest) = numbers[..job.place.width.div_ceil(S::F32_LANES)].as_chunks::<5>();
         for (i, &five) in fives.iter().enumerate() {
             self.vectors(simd, job, row, five, 5 * i);
         }
-        for v in 5 * fives.len()..job.place.width.div_ceil(S::F32_LANES) {
-            self.vectors(simd, job, row, [numbers[v]], v);
+        for (i, &one) in rest.iter().enumerate() {
+            self.vectors(simd, job, row, [one], 5 * fives.len() + i);
         }
     }
 
