@@ -58,7 +58,7 @@ fn models() -> Outcome {
             let after_relu = spec.norm_after_relu().map(|_| [vec![1.0; rows], vec![0.5; rows]]);
             let inputs: usize = spec.inputs.iter().sum();
             let before = spec.norm_before_relu().map(|_| [vec![1.0; inputs], vec![0.5; inputs]]);
-            Layer { weight, bias: vec![0.25; rows], after_relu, before, input_mean: None }
+            Layer { weight, bias: vec![0.25; rows], after_relu, before, input_mean: None, input_range: None }
         };
         let layers = resnet.layers().iter().map(layer).collect();
         let file = ModelFile { architecture: resnet, front_end: front_end.clone(), threshold: None, layers };

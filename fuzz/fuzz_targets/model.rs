@@ -13,7 +13,8 @@ fn repaired(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     if bytes.len() >= 16 {
         bytes[..8].copy_from_slice(b"bregman\n");
-        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        let has_ranges = data.windows(11).any(|word| word == b"input_range");
+        bytes[8..12].copy_from_slice(&(1 + u32::from(has_ranges)).to_le_bytes());
         let sum = crc32fast::hash(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }

@@ -72,6 +72,30 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
 }
 
 #[test]
+fn a_model_file_is_calibrated_and_then_computes_in_8_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let [model, fast, sound, list] = ["model.breg", "fast.breg", "a.wav", "list.csv"].map(|it| folder.path().join(it));
+    success(&export(&bregman_golden::dir().join("model.pt"), &["-o", text(&model), "--values", "f32"]));
+    let samples = (0..32_000).map(|i| 0.5 * (i as f32 * 0.02).sin() * (i as f32 * 0.0007).sin()).collect();
+    bregman_audio::write_wav(&sound, &bregman_audio::Audio { samples, rate: 16_000 }).unwrap();
+    std::fs::write(&list, "utterance,speaker,path,seconds\na,s,a.wav,2\nb,s,a.wav,2\n").unwrap();
+    let to_int8 = ["-o", text(&fast), "--values", "int8", "--calibrate"];
+    success(&export(&model, &[&to_int8[..], &[text(&sound), "--calibrate", text(&list)]].concat()));
+    let [exact, rounded] = [&model, &fast].map(|path| bregman_runtime::Model::open(path).unwrap());
+    assert!(rounded.layers().iter().any(|layer| layer.runs == bregman_runtime::Runs::Int8));
+    let embed = |model: &bregman_runtime::Model| model.embed(&bregman_audio::load_16k(&sound).unwrap()).unwrap();
+    let cosine = bregman_runtime::cosine(&embed(&exact), &embed(&rounded));
+    assert!(cosine > 0.98, "{cosine}");
+    success(&bregman(&["inspect", text(&fast)]));
+
+    let again = |more: &[&str]| mistake(&export(&model, &[&["--force"], more].concat()));
+    assert!(again(&["-o", text(&fast), "--calibrate", text(&sound)]).contains("--values int8"));
+    assert!(again(&["--onnx", text(&fast)]).contains("ONNX"));
+    let nothing = folder.path().join("absent.wav");
+    assert!(again(&[&to_int8[..], &[text(&nothing)]].concat()).contains("absent.wav"));
+}
+
+#[test]
 fn invalid_exports_are_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -82,6 +82,9 @@ pub enum Error {
     /// The front end's settings are not valid, or this build has no front end.
     #[error("front end: {0}")]
     FrontEnd(String),
+    /// The ranges of inputs cannot be found.
+    #[error("calibration: {0}")]
+    Calibration(String),
     /// SIMD instructions that this CPU lacks.
     #[error("this CPU has no {0:?} instructions: leave the choice to the program, or take others")]
     Instructions(crate::Instructions),

@@ -82,5 +82,5 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
         }
     }
     let after_relu = spec.norm_after_relu().map(|norm| affine(norm, rows)).transpose()?;
-    Ok(Layer { weight, bias, after_relu, before, input_mean })
+    Ok(Layer { weight, bias, after_relu, before, input_mean, input_range: None })
 }

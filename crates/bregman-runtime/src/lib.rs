@@ -21,6 +21,7 @@ mod kernels;
 mod model;
 #[allow(unsafe_code)]
 mod network;
+mod ranges;
 #[cfg(feature = "audio")]
 mod sliding;
 #[cfg(feature = "audio")]
@@ -31,7 +32,7 @@ pub use bregman_network::{Architecture, LayerSpec};
 pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
-pub use kernels::Instructions;
+pub use kernels::{Instructions, Runs};
 pub use model::{LayerInfo, Model, Options};
 #[cfg(feature = "audio")]
 pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};

@@ -8,7 +8,7 @@ use bregman_network::{Architecture, Extent, Operation};
 use serde::Serialize;
 
 use crate::file::{Contents, ModelFile, Positions, StoredLayer, Threshold, ValueFormat};
-use crate::kernels::Instructions;
+use crate::kernels::{Instructions, Runs};
 #[cfg(feature = "audio")]
 use crate::network::Incremental;
 use crate::network::{Cost, Execution, Network, Workspace};
@@ -52,8 +52,8 @@ pub struct LayerInfo {
     pub values: ValueFormat,
     /// Bytes in the file.
     pub bytes: usize,
-    /// Whether it is executed as a dense layer.
-    pub dense: bool,
+    /// How it is executed.
+    pub runs: Runs,
     /// Bytes of its weights in memory.
     pub memory: usize,
     /// Of its output: each weight is used once per position.
@@ -148,7 +148,7 @@ impl Model {
             )));
         }
         let contents = Contents::parse(bytes)?;
-        let (network, costs) = Network::new(&contents)?;
+        let (network, costs) = Network::new(&contents, None)?;
         let layers = describe(&contents, &costs);
         let Options { threads, instructions } = *options;
         let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
@@ -421,7 +421,7 @@ fn describe(contents: &Contents, costs: &[Cost]) -> Vec<LayerInfo> {
         positions: layer.positions,
         values: layer.values,
         bytes: layer.bytes(),
-        dense: cost.dense,
+        runs: cost.runs,
         memory: cost.bytes,
         extent: extents[&*layer.spec.name],
     };

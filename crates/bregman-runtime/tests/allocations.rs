@@ -5,7 +5,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bregman_runtime::{Model, ValueFormat};
+use bregman_runtime::{Model, Runs, ValueFormat};
 use common::{ecapa, features, random, resnet};
 
 struct Counting;
@@ -31,9 +31,12 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_warm_model_allocates_nothing() {
-    for architecture in [ecapa(16, 24, 10, true), resnet([1, 1, 1, 1], 4, 24, 20)] {
-        let pair = random(architecture, 0.9, 1);
-        let model = Model::from_bytes(&pair.file.to_bytes(ValueFormat::F32).unwrap()).unwrap();
+    let [small, maps] = [ecapa(16, 24, 10, true), resnet([1, 1, 1, 1], 4, 24, 20)].map(|it| random(it, 0.9, 1).file);
+    let mut whole_numbers = random(ecapa(16, 24, 10, true), 0.5, 1).file;
+    whole_numbers.calibrate_features(&[features(80, 24, 2)]).unwrap();
+    for (file, format) in [(small, ValueFormat::F32), (maps, ValueFormat::F32), (whole_numbers, ValueFormat::Int8)] {
+        let model = Model::from_bytes(&file.to_bytes(format).unwrap()).unwrap();
+        assert_eq!(format == ValueFormat::Int8, model.layers().iter().any(|layer| layer.runs == Runs::Int8));
         let features = features(123, 24, 1);
         let mut embedding = vec![0.0; model.embedding_size()];
         model.embed_features_into(&features, &mut embedding).unwrap();
@@ -41,6 +44,6 @@ fn a_warm_model_allocates_nothing() {
         for _ in 0..3 {
             model.embed_features_into(&features, &mut embedding).unwrap();
         }
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{}", pair.name);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{} in {format:?}", file.architecture);
     }
 }

@@ -16,11 +16,14 @@ const HEADER: usize = 24;
 static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let resnet = || common::resnet([1, 1, 2, 1], 2, 8, 3);
     let file = |pair: common::Pair, format| pair.file.to_bytes(format).unwrap();
+    let mut whole_numbers = common::random(common::ecapa(8, 8, 2, true), 0.98, 5);
+    whole_numbers.file.calibrate_features(&[common::features(80, 8, 1)]).unwrap();
     vec![
         file(common::random(resnet(), 0.0, 1), ValueFormat::F32),
         file(common::random(resnet(), 0.5, 2), ValueFormat::F16),
         file(common::random(resnet(), 0.9, 3), ValueFormat::Int8),
         file(common::random(common::ecapa(8, 8, 2, true), 0.99, 4), ValueFormat::F16),
+        file(whole_numbers, ValueFormat::Int8),
     ]
 });
 

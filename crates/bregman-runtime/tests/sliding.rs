@@ -13,14 +13,19 @@ const HOP: usize = 160;
 
 fn model(file: &ModelFile, threads: usize) -> Model {
     let options = Options { threads, ..Options::default() };
-    Model::from_bytes_with(&file.to_bytes(ValueFormat::F32).unwrap(), &options).unwrap()
+    let calibrated = file.layers.iter().any(|layer| layer.input_range.is_some());
+    let format = if calibrated { ValueFormat::Int8 } else { ValueFormat::F32 };
+    Model::from_bytes_with(&file.to_bytes(format).unwrap(), &options).unwrap()
 }
 
-fn models() -> [ModelFile; 3] {
+fn models() -> [ModelFile; 4] {
+    let mut whole_numbers = random(ecapa(32, BINS, 8, true), 0.1, 4).file;
+    whole_numbers.calibrate(&[voice(20_000)]).unwrap();
     [
         random(ecapa(16, BINS, 8, true), 0.7, 1).file,
         random(resnet([1, 2, 1, 1], 4, BINS, 8), 0.7, 2).file,
         random(campplus(4, BINS, 8), 0.3, 3).file,
+        whole_numbers,
     ]
 }
 
@@ -68,7 +73,7 @@ proptest! {
 
     #[test]
     fn any_pieces_of_a_recording_give_the_same_embeddings(
-        which in 0usize..3,
+        which in 0usize..4,
         length in 400usize..60_000,
         pieces in prop::collection::vec(1usize..12_000, 1..5),
         window in 0.1f64..2.0,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bregman_base::files::write_file;
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
-use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates};
-use bregman_speaker::{AudioSource as _, Trials};
+use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates, keep_middle};
+use bregman_speaker::{AudioSource as _, FileCorpus, Manifest, Trials, open_corpus};
 use bregman_train::Deployable;
 use serde::Serialize;
 
@@ -25,12 +25,15 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
 /// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`) or of 3D-Speaker's CAM++,
-/// whose size is read off its tensors.
+/// whose size is read off its tensors; or a model file, to be written again with other number formats.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
 /// sparse encodings. The file also holds the front end's settings and a threshold: the one found on --trials with the
 /// exported model itself, or else that of the last `bregman evaluate` of the run.
+///
+/// --values int8 stores weights in 8 bits, and with --calibrate also computes in 8 bits, two to three times as fast
+/// (ECAPA-TDNN only): on the utterances given, the range of every layer's input is found.
 ///
 /// The graph of --onnx takes `feats` [batch, frames, bins], mean-subtracted filterbanks whose settings stand in the
 /// file's properties, and gives `embs` [batch, embedding].
@@ -39,13 +42,14 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 Examples:
   bregman export runs/first -o model.breg
   bregman export runs/first -o model.breg --values f32 --trials voices/trials.txt --root voices
-  bregman export runs/first -o small.breg --values int8 --force
+  bregman export runs/first -o fast.breg --values int8 --calibrate voices/train.csv
+  bregman export model.breg -o fast.breg --values int8 --calibrate a.wav --calibrate b.wav
   bregman export voxceleb_resnet34/avg_model.pt -o model.breg
   bregman export pyannote/wespeaker-voxceleb-resnet34-LM/pytorch_model.bin -o model.breg
   bregman export runs/first --onnx model.onnx --safetensors model.safetensors
   bregman export runs/first --pt avg_model.pt")]
 pub(crate) struct Args {
-    /// Run, checkpoint, or WeSpeaker's .pt or .safetensors file
+    /// Run, checkpoint, WeSpeaker's .pt or .safetensors file, or model file (.breg)
     source: PathBuf,
     /// Write a model file
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["onnx", "safetensors", "pt"])]
@@ -62,6 +66,9 @@ pub(crate) struct Args {
     /// Number format of the weights in the model file
     #[arg(long, value_enum, default_value_t = Format::F16)]
     values: Format,
+    /// Speech for int8 arithmetic: audio file, manifest or shards, of which 100 utterances are used (repeatable)
+    #[arg(long, value_name = "AUDIO", requires = "out")]
+    calibrate: Vec<PathBuf>,
     /// Trial list on which to find the threshold
     #[arg(long, value_name = "FILE", requires_all = ["roots", "out"])]
     trials: Option<PathBuf>,
@@ -146,6 +153,7 @@ impl Args {
             safetensors: None,
             pt: None,
             values: Format::F16,
+            calibrate: Vec::new(),
             trials,
             roots,
             max_seconds: MAX_SECONDS,
@@ -164,20 +172,23 @@ pub(super) fn write(args: Args) -> Outcome {
     for path in [&args.out, &args.onnx, &args.safetensors, &args.pt].into_iter().flatten() {
         refuse_existing(path, args.write.force)?;
     }
-    let network = Deployable::open(&args.source)?;
-    let model = args.out.as_deref().map(|path| pack(&args, &network, path)).transpose()?;
+    if args.values != Format::Int8 && !args.calibrate.is_empty() {
+        return Err(Failure::mistake("--calibrate finds ranges for 8-bit arithmetic", "add --values int8"));
+    }
+    let source = Source::open(&args.source)?;
+    let model = args.out.as_deref().map(|path| pack(&args, source.to_model()?, path)).transpose()?;
     let onnx = |path: &Path| {
-        write_file(path, network.to_onnx()?)?;
+        write_file(path, source.network()?.to_onnx()?)?;
         Written::of(path)
     };
     let onnx = args.onnx.as_deref().map(onnx).transpose()?;
     let safetensors = |path: &Path| {
-        network.write_safetensors(path)?;
+        source.network()?.write_safetensors(path)?;
         Written::of(path)
     };
     let safetensors = args.safetensors.as_deref().map(safetensors).transpose()?;
     let pt = |path: &Path| {
-        network.write_pt(path)?;
+        source.network()?.write_pt(path)?;
         Written::of(path)
     };
     let pt = args.pt.as_deref().map(pt).transpose()?;
@@ -185,15 +196,52 @@ pub(super) fn write(args: Args) -> Outcome {
     if args.write.work.json { print_json(&exported) } else { print(&text(&exported)) }
 }
 
+/// What is exported.
+enum Source {
+    Network(Box<Deployable>),
+    /// A model file, of which a training engine's network cannot be made: its norms are folded.
+    File(ModelFile),
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        if path.extension().is_none_or(|extension| extension != "breg") {
+            return Ok(Self::Network(Box::new(Deployable::open(path)?)));
+        }
+        let bytes = ModelFile::read_bytes(path)?;
+        let file = ModelFile::from_bytes(&bytes).map_err(|error| Failure::from(error).in_file(path))?;
+        Ok(Self::File(file))
+    }
+
+    fn to_model(&self) -> Result<ModelFile, Failure> {
+        match self {
+            Self::Network(network) => Ok(network.to_model()?),
+            Self::File(file) => Ok(file.clone()),
+        }
+    }
+
+    fn network(&self) -> Result<&Deployable, Failure> {
+        match self {
+            Self::Network(network) => Ok(network),
+            Self::File(_) => Err(Failure::mistake(
+                "a model file cannot be written as ONNX, safetensors or .pt",
+                "pass the run or checkpoint that it was exported from",
+            )),
+        }
+    }
+}
+
 /// Writes the model file.
-fn pack(args: &Args, network: &Deployable, path: &Path) -> Result<Packed, Failure> {
-    let mut file = network.to_model()?;
+fn pack(args: &Args, mut file: ModelFile, path: &Path) -> Result<Packed, Failure> {
+    if !args.calibrate.is_empty() {
+        file.calibrate(&utterances(&args.calibrate, args.max_seconds)?)?;
+    }
     file.threshold = match &args.trials {
-        Some(trials) => Some(calibrate(args, &file, trials)?),
+        Some(trials) => Some(find_threshold(args, &file, trials)?),
         _ if args.source.is_dir() => {
             SpeakerModel::open(&args.source, args.max_seconds, DeviceArg::CPU)?.calibrated()?
         }
-        _ => None,
+        _ => file.threshold,
     };
     file.write(path, args.values.into())?;
     let model = Model::open(path)?;
@@ -217,8 +265,33 @@ impl Written {
     }
 }
 
+/// Utterances that ranges are found on, spread over those given: more make little difference.
+const CALIBRATION: usize = 100;
+
+/// The speech to calibrate with.
+fn utterances(paths: &[PathBuf], max_seconds: f64) -> Result<Vec<Vec<f32>>, Failure> {
+    let mut found = Vec::new();
+    for path in paths {
+        let is_corpus = path.is_dir() || path.extension().is_some_and(|extension| extension == "csv");
+        let source = match is_corpus {
+            true => open_corpus(path, None)?,
+            false => Arc::new(FileCorpus(Manifest::of_paths(std::slice::from_ref(path)))),
+        };
+        found.extend((0..source.manifest().utterances.len()).map(|number| (source.clone(), number)));
+    }
+    let chosen = CALIBRATION.min(found.len());
+    let read = |i: usize| {
+        let (source, number) = &found[i * found.len() / chosen];
+        let hint = "--calibrate takes audio files, a manifest or shards";
+        let mut samples = source.whole(*number).map_err(|error| Failure::mistake(error.to_string(), hint))?;
+        keep_middle(&mut samples, max_seconds);
+        Ok(samples)
+    };
+    (0..chosen).map(read).collect()
+}
+
 /// The threshold at which the exported model, weights rounded as they will be, misses as often as it accepts others.
-fn calibrate(args: &Args, file: &ModelFile, trials: &Path) -> Result<Threshold, Failure> {
+fn find_threshold(args: &Args, file: &ModelFile, trials: &Path) -> Result<Threshold, Failure> {
     let model = Arc::new(Model::from_bytes(&file.to_bytes(args.values.into())?)?);
     let trials = Trials::read(trials)?;
     let source = find_audio(&args.roots, &trials, None)?;

@@ -126,7 +126,7 @@ fn text(inspection: &Inspection, total_ms: f64) -> String {
             format!("{:.2} %", 100.0 * row.zeros),
             format!("{positions} {:?}", row.layer.values).to_lowercase(),
             row.layer.bytes.to_string(),
-            if row.layer.dense { "dense" } else { "sparse" }.to_owned(),
+            format!("{:?}", row.layer.runs).to_lowercase(),
             format!("{:.2}", row.multiply_adds as f64 / 1e6),
             format!("{:.1} %", 100.0 * row.time_share),
         ]

@@ -4,7 +4,7 @@
 //!  0  "bregman\n"            8 bytes
 //!  8  version                u32, little-endian like everything
 //! 12  CRC-32 of all after it u32
-//! 16  body                   as its version says: `version1`
+//! 16  body                   as its version says: `version1`, of which version 2 is 1 with ranges
 //! ```
 //!
 //! Reading chooses by the version. It checks the sum, then every length against the architecture, then every position
@@ -30,8 +30,8 @@ pub use values::ValueFormat;
 
 use crate::{Architecture, Error, FrontEnd, Result};
 
-/// The version that is written, and the newest that is read.
-const NEWEST: u32 = 1;
+/// The newest version that is read.
+const NEWEST: u32 = 2;
 
 /// The largest file that is read: 250 million weights, none of them zero, in f32.
 const MOST_BYTES: u64 = 1 << 30;
@@ -66,6 +66,9 @@ pub struct Layer {
     /// *deviations* from the mean. Where a norm with small variances was folded these are many times smaller than
     /// the inputs.
     pub input_mean: Option<Vec<f32>>,
+    /// Its input's largest magnitude, as [`ModelFile::calibrate`] finds it: a file with 8-bit weights then computes
+    /// this layer in whole numbers, and larger inputs are cut off.
+    pub input_range: Option<f32>,
 }
 
 /// A model to be written, or read back whole.
@@ -96,7 +99,9 @@ impl ModelFile {
     /// # Errors
     /// Layers that do not fit the architecture, weights that are not finite or too large for `format`.
     pub fn to_bytes(&self, format: ValueFormat) -> Result<Vec<u8>> {
-        Ok(envelope::file(NEWEST, &version1::write(self, format)?))
+        // what needs no newer version is written for readers of the first
+        let ranges = format == ValueFormat::Int8 && self.layers.iter().any(|layer| layer.input_range.is_some());
+        Ok(envelope::file(if ranges { 2 } else { 1 }, &version1::write(self, format)?))
     }
 
     /// Writes the file, under a temporary name until it is whole.
@@ -133,6 +138,7 @@ impl ModelFile {
                 after_relu: layer.spec.norm_after_relu().map(|_| [scale, shift]),
                 before: layer.spec.norm_before_relu().map(|_| layer.before()).transpose()?,
                 input_mean: None,
+                input_range: layer.input_range,
             })
         };
         let layers = contents.layers.iter().map(read).collect::<Result<_>>()?;
@@ -144,9 +150,15 @@ impl ModelFile {
 impl<'a> Contents<'a> {
     /// Reads a file of any version.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self> {
-        match envelope::version(bytes)? {
-            1 => version1::read(envelope::body(bytes)?),
-            found => Err(Error::Version { found, newest: NEWEST }),
+        let version = envelope::version(bytes)?;
+        if !(1..=NEWEST).contains(&version) {
+            return Err(Error::Version { found: version, newest: NEWEST });
         }
+        let contents = version1::read(envelope::body(bytes)?)?;
+        // the version is not part of the sum
+        if contents.layers.iter().any(|layer| layer.input_range.is_some()) != (version == 2) {
+            return Err(Error::format(format!("it has ranges of inputs or not, unlike version {version}")));
+        }
+        Ok(contents)
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct StoredLayer<'a> {
     pub(crate) values: ValueFormat,
     /// Values stored.
     pub(crate) live: usize,
+    /// Where its input lay when the model was calibrated, −range..=range; its weights are `Int8` then.
+    pub(crate) input_range: Option<f32>,
     pub(super) position_bytes: &'a [u8],
     pub(super) value_bytes: &'a [u8],
     pub(super) vector_bytes: &'a [u8],
@@ -27,20 +29,56 @@ impl StoredLayer<'_> {
 
     /// Calls `found` with row, column and value of every stored weight, in rising order.
     pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
-        let ([rows, columns], count) = (self.spec.matrix(), self.spec.weights());
-        let (mut i, mut finite) = (0, true);
+        let (rows, mut finite) = (self.spec.outputs, true);
+        self.each_position(|i, row, column| {
+            let value = self.values.get(self.value_bytes, rows, i, row);
+            finite &= value.is_finite();
+            found(row, column, value);
+        })?;
+        if finite { Ok(()) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
+    }
+
+    /// Calls `found` with every row and its weights, if all of them are stored; otherwise gives false.
+    pub(crate) fn for_each_row(&self, mut found: impl FnMut(usize, &[f32])) -> Result<bool> {
+        let [rows, columns] = self.spec.matrix();
+        if self.positions != Positions::Dense || self.live != rows * columns || !self.position_bytes.is_empty() {
+            return Ok(false);
+        }
+        let (mut weights, mut finite) = (vec![0.0; columns], true);
+        for row in 0..rows {
+            self.values.get_all(self.value_bytes, rows, row * columns, row, &mut weights);
+            finite &= weights.iter().fold(true, |finite, weight| finite & weight.is_finite());
+            found(row, &weights);
+        }
+        if finite { Ok(true) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
+    }
+
+    /// As [`StoredLayer::for_each`] for 8-bit weights, as multiples of their [row's scale](StoredLayer::row_scales).
+    pub(crate) fn for_each_level(&self, mut found: impl FnMut(usize, usize, i8)) -> Result<()> {
+        let levels = self.values.levels(self.value_bytes, self.spec.outputs).expect("a range, so int8 weights");
+        self.each_position(|i, row, column| found(row, column, levels[i] as i8))
+    }
+
+    /// What the levels of each row are multiplied by.
+    pub(crate) fn row_scales(&self) -> Result<Vec<f32>> {
+        let scales = self.numbers_of(self.value_bytes, 0..self.spec.outputs)?;
+        let finite = scales.iter().all(|scale| (scale * f32::from(i8::MIN)).is_finite());
+        if finite { Ok(scales) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
+    }
+
+    /// Calls `found` with number, row and column of every stored weight, in rising order.
+    fn each_position(&self, mut found: impl FnMut(usize, usize, usize)) -> Result<()> {
+        let ([_, columns], count) = (self.spec.matrix(), self.spec.weights());
+        let mut i = 0;
         let (mut row, mut row_end) = (0, columns);
         let decoded = positions::decode(self.positions, self.position_bytes, count, self.live, |at| {
             while at >= row_end {
                 (row, row_end) = (row + 1, row_end + columns);
             }
-            let value = self.values.get(self.value_bytes, rows, i, row);
-            finite &= value.is_finite();
-            found(row, at + columns - row_end, value);
+            found(i, row, at + columns - row_end);
             i += 1;
         });
-        decoded.map_err(|problem| Error::tensor(&self.spec.name, problem))?;
-        if finite { Ok(()) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
+        decoded.map_err(|problem| Error::tensor(&self.spec.name, problem))
     }
 
     /// Bias, scale and shift; the latter two empty where there is no norm.
@@ -61,7 +99,11 @@ impl StoredLayer<'_> {
     }
 
     fn numbers(&self, range: Range<usize>) -> Result<Vec<f32>> {
-        let values: Vec<f32> = range.map(|i| ValueFormat::F32.get(self.vector_bytes, 1, i, 0)).collect();
+        self.numbers_of(self.vector_bytes, range)
+    }
+
+    fn numbers_of(&self, bytes: &[u8], range: Range<usize>) -> Result<Vec<f32>> {
+        let values: Vec<f32> = range.map(|i| ValueFormat::F32.get(bytes, 1, i, 0)).collect();
         if values.iter().all(|value| value.is_finite()) {
             return Ok(values);
         }

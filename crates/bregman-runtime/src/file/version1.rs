@@ -1,4 +1,4 @@
-//! Version 1 of the body of a model file.
+//! Versions 1 and 2 of the body of a model file. In version 2 the header has the range of inputs.
 //!
 //! ```text
 //!  0  length of the header   u64, little-endian like everything
@@ -37,6 +37,9 @@ struct Entry {
     live: usize,
     /// Bytes of the positions.
     position_bytes: usize,
+    /// Where the input lies, −range..=range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    input_range: Option<f32>,
 }
 
 /// The body of a model.
@@ -82,6 +85,9 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     if layer.weight.iter().chain(&layer.bias).chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
         return Err(wrong("has a value that is not finite".to_owned()));
     }
+    if layer.input_range.is_some_and(|range| !is_range(range)) {
+        return Err(wrong("the range of its input is not a number above 0".to_owned()));
+    }
     let (positions, position_bytes) = positions::encode(&layer.weight, format.bytes());
     let dense = positions == Positions::Dense;
     let live: Vec<usize> = (0..count).filter(|&at| dense || layer.weight[at] != 0.0).collect();
@@ -105,7 +111,12 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
         values: format,
         live: live.len(),
         position_bytes: position_bytes.len(),
+        input_range: layer.input_range.filter(|_| format == ValueFormat::Int8),
     })
+}
+
+fn is_range(range: f32) -> bool {
+    range.is_normal() && range > 0.0
 }
 
 /// Inputs that are normalised before a ReLU, and so have a scale and a shift in the file.
@@ -139,8 +150,11 @@ pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
 
 /// Takes a layer off the payload.
 fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<StoredLayer<'a>> {
-    let Entry { positions, values, live, position_bytes, .. } = entry;
+    let Entry { positions, values, live, position_bytes, input_range, .. } = entry;
     let wrong = |problem: &str| Error::tensor(&spec.name, problem);
+    if input_range.is_some_and(|range| !is_range(range) || values != ValueFormat::Int8) {
+        return Err(wrong("the range of its input is no number above 0, or its weights are not int8"));
+    }
     let (count, rows) = (spec.weights(), spec.outputs);
     if live > count {
         return Err(wrong("more values than weights"));
@@ -156,5 +170,5 @@ fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<St
         Ok(bytes)
     };
     let [position_bytes, value_bytes, vector_bytes] = [take(lengths[0])?, take(lengths[1])?, take(lengths[2])?];
-    Ok(StoredLayer { positions, values, live, position_bytes, value_bytes, vector_bytes, spec })
+    Ok(StoredLayer { positions, values, live, input_range, position_bytes, value_bytes, vector_bytes, spec })
 }

@@ -28,11 +28,17 @@ impl Dense {
     pub(super) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
         let (rows, width) = (layer.spec.outputs, columns.len());
         let mut panels = vec![0.0; rows.div_ceil(ROWS) * width * ROWS];
-        layer.for_each(|row, column, value| {
-            if columns.contains(&column) {
-                panels[(row / ROWS * width + column - columns.start) * ROWS + row % ROWS] = value;
-            }
+        let whole_rows = layer.for_each_row(|row, weights| {
+            let (panel, _) = panels[row / ROWS * width * ROWS..][..width * ROWS].as_chunks_mut::<ROWS>();
+            panel.iter_mut().zip(&weights[columns.clone()]).for_each(|(five, &weight)| five[row % ROWS] = weight);
         })?;
+        if !whole_rows {
+            layer.for_each(|row, column, value| {
+                if columns.contains(&column) {
+                    panels[(row / ROWS * width + column - columns.start) * ROWS + row % ROWS] = value;
+                }
+            })?;
+        }
         Ok(Self { columns: width, panels })
     }
 

@@ -4,7 +4,7 @@
 //! and without closures, which the compiler would keep out of the vectorized code.
 #![allow(clippy::needless_range_loop, reason = "loops over lanes of a fixed number are what the compiler vectorizes")]
 
-use bregman_base::lanes::{LANES, largest, squared_deviations, sum, total};
+use bregman_base::lanes::LANES;
 use bregman_base::math::{exp, sigmoid, tanh};
 use pulp::Arch;
 
@@ -30,10 +30,55 @@ macro_rules! vectorized {
     };
 }
 
+/// The lanes of a row's numbers: `lane = add(lane, x)` for every x.
+#[inline(always)]
+fn add_lanes(x: &[f32], lanes: &mut [f32; LANES], add: impl Fn(f32, f32) -> f32 + Copy) {
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    let mut inside = *lanes;
+    for chunk in chunks {
+        for i in 0..LANES {
+            inside[i] = add(inside[i], chunk[i]);
+        }
+    }
+    *lanes = inside;
+    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = add(*lane, x));
+}
+
+/// All lanes as one, halves after halves.
+#[inline(always)]
+fn combined(mut lanes: [f32; LANES], add: impl Fn(f32, f32) -> f32 + Copy) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = add(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+fn plus(a: f32, b: f32) -> f32 {
+    a + b
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+#[inline(always)]
+fn sum(x: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    add_lanes(x, &mut lanes, plus);
+    combined(lanes, plus)
+}
+
 /// Adds Σw, Σwx and Σwx² with w = e^(logit − largest).
 #[inline(always)]
-fn add_weighted(x: &[f32], logits: &[f32], largest: f32, [total, first, second]: &mut [[f32; LANES]; 3]) {
+fn add_weighted(x: &[f32], logits: &[f32], largest: f32, sums: &mut [[f32; LANES]; 3]) {
     let ((x_chunks, x_rest), (chunks, rest)) = (x.as_chunks::<LANES>(), logits.as_chunks::<LANES>());
+    let [mut total, mut first, mut second] = *sums;
     for (x, logits) in x_chunks.iter().zip(chunks) {
         for i in 0..LANES {
             let weight = exp(logits[i] - largest);
@@ -42,6 +87,8 @@ fn add_weighted(x: &[f32], logits: &[f32], largest: f32, [total, first, second]:
             second[i] += weight * x[i] * x[i];
         }
     }
+    *sums = [total, first, second];
+    let [total, first, second] = sums; // in memory, since the loop below counts through them
     for (i, (x, logit)) in x_rest.iter().zip(rest).enumerate() {
         let weight = exp(logit - largest);
         total[i] += weight;
@@ -147,6 +194,21 @@ vectorized! {
 }
 
 vectorized! {
+    /// `code = x · per_unit`, rounded to the nearest of −127..=127 and XORed with `flip`.
+    fn encode<'a>(x: &'a [f32], per_unit: f32, flip: u8, codes: &'a mut [u8]) {
+        const MOST: f32 = super::int8::MOST;
+        // its last bits count units, so the sum's lowest byte is the rounded number
+        const UNITS: f32 = (3 << 22) as f32;
+        for (code, &x) in codes.iter_mut().zip(x) {
+            let value = x * per_unit;
+            let value = if value < MOST { value } else { MOST };
+            let value = if value > -MOST { value } else { -MOST };
+            *code = (value + UNITS).to_bits() as u8 ^ flip;
+        }
+    }
+}
+
+vectorized! {
     /// `x = 1 / (1 + e⁻ˣ)`
     fn sigmoids<'a>(values: &'a mut [f32]) {
         for x in values {
@@ -166,17 +228,23 @@ vectorized! {
         deviations: &'a mut [f32],
     ) {
         for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-            let mut total = 0.0;
+            let mut lanes = [0.0; LANES];
             for piece in 0..pieces.count {
-                total += sum(pieces.of(x, piece, first + i));
+                add_lanes(pieces.of(x, piece, first + i), &mut lanes, plus);
             }
-            *mean = total / pieces.length as f32;
-            let mut deviating = 0.0;
+            let middle = combined(lanes, plus) / pieces.length as f32;
+            let mut lanes = [0.0; LANES];
             for piece in 0..pieces.count {
-                deviating += squared_deviations(pieces.of(x, piece, first + i), *mean);
+                add_lanes(
+                    pieces.of(x, piece, first + i),
+                    &mut lanes,
+                    #[inline(always)]
+                    |lane, x| lane + (x - middle) * (x - middle),
+                );
             }
+            *mean = middle;
             // one frame has no variance
-            *deviation = (deviating / (pieces.length.max(2) - 1) as f32 + epsilon).sqrt();
+            *deviation = (combined(lanes, plus) / (pieces.length.max(2) - 1) as f32 + epsilon).sqrt();
         }
     }
 }
@@ -192,16 +260,19 @@ vectorized! {
         deviations: &'a mut [f32],
     ) {
         for (i, (mean, deviation)) in means.iter_mut().zip(deviations).enumerate() {
-            let mut top = f32::NEG_INFINITY;
+            let mut lanes = [f32::NEG_INFINITY; LANES];
             for piece in 0..pieces.count {
-                let here = largest(pieces.of(logits, piece, first + i));
-                top = if here > top { here } else { top };
+                add_lanes(pieces.of(logits, piece, first + i), &mut lanes, larger);
             }
+            let top = combined(lanes, larger);
             let mut sums = [[0.0; LANES]; 3];
             for piece in 0..pieces.count {
                 add_weighted(pieces.of(x, piece, first + i), pieces.of(logits, piece, first + i), top, &mut sums);
             }
-            let [weight, first, second] = sums.map(total);
+            let [weight, first, second] = sums.map(
+                #[inline(always)]
+                |lanes| combined(lanes, plus),
+            );
             *mean = first / weight;
             let variance = second / weight - *mean * *mean;
             *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();

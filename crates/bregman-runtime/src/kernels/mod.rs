@@ -9,12 +9,14 @@
 //! vectors whose sums stay in registers:
 //!
 //! * sparse: a non-zero costs one broadcast and a multiply-add per vector; nothing is written until the row is done;
-//! * dense: several rows at a time share the vectors of x, and their weights lie in the order in which they are used.
+//! * dense: several rows at a time share the vectors of x, and their weights lie in the order in which they are used;
+//! * in whole numbers: as sparse, but four non-zeros at a time and from 8-bit codes of the input ([`int8`]).
 //!
 //! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do
 //! not depend on the number of threads.
 
 mod dense;
+pub(crate) mod int8;
 pub(crate) mod math;
 mod matvec;
 mod sparse;
@@ -27,6 +29,7 @@ use bregman_base::simd::Level;
 use pulp::{Arch, Simd, WithSimd};
 
 use dense::Dense;
+use int8::{Kernel, Quads};
 pub(crate) use matvec::Linear;
 use sparse::Sparse;
 pub(crate) use store::Store;
@@ -89,12 +92,32 @@ pub(crate) struct Weights {
 enum Form {
     Sparse(Sparse),
     Dense(Dense),
+    Int8(Quads),
 }
 
-/// Offsets of a layer's columns in a buffer: of each weight in turn (sparse), or of each column (dense).
+/// How a layer is executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Runs {
+    /// Its non-zeros, in f32.
+    #[default]
+    Sparse,
+    /// All of them, in f32.
+    Dense,
+    /// Its non-zeros, in whole numbers of 8 bits.
+    Int8,
+}
+
+/// Offsets of a layer's columns in a buffer: of each weight in turn (sparse), or of each column (dense). In whole
+/// numbers they count from the least.
 #[derive(Default)]
 pub(crate) struct Offsets {
     list: Vec<u32>,
+    /// In whole numbers, each offset once.
+    distinct: Vec<u32>,
+    /// The smallest.
+    least: usize,
     /// One beyond the largest.
     reach: usize,
 }
@@ -102,7 +125,12 @@ pub(crate) struct Offsets {
 impl Offsets {
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        4 * self.list.len()
+        4 * (self.list.len() + self.distinct.len())
+    }
+
+    /// What a layer reads of a buffer for a block at position `at`.
+    pub(crate) fn window(&self, at: usize) -> Range<usize> {
+        at + self.least..at + self.reach.max(1) - 1 + BLOCK
     }
 }
 
@@ -120,9 +148,13 @@ pub(crate) struct Place {
 }
 
 impl Weights {
-    /// Takes over those columns of a stored layer.
-    pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
+    /// Takes over those columns of a stored layer; in whole numbers where the range of its input is known.
+    pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>, input_range: Option<f32>) -> Result<Self> {
         let (rows, width) = (layer.spec.outputs, columns.len());
+        if let Some(range) = input_range {
+            let quads = Quads::new(layer, columns, range)?;
+            return Ok(Self { rows, columns: width, live: quads.live(), form: Form::Int8(quads) });
+        }
         // of a few columns the share of zeros is taken to be that of all
         let all = layer.spec.weights();
         let (live, form) = if dense::pays(all, layer.live) {
@@ -144,8 +176,12 @@ impl Weights {
         self.live
     }
 
-    pub(crate) fn is_dense(&self) -> bool {
-        matches!(self.form, Form::Dense(_))
+    pub(crate) fn runs(&self) -> Runs {
+        match self.form {
+            Form::Sparse(_) => Runs::Sparse,
+            Form::Dense(_) => Runs::Dense,
+            Form::Int8(_) => Runs::Int8,
+        }
     }
 
     /// Bytes in memory.
@@ -153,6 +189,7 @@ impl Weights {
         match &self.form {
             Form::Sparse(sparse) => sparse.bytes(),
             Form::Dense(dense) => dense.bytes(),
+            Form::Int8(quads) => quads.bytes(),
         }
     }
 
@@ -160,47 +197,100 @@ impl Weights {
     pub(crate) fn resolve(&self, offset: impl Fn(usize) -> usize, offsets: &mut Offsets) {
         offsets.reach = (0..self.columns).map(&offset).max().map_or(0, |largest| largest + 1);
         assert!(u32::try_from(offsets.reach).is_ok(), "a buffer of more than 2³² numbers");
+        offsets.least = (0..self.columns).map(&offset).min().unwrap_or(0);
         offsets.list.clear();
         match &self.form {
             Form::Sparse(sparse) => {
                 offsets.list.extend(sparse.columns().iter().map(|&column| offset(column as usize) as u32))
             }
             Form::Dense(_) => offsets.list.extend((0..self.columns).map(|column| offset(column) as u32)),
+            Form::Int8(quads) => {
+                let from_least = |&column: &u32| (offset(column as usize) - offsets.least) as u32;
+                offsets.list.extend(quads.columns().iter().map(from_least));
+                offsets.distinct = (0..self.columns as u32).map(|column| from_least(&column)).collect();
+                offsets.distinct.sort_unstable();
+                offsets.distinct.dedup();
+            }
         }
     }
 
-    /// Computes all rows of the block at `place`.
+    /// Codes of numbers that a block reads, for [`Weights::apply`]; a layer in f32 needs none.
+    ///
+    /// # Panics
+    /// If there is less room than for the [codes of a block](Weights::codes).
+    pub(crate) fn encode(&self, arch: Arch, x: &[f32], codes: &mut [u8]) {
+        if let Form::Int8(quads) = &self.form {
+            math::encode(arch, x, quads.codes_per_unit(), Kernel::of(arch).flip(), &mut codes[..x.len()]);
+        }
+    }
+
+    /// As [`Weights::encode`] for the block at position `at`, where the window is mostly made of what is not read.
+    pub(crate) fn encode_block(&self, arch: Arch, offsets: &Offsets, x: &[f32], at: usize, codes: &mut [u8]) {
+        let x = &x[offsets.window(at)];
+        for &from in &offsets.distinct {
+            self.encode(arch, &x[from as usize..][..BLOCK], &mut codes[from as usize..]);
+        }
+    }
+
+    /// Room for the codes of a block, whose last are read but not used.
+    pub(crate) fn codes(&self, offsets: &Offsets) -> usize {
+        if self.runs() == Runs::Int8 { offsets.window(0).len() + int8::SLACK } else { 0 }
+    }
+
+    /// Computes all rows of the block at `place`, in f32 from x, in whole numbers from the codes of its
+    /// [window](Offsets::window) of x.
     ///
     /// # Safety
     /// Nobody else may use the block in `y` meanwhile, whole vectors of it.
     ///
     /// # Panics
     /// If the block, or what it needs of x, lies outside of the buffers.
+    #[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
     pub(crate) unsafe fn apply(
         &self,
         arch: Arch,
         offsets: &Offsets,
         x: &[f32],
+        codes: &[u8],
         place: Place,
         store: &Store,
         y: Disjoint<'_>,
     ) {
         assert!(place.width <= BLOCK, "a block of {} positions", place.width);
-        assert!(place.x + offsets.reach.max(1) - 1 + BLOCK <= x.len(), "the block needs more of x than there is");
+        assert!(offsets.window(place.x).end <= x.len(), "the block needs more of x than there is");
+        assert!(self.codes(offsets) <= codes.len(), "the block needs more codes than there are");
         store.check(self.rows, y);
-        let job = Job { weights: self, offsets: &offsets.list, x, place, store, y };
-        arch.dispatch(job);
+        arch.dispatch(Job { weights: self, arch, offsets: &offsets.list, x, codes, place, store, y });
     }
 }
 
 /// One call of [`Weights::apply`], checked.
 struct Job<'a> {
     weights: &'a Weights,
+    arch: Arch,
     offsets: &'a [u32],
     x: &'a [f32],
+    codes: &'a [u8],
     place: Place,
     store: &'a Store<'a>,
     y: Disjoint<'a>,
+}
+
+impl Job<'_> {
+    /// Has a row of y fetched that will be written soon: rows are not computed in the order in which they lie, which
+    /// is what CPUs foresee.
+    #[inline(always)]
+    fn expect_row(&self, row: usize) {
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..self.place.width).step_by(bregman_base::Buffer::LINE) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let y = self.y.as_mut_ptr().wrapping_add(self.place.y + row * self.place.pitch + line);
+            // SAFETY: a hint, which may have any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(y.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = row;
+    }
 }
 
 impl WithSimd for Job<'_> {
@@ -211,6 +301,7 @@ impl WithSimd for Job<'_> {
         match &self.weights.form {
             Form::Sparse(sparse) => sparse.run(simd, &self),
             Form::Dense(dense) => dense.run(simd, &self),
+            Form::Int8(quads) => quads.run(simd, &self),
         }
     }
 }

@@ -8,6 +8,9 @@ use super::{BLOCK, Job};
 use crate::Result;
 use crate::file::StoredLayer;
 
+/// How many rows before it is computed a row of y is fetched.
+const AHEAD: usize = 4;
+
 /// Non-zeros, rows in the order of their number of non-zeros: loops that end when they did before are predicted by the
 /// CPU.
 pub(super) struct Sparse {
@@ -112,6 +115,9 @@ impl Sparse {
         // SAFETY: `Weights::apply` has checked that x holds BLOCK numbers from every offset on.
         let x = unsafe { job.x.as_ptr().add(place.x + from * lanes) };
         for (i, &row) in self.order.iter().enumerate() {
+            if let Some(&later) = self.order.get(i + AHEAD) {
+                job.expect_row(later as usize);
+            }
             let (row, range) = (row as usize, self.starts[i] as usize..self.starts[i + 1] as usize);
             let mut sums = [simd.splat_f32s(job.store.bias[row]); V];
             for (&offset, &value) in job.offsets[range.clone()].iter().zip(&self.values[range]) {

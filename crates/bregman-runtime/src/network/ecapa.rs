@@ -29,6 +29,8 @@ pub(crate) struct Ecapa {
     context: Option<Product>,
     logits: Strip,
     linear: Product,
+    /// Room for codes that a strip needs.
+    codes: usize,
 }
 
 /// A pointwise convolution over strips.
@@ -60,7 +62,7 @@ impl Halo {
         let LayerKind::Conv1d { kernel, dilation, .. } = spec.kind else {
             unreachable!("{} is a convolution over time", spec.name)
         };
-        let conv = layers.conv(spec)?;
+        let conv = layers.coded_conv(spec)?;
         let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
         Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation })
     }
@@ -92,6 +94,8 @@ pub(crate) struct EcapaWorkspace {
     hidden: Buffer,
     /// `[strip][FRAME_CHANNELS]`
     logits: Buffer,
+    /// Of each strip, what a layer in whole numbers reads.
+    codes: Vec<u8>,
     /// `[strip][channels]`: sums over the frames of a strip.
     pub(super) sums: Vec<f32>,
     mean: Vec<f32>,
@@ -116,6 +120,7 @@ impl EcapaWorkspace {
         ] {
             buffer.grow(strips * rows * BLOCK);
         }
+        self.codes.resize(self.codes.len().max(strips * network.codes), 0);
         let vectors = [
             (&mut self.sums, strips * channels),
             (&mut self.mean, channels),
@@ -132,7 +137,8 @@ impl EcapaWorkspace {
         [&self.halo, &self.outputs, &self.middle, &self.last, &self.frames, &self.hidden, &self.logits]
             .iter()
             .map(|b| b.bytes())
-            .sum()
+            .sum::<usize>()
+            + self.codes.len()
     }
 }
 
@@ -164,17 +170,28 @@ impl Ecapa {
         let of_frames = hidden.inputs[0];
         let of_moments = hidden.inputs.get(1).map(|&moments| of_frames..of_frames + moments);
         let block = |(number, specs): (usize, &SeRes2Layers)| EcapaBlock::new(layers, specs, channels, number);
-        Ok(Self {
+        let mut ecapa = Self {
             channels,
             features,
             blocks: specs.blocks.iter().enumerate().map(block).collect::<Result<_>>()?,
             first: Halo::new(layers, &specs.first)?,
-            aggregate: Strip::new(layers.conv(&specs.aggregate)?, |channel| channels + channel),
-            hidden: Strip::new(layers.conv_of(hidden, 0..of_frames)?, |channel| channel),
+            aggregate: Strip::new(layers.coded_conv(&specs.aggregate)?, |channel| channels + channel),
+            hidden: Strip::new(layers.coded_conv_of(hidden, 0..of_frames)?, |channel| channel),
             context: of_moments.map(|columns| layers.linear_of(hidden, columns, false)).transpose()?,
-            logits: Strip::new(layers.conv(&specs.attention.logits)?, |channel| channel),
+            logits: Strip::new(layers.coded_conv(&specs.attention.logits)?, |channel| channel),
             linear: layers.linear(&specs.linear)?,
-        })
+            codes: 0,
+        };
+        ecapa.codes = ecapa.layers().map(|(conv, offsets)| conv.weights.codes(offsets)).max().unwrap_or(0);
+        Ok(ecapa)
+    }
+
+    /// Every convolution.
+    fn layers(&self) -> impl Iterator<Item = (&Conv, &Offsets)> {
+        let halos = self.blocks.iter().flat_map(|block| &block.res2).chain([&self.first]);
+        let strips = self.blocks.iter().flat_map(|block| [&block.first, &block.last]);
+        let strips = strips.chain([&self.aggregate, &self.hidden, &self.logits]);
+        halos.map(|halo| (&halo.conv, &halo.offsets)).chain(strips.map(|strip| (&strip.conv, &strip.offsets)))
     }
 
     pub(crate) fn forward(
@@ -201,12 +218,16 @@ impl Ecapa {
         let (channels, arch) = (self.channels, run.arch);
         let stride = halo_stride(self.features);
         let (halo, outputs) = (Disjoint::new(&mut work.halo), Disjoint::new(&mut work.outputs));
+        let codes = Disjoint::new(&mut work.codes);
         run.layer(self.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of both buffers.
             let input = unsafe { halo.part(strip * stride, stride) };
             transpose(features, self.features, strip, self.first.reach, input);
             // SAFETY: as above.
-            unsafe { self.first.apply(arch, input, strips.width(strip), 4 * channels * BLOCK * strip, outputs) };
+            unsafe {
+                let codes = codes.part(strip * self.codes, self.codes);
+                self.first.apply(arch, input, codes, strips.width(strip), 4 * channels * BLOCK * strip, outputs);
+            }
         });
         self.block(run, work, strips, &self.blocks[0]);
         strips
@@ -232,12 +253,13 @@ impl Ecapa {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
         let (outputs, middle, last) =
             (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
-        let input = 4 * channels * BLOCK;
+        let (input, codes) = (4 * channels * BLOCK, Disjoint::new(&mut work.codes));
         run.layer(block.first.conv.layer, strips.count(), |strip| {
-            // SAFETY: each task has its own strip of both buffers.
+            // SAFETY: each task has its own strip of all buffers.
             unsafe {
                 let x = outputs.read(input * strip, input);
-                block.first.apply(arch, x, strips.width(strip), 2 * channels * BLOCK * strip, middle);
+                let codes = codes.part(strip * self.codes, self.codes);
+                block.first.apply(arch, x, codes, strips.width(strip), 2 * channels * BLOCK * strip, middle);
             }
         });
 
@@ -271,8 +293,11 @@ impl Ecapa {
                     );
                 }
                 let y = ((2 * strip + 1) * channels + i * width) * BLOCK;
-                // SAFETY: each task has its own strip of `middle`.
-                unsafe { part.apply(arch, sums, strips.width(strip), y, middle) };
+                // SAFETY: each task has its own strip of `middle` and of `codes`.
+                unsafe {
+                    let codes = codes.part(strip * self.codes, self.codes);
+                    part.apply(arch, sums, codes, strips.width(strip), y, middle);
+                }
             });
         }
 
@@ -282,7 +307,10 @@ impl Ecapa {
             // SAFETY: each task has its own strip of all buffers.
             let (x, sums) = unsafe { (middle.read(2 * from, 2 * length), sums.part(strip * channels, channels)) };
             // SAFETY: as above.
-            unsafe { block.last.apply(arch, x, strips.width(strip), from, last) };
+            unsafe {
+                let codes = codes.part(strip * self.codes, self.codes);
+                block.last.apply(arch, x, codes, strips.width(strip), from, last);
+            }
             // SAFETY: as above.
             let y = unsafe { last.read(from, length) };
             math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
@@ -323,12 +351,15 @@ impl Ecapa {
         let (channels, arch) = (self.channels, run.arch);
         let (frames, hidden, logits) =
             (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
-        let outputs = &*work.outputs;
+        let (outputs, codes) = (&*work.outputs, Disjoint::new(&mut work.codes));
+        // SAFETY: the caller's task has its own strip.
+        let codes = |strip: usize| unsafe { codes.part(strip * self.codes, self.codes) };
         let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
             let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
+            let at = strip_of(FRAME_CHANNELS, strip);
             // SAFETY: each task has its own strip.
-            unsafe { self.aggregate.apply(arch, x, strips.width(strip), strip_of(FRAME_CHANNELS, strip), frames) };
+            unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
         });
 
         // SAFETY: nobody writes the frames from here on.
@@ -350,7 +381,7 @@ impl Ecapa {
             let x = &x[strip_of(FRAME_CHANNELS, strip)..][..FRAME_CHANNELS * BLOCK];
             let from = strip_of(BOTTLENECK, strip);
             // SAFETY: each task has its own strip.
-            unsafe { self.hidden.apply(arch, x, strips.width(strip), from, hidden) };
+            unsafe { self.hidden.apply(arch, x, codes(strip), strips.width(strip), from, hidden) };
             // SAFETY: as above.
             let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
             math::shifted_tanh(arch, hidden, BLOCK, share);
@@ -359,7 +390,8 @@ impl Ecapa {
             // SAFETY: each task has its own strip.
             unsafe {
                 let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * BLOCK);
-                self.logits.apply(arch, x, strips.width(strip), strip_of(FRAME_CHANNELS, strip), logits);
+                let at = strip_of(FRAME_CHANNELS, strip);
+                self.logits.apply(arch, x, codes(strip), strips.width(strip), at, logits);
             }
         });
 
@@ -392,12 +424,11 @@ impl EcapaBlock {
         let passed = channels / SCALE * (SCALE - 1);
         Ok(Self {
             // input: block 0 reads the rows of the first layer, block 1 those of block 0, …
-            first: Strip::new(layers.conv(&specs.first)?, |channel| number * channels + channel),
+            first: Strip::new(layers.coded_conv(&specs.first)?, |channel| number * channels + channel),
             res2: specs.res2.iter().map(|spec| Halo::new(layers, spec)).collect::<Result<_>>()?,
-            last: Strip::new(
-                layers.conv(&specs.last)?,
-                |channel| if channel < passed { channels + channel } else { channel },
-            ),
+            last: Strip::new(layers.coded_conv(&specs.last)?, |channel| {
+                if channel < passed { channels + channel } else { channel }
+            }),
             squeeze: layers.linear(&specs.squeeze)?,
             excite: layers.linear(&specs.excite)?,
         })
@@ -407,20 +438,20 @@ impl EcapaBlock {
 impl Strip {
     /// # Safety
     /// Nobody else may use the strip of `y` that begins at `at`.
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Disjoint) {
+    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], codes: &mut [u8], width: usize, at: usize, y: Disjoint) {
         let place = Place { x: 0, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(None), y) };
+        unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
     }
 }
 
 impl Halo {
     /// # Safety
     /// As [`Strip::apply`].
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], width: usize, at: usize, y: Disjoint) {
+    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], codes: &mut [u8], width: usize, at: usize, y: Disjoint) {
         let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.weights.apply(arch, &self.offsets, x, place, &self.conv.store(None), y) };
+        unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
     }
 }
 

@@ -10,13 +10,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use bregman_base::Disjoint;
 use bregman_network::{LayerSpec, NetworkConfig};
 use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::Result;
 use crate::file::{Contents, StoredLayer};
-use crate::kernels::{Linear, Offsets, Store, Weights};
+use crate::kernels::{Linear, Offsets, Place, Runs, Store, Weights};
+use crate::ranges::Watches;
 #[cfg(feature = "audio")]
 pub(crate) use incremental::Incremental;
 
@@ -34,9 +36,10 @@ macro_rules! networks {
         }
 
         impl Network {
-            /// The network, and how each layer of the file is executed.
-            pub(crate) fn new(contents: &Contents) -> Result<(Self, Vec<Cost>)> {
-                let (mut layers, features) = (Layers::new(contents), contents.architecture.features);
+            /// The network, and how each layer of the file is executed; with `watches`, in f32 and so that they see
+            /// the inputs of layers that can be executed in whole numbers.
+            pub(crate) fn new(contents: &Contents, watches: Option<&Watches>) -> Result<(Self, Vec<Cost>)> {
+                let (mut layers, features) = (Layers::new(contents, watches), contents.architecture.features);
                 let network = match &contents.architecture.network {
                     $(NetworkConfig::$kind(config) => {
                         Self::$kind(Box::new(<$network>::new(config, features, &mut layers)?))
@@ -88,7 +91,7 @@ networks! {
 /// A layer as it is executed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
-    pub(crate) dense: bool,
+    pub(crate) runs: Runs,
     /// Bytes of its weights in memory.
     pub(crate) bytes: usize,
     /// Weights that are not zero.
@@ -138,6 +141,8 @@ struct Conv {
     relu: bool,
     scale: Vec<f32>,
     shift: Vec<f32>,
+    /// Sees its input.
+    watches: Option<Watches>,
 }
 
 impl Conv {
@@ -145,6 +150,24 @@ impl Conv {
         let mut offsets = Offsets::default();
         self.weights.resolve(offset, &mut offsets);
         offsets
+    }
+
+    /// One block, from x to y, by way of `codes` in whole numbers.
+    ///
+    /// # Safety
+    /// As [`Weights::apply`].
+    unsafe fn apply(&self, arch: Arch, offsets: &Offsets, x: &[f32], codes: &mut [u8], place: Place, y: Disjoint) {
+        self.take(arch, &x[offsets.window(place.x)], codes);
+        // SAFETY: as the caller promises.
+        unsafe { self.weights.apply(arch, offsets, x, codes, place, &self.store(None), y) };
+    }
+
+    /// Takes note of the numbers that a block reads, or makes codes of them, as far as that is wanted.
+    fn take(&self, arch: Arch, x: &[f32], codes: &mut [u8]) {
+        if let Some(watches) = &self.watches {
+            watches.see(self.layer, x);
+        }
+        self.weights.encode(arch, x, codes);
     }
 
     fn store<'a>(&'a self, residual: Option<&'a [f32]>) -> Store<'a> {
@@ -169,13 +192,14 @@ struct Layers<'a> {
     stored: &'a [StoredLayer<'a>],
     numbers: HashMap<&'a str, usize>,
     costs: Vec<Cost>,
+    watches: Option<&'a Watches>,
 }
 
 impl<'a> Layers<'a> {
-    fn new(contents: &'a Contents) -> Self {
+    fn new(contents: &'a Contents, watches: Option<&'a Watches>) -> Self {
         let stored = &contents.layers[..];
         let numbers = stored.iter().enumerate().map(|(number, layer)| (&*layer.spec.name, number)).collect();
-        Self { stored, numbers, costs: vec![Cost::default(); stored.len()] }
+        Self { stored, numbers, costs: vec![Cost::default(); stored.len()], watches }
     }
 
     fn find(&self, spec: &LayerSpec) -> (usize, &'a StoredLayer<'a>) {
@@ -183,18 +207,30 @@ impl<'a> Layers<'a> {
         (number, &self.stored[number])
     }
 
+    /// A convolution in f32.
     fn conv(&mut self, spec: &LayerSpec) -> Result<Conv> {
-        self.conv_of(spec, 0..spec.matrix()[1])
+        self.convolution(spec, 0..spec.matrix()[1], None)
     }
 
-    /// Some columns of a convolution.
-    fn conv_of(&mut self, spec: &LayerSpec, columns: Range<usize>) -> Result<Conv> {
+    /// A convolution, in whole numbers if the file has the range of its input. The network calls [`Conv::take`] on
+    /// what it reads.
+    fn coded_conv(&mut self, spec: &LayerSpec) -> Result<Conv> {
+        self.coded_conv_of(spec, 0..spec.matrix()[1])
+    }
+
+    /// Some columns of such a convolution.
+    fn coded_conv_of(&mut self, spec: &LayerSpec, columns: Range<usize>) -> Result<Conv> {
+        let range = self.find(spec).1.input_range.filter(|_| self.watches.is_none());
+        Ok(Conv { watches: self.watches.cloned(), ..self.convolution(spec, columns, range)? })
+    }
+
+    fn convolution(&mut self, spec: &LayerSpec, columns: Range<usize>, input_range: Option<f32>) -> Result<Conv> {
         let (layer, stored) = self.find(spec);
         let [bias, scale, shift] = stored.vectors()?;
-        let weights = Weights::new(stored, columns)?;
+        let weights = Weights::new(stored, columns, input_range)?;
         let vectors = bias.len() + scale.len() + shift.len();
-        self.add(layer, weights.is_dense(), weights.bytes() + 4 * vectors, weights.live());
-        Ok(Conv { layer, weights, bias, relu: spec.relu(), scale, shift })
+        self.add(layer, weights.runs(), weights.bytes() + 4 * vectors, weights.live());
+        Ok(Conv { layer, weights, bias, relu: spec.relu(), scale, shift, watches: None })
     }
 
     /// Scale and shift of the norm in front of a layer that a ReLU follows.
@@ -213,13 +249,13 @@ impl<'a> Layers<'a> {
     fn linear_of(&mut self, spec: &LayerSpec, columns: Range<usize>, bias: bool) -> Result<Product> {
         let (layer, stored) = self.find(spec);
         let linear = Linear::new(stored, columns, bias)?;
-        self.add(layer, false, linear.bytes(), linear.live());
+        self.add(layer, Runs::Sparse, linear.bytes(), linear.live());
         Ok(Product { layer, linear })
     }
 
-    fn add(&mut self, layer: usize, dense: bool, bytes: usize, live: usize) {
+    fn add(&mut self, layer: usize, runs: Runs, bytes: usize, live: usize) {
         let cost = &mut self.costs[layer];
-        cost.dense |= dense;
+        cost.runs = cost.runs.max(runs);
         cost.bytes += bytes;
         cost.live += live;
     }

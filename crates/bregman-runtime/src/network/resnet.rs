@@ -243,7 +243,7 @@ fn convolve(
         let width = BLOCK.min(positions - from);
         let place = Place { x: plane.origin(from), y: plane.start + from, pitch: plane.size, width };
         // SAFETY: each task has its own positions of y.
-        unsafe { conv.weights.apply(arch, offsets, x, place, &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
         let gap = from + (plane.width + plane.pitch - from % plane.pitch) % plane.pitch;
         let end = (from + BLOCK).min(positions.next_multiple_of(Buffer::LINE));
         if gap >= end {

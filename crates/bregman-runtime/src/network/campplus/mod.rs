@@ -252,7 +252,7 @@ fn shifted(
     let (arch, y, store) = (run.arch, Disjoint::new(y), conv.store(None));
     run.layer(conv.layer, signal.blocks(), |block| {
         // SAFETY: each task has its own frames of y.
-        unsafe { conv.weights.apply(arch, offsets, x, signal.place(block, reach, row), &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], signal.place(block, reach, row), &store, y) };
     });
 }
 
@@ -349,7 +349,7 @@ impl NormConv {
             math::norm_relu(arch, x, signal.pitch, MARGIN + block * BLOCK, scale, shift, strip);
             let place = Place { x: 0, ..signal.place(block, 0, 0) };
             // SAFETY: each task has its own frames of y.
-            unsafe { self.conv.weights.apply(arch, &self.offsets, strip, place, &store, y) };
+            unsafe { self.conv.weights.apply(arch, &self.offsets, strip, &[], place, &store, y) };
         });
     }
 }

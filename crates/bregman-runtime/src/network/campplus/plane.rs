@@ -80,7 +80,7 @@ pub(super) fn convolve(
         let x_at = from.start() + (stride * row) * from.pitch + column - (from.pitch + 1);
         let place = Place { x: x_at, y: to.start() + row * to.pitch + column, pitch: to.size, width };
         // SAFETY: each task has its own part of a row of y: whole vectors end within the row's pitch.
-        unsafe { conv.weights.apply(arch, offsets, x, place, &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
         if column + width == to.width {
             for channel in 0..rows {
                 let end = channel * to.size + to.start() + row * to.pitch + to.width;

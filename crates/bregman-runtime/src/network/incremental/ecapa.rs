@@ -74,6 +74,8 @@ pub(super) struct EcapaFront {
     block_first: Offsets,
     parts: Vec<Offsets>,
     last: Offsets,
+    /// What a layer in whole numbers reads.
+    codes: Vec<u8>,
 }
 
 impl EcapaFront {
@@ -101,6 +103,7 @@ impl EcapaFront {
                 .last
                 .conv
                 .offsets(|channel| (if channel < passed { channels + channel } else { channel }) * PITCH),
+            codes: Vec::new(),
         }
     }
 
@@ -147,8 +150,8 @@ impl EcapaFront {
         let start = ends.first;
         apply(
             arch,
-            &network.first.conv,
-            &self.first,
+            (&network.first.conv, &self.first),
+            &mut self.codes,
             &self.features.values,
             history.values_mut(),
             start..to,
@@ -160,12 +163,15 @@ impl EcapaFront {
         let (start, middle) = (ends.middle, self.middle.first);
         let in_middle = |frame: usize| (frame as isize - middle) as usize;
         let values = &mut self.middle.values;
-        apply(arch, &block.first.conv, &self.block_first, history.values(), values, start..ends.first, |frame| Place {
-            x: column + frame - start,
-            y: in_middle(frame),
-            pitch: PITCH,
-            width: 0,
-        });
+        apply(
+            arch,
+            (&block.first.conv, &self.block_first),
+            &mut self.codes,
+            history.values(),
+            values,
+            start..ends.first,
+            |frame| Place { x: column + frame - start, y: in_middle(frame), pitch: PITCH, width: 0 },
+        );
         ends.middle = ends.first;
 
         let width = channels / SCALE;
@@ -189,48 +195,56 @@ impl EcapaFront {
                 sums.pad(ready, part.reach);
             }
             let (to, row) = (until(ready, part.reach), (channels + i * width) * PITCH);
-            apply(arch, &part.conv, &self.parts[i], &sums.values, values, ends.parts[i]..to, |frame| Place {
-                x: sums.column(frame) - part.reach,
-                y: row + in_middle(frame),
-                pitch: PITCH,
-                width: 0,
-            });
+            apply(
+                arch,
+                (&part.conv, &self.parts[i]),
+                &mut self.codes,
+                &sums.values,
+                values,
+                ends.parts[i]..to,
+                |frame| Place { x: sums.column(frame) - part.reach, y: row + in_middle(frame), pitch: PITCH, width: 0 },
+            );
             ends.parts[i] = ends.parts[i].max(to);
         }
 
         let (start, to) = (history.end, ends.parts[PARTS - 1]);
         let (column, pitch) = history.place(start);
-        apply(arch, &block.last.conv, &self.last, values, history.values_mut(), start..to, |frame| Place {
-            x: in_middle(frame),
-            y: channels * pitch + column + frame - start,
-            pitch,
-            width: 0,
-        });
+        apply(
+            arch,
+            (&block.last.conv, &self.last),
+            &mut self.codes,
+            values,
+            history.values_mut(),
+            start..to,
+            |frame| Place { x: in_middle(frame), y: channels * pitch + column + frame - start, pitch, width: 0 },
+        );
         history.end = to;
     }
 
     pub(super) fn bytes(&self) -> usize {
         let tapes = self.sums.iter().chain([&self.features, &self.middle]).map(|tape| 4 * tape.values.len());
         let offsets = self.parts.iter().chain([&self.first, &self.block_first, &self.last]).map(Offsets::bytes);
-        tapes.sum::<usize>() + offsets.sum::<usize>()
+        tapes.sum::<usize>() + offsets.sum::<usize>() + self.codes.len()
     }
 }
 
 /// Frames of a convolution in blocks; `place` says where a block that begins with a frame lies.
 fn apply(
     arch: pulp::Arch,
-    conv: &Conv,
-    offsets: &Offsets,
+    (conv, offsets): (&Conv, &Offsets),
+    codes: &mut Vec<u8>,
     x: &[f32],
     y: &mut [f32],
     frames: Range<usize>,
     place: impl Fn(usize) -> Place,
 ) {
     let y = Disjoint::new(y);
+    codes.resize(codes.len().max(conv.weights.codes(offsets)), 0);
     for from in frames.clone().step_by(BLOCK) {
         let place = Place { width: BLOCK.min(frames.end - from), ..place(from) };
+        conv.weights.encode_block(arch, offsets, x, place.x, codes);
         // SAFETY: nobody else has y.
-        unsafe { conv.weights.apply(arch, offsets, x, place, &conv.store(None), y) };
+        unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.store(None), y) };
     }
 }
 

@@ -299,7 +299,7 @@ fn convolve(
         let at = layout.start + from;
         let place = Place { x: at - (layout.pitch + 1), y: at, pitch: layout.size, width };
         // SAFETY: each task has its own positions of y; what is beyond the last frame belongs to nobody.
-        unsafe { conv.weights.apply(arch, offsets, x, place, &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
         let gap = (layout.height + layout.pitch - from % layout.pitch) % layout.pitch;
         for row in (0..rows).take_while(|_| gap < width) {
             // SAFETY: as above.

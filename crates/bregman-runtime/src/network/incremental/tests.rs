@@ -29,7 +29,7 @@ fn network(config: impl Into<bregman_network::NetworkConfig>, sparsity: f32) -> 
         FrontEnd::from(&bregman_audio::FbankConfig { bins: BINS, ..bregman_audio::FbankConfig::speechbrain() });
     let file = ModelFile::from_state(architecture, front_end, tensor).unwrap();
     let bytes = file.to_bytes(ValueFormat::F32).unwrap();
-    Network::new(&Contents::parse(&bytes).unwrap()).unwrap().0
+    Network::new(&Contents::parse(&bytes).unwrap(), None).unwrap().0
 }
 
 fn features(frames: usize) -> Vec<f32> {
