@@ -225,6 +225,7 @@ impl Weights {
     }
 
     /// As [`Weights::encode`] for the block at position `at`, where the window is mostly made of what is not read.
+    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
     pub(crate) fn encode_block(&self, arch: Arch, offsets: &Offsets, x: &[f32], at: usize, codes: &mut [u8]) {
         let x = &x[offsets.window(at)];
         for &from in &offsets.distinct {

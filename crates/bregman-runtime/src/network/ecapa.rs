@@ -51,7 +51,9 @@ impl Strip {
 pub(super) struct Halo {
     pub(super) conv: Conv,
     offsets: Offsets,
+    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
     pub(super) kernel: usize,
+    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
     pub(super) dilation: usize,
     /// Neighbours on each side.
     pub(super) reach: usize,
