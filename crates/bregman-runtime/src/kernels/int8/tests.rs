@@ -22,7 +22,9 @@ fn kernels() -> Vec<Kernel> {
 }
 
 /// Rows of columns and levels, the codes of so many inputs, and positions of a block.
-fn layer() -> impl Strategy<Value = (Vec<Vec<(u32, i8)>>, Vec<i8>, usize)> {
+type Layer = (Vec<Vec<(u32, i8)>>, Vec<i8>, usize);
+
+fn layer() -> impl Strategy<Value = Layer> {
     // extremes often: there sums of 16 bits would overflow
     let level = || prop_oneof![Just(127i8), Just(-127), -127i8..=127];
     let rows = prop::collection::vec(prop::collection::vec((0u32..12, level()), 0..11), 1..20);
