@@ -7,7 +7,6 @@ use bregman_base::text::excerpt;
 
 use crate::exit::Exit;
 use crate::output::say;
-use crate::ranks;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -37,10 +36,10 @@ impl Failure {
         self
     }
 
-    /// Prints it to standard error.
-    pub(crate) fn report(&self) -> Exit {
+    /// Prints it to standard error, after the name of whoever failed where there are several.
+    pub(crate) fn report(&self, who: &str) -> Exit {
         // A file's name or content must neither turn one line into two nor write to the terminal.
-        say(&format!("{}error: {}", ranks::speaker(), excerpt(&self.message.replace(['\n', '\r'], " "), 2000)));
+        say(&format!("{who}error: {}", excerpt(&self.message.replace(['\n', '\r'], " "), 2000)));
         if let Some(hint) = &self.hint {
             say(&format!("hint:  {}", excerpt(hint, 2000)));
         }

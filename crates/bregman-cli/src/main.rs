@@ -91,7 +91,7 @@ fn help() -> String {
 }
 
 fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
-    let exit = outcome.map_or_else(|failure| failure.report(), Into::into);
+    let exit = outcome.map_or_else(|failure| failure.report(&ranks::speaker()), Into::into);
     ranks::part(exit);
     exit.into()
 }
