@@ -27,7 +27,13 @@ pub(crate) fn join() -> Result<Ranks, Failure> {
             _ => Ok(Ranks::ALONE),
         };
     };
-    let ranks = join_mpi(launcher)?;
+    let (ranks, started) = (join_mpi(launcher)?, number(launcher).unwrap_or(1));
+    if ranks.size() != started {
+        return Err(Failure::mistake(
+            format!("{launcher} says that {started} processes were started, but MPI sees {}", ranks.size()),
+            "start them with the mpirun of the MPI that this program was built with, or with srun --mpi=pmix",
+        ));
+    }
     Ok(JOINED.get_or_init(|| ranks).clone())
 }
 

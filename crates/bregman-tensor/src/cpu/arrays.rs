@@ -63,61 +63,41 @@ impl Division {
         arrays.into_iter().enumerate().map(cut).collect()
     }
 
-    /// Every rank's values of some tensors, from this rank's own, put where they belong.
-    fn exchange(&self, own: &[u8], size: usize, mut put: impl FnMut(usize, Range<usize>, &[u8])) -> crate::Result<()> {
-        for (rank, message) in self.ranks.gather(own)?.iter().enumerate() {
+    /// Puts every rank's weights into place, of which this rank has stepped its own.
+    fn exchange(&self, theta: &mut [&mut Buffer]) -> crate::Result<()> {
+        let parts = theta.iter().enumerate().map(|(tensor, theta)| &theta[self.own(tensor)]);
+        let own: Vec<u8> = parts.flat_map(bytemuck::cast_slice::<f32, u8>).copied().collect();
+        for (rank, message) in self.ranks.gather(&own)?.iter().enumerate() {
             let mut rest = &message[..];
-            for (tensor, ranges) in self.ranges.iter().enumerate() {
-                let range = ranges[rank].clone();
-                let values = rest.split_off(..rest.len().min(size * range.len())).expect("at most all of it");
-                put(tensor, range, values);
+            for (theta, ranges) in theta.iter_mut().zip(&self.ranges) {
+                let part = &mut theta[ranges[rank].clone()];
+                let bytes = rest.split_off(..size_of_val(part)).expect("every rank sends all of its rows");
+                bytemuck::cast_slice_mut(part).copy_from_slice(bytes);
             }
         }
         Ok(())
     }
 
-    /// The whole of one array of every tensor; empty where a tensor has none.
-    fn gather<T: Copy + Default + bytemuck::Pod>(&self, own: &[&[T]]) -> crate::Result<Vec<Vec<T>>> {
-        // a tensor without this array sends zeros, and all ranks agree on which tensors those are
-        let absent: Vec<bool> =
-            own.iter().enumerate().map(|(tensor, own)| own.is_empty() && !self.own(tensor).is_empty()).collect();
-        let mut message = Vec::new();
-        for (tensor, own) in own.iter().enumerate() {
-            if absent[tensor] {
-                message.resize(message.len() + size_of::<T>() * self.own(tensor).len(), 0);
-            } else {
-                message.extend_from_slice(bytemuck::cast_slice(own));
-            }
-        }
-        let mut whole: Vec<Vec<T>> =
-            self.ranges.iter().map(|ranges| vec![T::default(); ranges.last().map_or(0, |last| last.end)]).collect();
-        self.exchange(&message, size_of::<T>(), |tensor, range, bytes| {
-            bytemuck::cast_slice_mut(&mut whole[tensor][range]).copy_from_slice(bytes);
-        })?;
-        let present = self.ranks.gather(&absent.iter().map(|&absent| u8::from(absent)).collect::<Vec<u8>>())?;
-        for (tensor, whole) in whole.iter_mut().enumerate() {
-            if present.iter().any(|of_rank| of_rank[tensor] == 1) {
-                whole.clear();
-            }
-        }
-        Ok(whole)
+    /// The whole of one array of a tensor, whose parts follow each other by rank; empty where the tensor has none.
+    fn gather<T: bytemuck::Pod>(&self, own: &[T]) -> crate::Result<Vec<T>> {
+        let all = self.ranks.gather(bytemuck::cast_slice(own))?.concat();
+        Ok(all.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    }
+
+    fn gather_mask(&self, own: &[bool]) -> crate::Result<Vec<bool>> {
+        let own: Vec<u8> = own.iter().map(|&kept| u8::from(kept)).collect();
+        Ok(self.gather(&own)?.into_iter().map(|kept| kept != 0).collect())
     }
 }
 
 impl Arrays for CpuArrays {
     fn fetch(&self) -> Result<Cow<'_, [TensorState]>> {
         let Some(division) = &self.division else { return self.own.fetch() };
-        let floats =
-            |array: fn(&TensorState) -> &[f32]| division.gather(&self.own.iter().map(array).collect::<Vec<_>>());
-        let [p, m, v] = [floats(|state| &state.p)?, floats(|state| &state.m)?, floats(|state| &state.v)?];
-        let kept: Vec<Vec<u8>> =
-            self.own.iter().map(|state| state.mask.iter().map(|&kept| u8::from(kept)).collect()).collect();
-        let masks = division.gather(&kept.iter().map(Vec::as_slice).collect::<Vec<&[u8]>>())?;
-        let state = |(((p, m), v), mask): (((_, _), _), Vec<u8>)| {
-            let mask = mask.into_iter().map(|kept| kept != 0).collect();
-            TensorState { p, m, v, mask }
+        let whole = |own: &TensorState| -> crate::Result<TensorState> {
+            let [p, m, v] = [division.gather(&own.p)?, division.gather(&own.m)?, division.gather(&own.v)?];
+            Ok(TensorState { p, m, v, mask: division.gather_mask(&own.mask)? })
         };
-        Ok(Cow::Owned(p.into_iter().zip(m).zip(v).zip(masks).map(state).collect()))
+        Ok(Cow::Owned(self.own.iter().map(whole).collect::<crate::Result<_>>()?))
     }
 
     fn replace(&mut self, arrays: HostArrays) -> Result<()> {
@@ -131,7 +111,7 @@ impl Arrays for CpuArrays {
     fn mask(&self, tensor: usize) -> Result<Cow<'_, [bool]>> {
         match &self.division {
             None => self.own.mask(tensor),
-            Some(_) => Ok(Cow::Owned(self.fetch()?[tensor].mask.clone())),
+            Some(division) => Ok(Cow::Owned(division.gather_mask(&self.own[tensor].mask)?)),
         }
     }
 
@@ -149,10 +129,7 @@ impl Engine<Buffer> for CpuArrays {
             theta.iter_mut().enumerate().map(|(tensor, theta)| &mut theta[division.own(tensor)]).collect();
         let grads: Vec<&[f32]> = grads.iter().enumerate().map(|(tensor, grad)| &grad[division.own(tensor)]).collect();
         let mut counted = self.own.pass(&mut parts, &grads, steps)?;
-        let message: Vec<u8> = parts.iter().flat_map(|part| bytemuck::cast_slice::<f32, u8>(part)).copied().collect();
-        division.exchange(&message, size_of::<f32>(), |tensor, range, bytes| {
-            bytemuck::cast_slice_mut(&mut theta[tensor][range]).copy_from_slice(bytes);
-        })?;
+        division.exchange(theta)?;
         division.add_counts(&mut counted)?;
         Ok(counted)
     }

@@ -80,7 +80,7 @@ fn answer(world: &SimpleCommunicator, requests: &Receiver<Request>) {
     }
 }
 
-/// The longest message: MPI counts with `int`, and messages far below that keep memory small.
+/// The longest message of one rank: MPI counts with `int`, and messages far below that keep memory small.
 const MESSAGE: usize = 1 << 24;
 
 /// The sums of all ranks' values. They are put into `spare`, whose memory `values` becomes: nothing is allocated.
@@ -100,6 +100,21 @@ where
 }
 
 fn gather(world: &SimpleCommunicator, own: &[u8]) -> Vec<Vec<u8>> {
+    let ranks = world.size() as usize;
+    let mut lengths = vec![0u64; ranks];
+    world.all_gather_into(&(own.len() as u64), &mut lengths[..]);
+    let piece = MESSAGE.min(i32::MAX as usize / 2 / ranks); // of all ranks together
+    let pieces = (lengths.iter().max().map_or(0, |&most| most as usize)).div_ceil(piece);
+    let mut all = vec![Vec::new(); ranks];
+    for piece in (0..pieces).map(|number| number * piece..(number + 1) * piece) {
+        let own = &own[piece.start.min(own.len())..piece.end.min(own.len())];
+        all.iter_mut().zip(gather_piece(world, own)).for_each(|(all, part)| all.extend(part));
+    }
+    all
+}
+
+/// What every rank hands in, where that is short.
+fn gather_piece(world: &SimpleCommunicator, own: &[u8]) -> Vec<Vec<u8>> {
     let own = [own, &[0]].concat(); // Open MPI refuses messages that are all empty
     let mut lengths = vec![0 as Count; world.size() as usize];
     world.all_gather_into(&(own.len() as Count), &mut lengths[..]);
