@@ -113,15 +113,14 @@ fn gather(world: &SimpleCommunicator, own: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// What every rank hands in, where that is short.
+/// What every rank hands in, where that is short and not empty for all of them, which Open MPI refuses.
 fn gather_piece(world: &SimpleCommunicator, own: &[u8]) -> Vec<Vec<u8>> {
-    let own = [own, &[0]].concat(); // Open MPI refuses messages that are all empty
     let mut lengths = vec![0 as Count; world.size() as usize];
     world.all_gather_into(&(own.len() as Count), &mut lengths[..]);
     let starts: Vec<Count> = lengths.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect();
     let mut all = vec![0u8; lengths.iter().map(|&len| len as usize).sum()];
-    world.all_gather_varcount_into(&own[..], &mut PartitionMut::new(&mut all[..], &lengths[..], &starts[..]));
-    let part = |(&start, &len): (&Count, &Count)| all[start as usize..][..len as usize - 1].to_vec();
+    world.all_gather_varcount_into(own, &mut PartitionMut::new(&mut all[..], &lengths[..], &starts[..]));
+    let part = |(&start, &len): (&Count, &Count)| all[start as usize..][..len as usize].to_vec();
     starts.iter().zip(&lengths).map(part).collect()
 }
 
