@@ -54,7 +54,7 @@ pub struct Trainer<'a, B: Device = Cpu> {
     method: Method<B>,
     state: RunState,
     ranks: Ranks,
-    /// What only the leading rank keeps. Last but for the clock: dropped when all files are closed.
+    /// The log and the lock of the run folder: the leading rank's alone.
     books: Option<Books>,
     observer: &'a dyn Observer,
     /// Seconds of earlier sittings.
