@@ -210,20 +210,10 @@ impl<B: Backend> TrainableModel<B> {
         Ok(())
     }
 
-    /// The next pass is over this rank's part of a batch, `share` of it: [`Self::join_gradients`] must follow. To be
-    /// called before the pass, where there are several ranks.
+    /// The next pass is over this rank's part of a batch, `share` of it: it leaves the gradients of the whole batch. To
+    /// be called before every pass, where there are several ranks.
     pub fn set_share(&mut self, share: f32) {
         self.context.sums = Some(sums::GradientSums::new(share, self.context.params.all().len()));
-    }
-
-    /// Waits until every parameter holds the gradient of the whole batch; nothing to do where no
-    /// [share](Self::set_share) was set.
-    ///
-    /// # Errors
-    /// Ranks that are gone, a lost device.
-    pub fn join_gradients(&mut self) -> Result<()> {
-        let Context { backend, params, sums, extent, .. } = &mut self.context;
-        sums.take().map_or(Ok(()), |sums| sums.finish(backend, params.all_mut(), *extent))
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.

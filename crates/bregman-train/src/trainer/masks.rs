@@ -21,7 +21,6 @@ impl<B: Device> Trainer<'_, B> {
                 teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
                 self.take_part(&batch);
                 self.model.gradients(input(&batch), &labels(&batch), margin)?;
-                self.model.join_gradients()?;
                 batches.recycle(batch);
             }
             match self.method.start_masks(round, &mut self.model) {

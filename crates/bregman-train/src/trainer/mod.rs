@@ -176,7 +176,6 @@ impl<B: Device> Trainer<'_, B> {
         let (step, total) = (self.state.step, self.total_steps());
         let own = self.model.outcome()?;
         let outcome = self.joint(own, batch)?;
-        self.model.join_gradients()?;
         if !outcome.loss.is_finite() {
             self.model.check_finite(true);
             let what = match self.model.gradients(input(batch), labels, margin) {
