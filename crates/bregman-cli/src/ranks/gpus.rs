@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn a_rank_that_fails_ends_the_others_and_is_named() {
         let began = Instant::now();
-        let failure = run_together(3, shell(&["exec sleep 600", "kill -9 $$", "exec sleep 600"]), &AtomicBool::new(false));
+        let failure =
+            run_together(3, shell(&["exec sleep 600", "kill -9 $$", "exec sleep 600"]), &AtomicBool::new(false));
         let failure = format!("{:?}", failure.unwrap_err());
         assert!(failure.contains("rank 1") && failure.contains("--resume"), "{failure}");
         assert!(began.elapsed() < Duration::from_secs(60));

@@ -39,6 +39,7 @@ pub use sparsify::Sparsify;
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
+use crate::error::require;
 
 /// A whole experiment.
 ///
@@ -140,6 +141,8 @@ impl Experiment {
         self.loss.check()?;
         self.method.check(self.train.epochs)?;
         self.train.check()?;
+        let begins = !self.train.fixed_norms || self.init.is_some();
+        require(begins, "train.fixed_norms", true, "false without `init`: there are no statistics to keep")?;
         self.select.check()
     }
 }

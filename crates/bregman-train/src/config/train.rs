@@ -20,6 +20,7 @@ use crate::error::require;
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
 /// | `divide_optimizer` | false | each rank keeps a part of duals and moments; otherwise all ranks keep all | |
+/// | `fixed_norms` | false | batch norms keep the statistics of `init`; otherwise they take each batch's | |
 /// | `joint_norms` | false | batch norms over the batches of all ranks; otherwise each rank its own | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,6 +46,9 @@ pub struct TrainConfig {
     /// Where several ranks train: each keeps a part of duals and moments, and steps the weights of that part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub divide_optimizer: bool,
+    /// Batch norms keep the statistics that they begin with. Left out of files where it is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_norms: bool,
     /// Where several ranks train: batch norms over all their batches together. Left out of files where it is off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub joint_norms: bool,
@@ -63,6 +67,7 @@ impl Default for TrainConfig {
             log_every: 1,
             early_stop: None,
             divide_optimizer: false,
+            fixed_norms: false,
             joint_norms: false,
         }
     }

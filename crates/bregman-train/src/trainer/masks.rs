@@ -31,7 +31,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             self.model.refresh()?;
         }
-        if scored {
+        if scored && !self.experiment.train.fixed_norms {
             let (device, params) = self.model.parts_mut();
             params.norms_mut().iter_mut().try_for_each(|norm| norm.reset(device))?;
         }

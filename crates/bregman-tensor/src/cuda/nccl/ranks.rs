@@ -1,8 +1,9 @@
 //! Ranks with a GPU each that find each other by an address, as `torchrun` starts them: NCCL carries everything.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::{CudaContext, CudaSlice, DevicePtr as _, DeviceRepr, ValidAsZeroBits};
+use bytemuck::Pod;
+use cudarc::driver::{CudaContext, CudaSlice, DevicePtr as _, DevicePtrMut as _};
 use cudarc::nccl::{result, sys};
 
 use super::super::driver::{driver, probe};
@@ -17,7 +18,14 @@ const ADDRESS: &str = "NCCL_COMM_ID";
 pub struct NcclRanks {
     rank: usize,
     size: usize,
-    nccl: Mutex<Nccl>,
+    room: Mutex<Room>,
+}
+
+/// Where numbers are while they travel.
+struct Room {
+    nccl: Nccl,
+    from: CudaSlice<u8>,
+    to: CudaSlice<u8>,
 }
 
 impl NcclRanks {
@@ -37,35 +45,38 @@ impl NcclRanks {
         // SAFETY: as above; NCCL's threads read the environment before `join` returns. Later groups of ranks find each
         // other through this one.
         unsafe { std::env::remove_var(ADDRESS) };
-        Ok(Self { rank, size, nccl: Mutex::new(joined?) })
+        let nccl = joined?;
+        let [from, to] = [nccl.stream.alloc_zeros(1), nccl.stream.alloc_zeros(1)];
+        let room = Room { from: from.map_err(driver)?, to: to.map_err(driver)?, nccl };
+        Ok(Self { rank, size, room: Mutex::new(room) })
     }
 
     /// What becomes of `own` when all ranks have done `together` with a copy of it on the GPU.
-    fn exchange<T>(&self, own: &[T], results: usize, together: Together) -> Result<Vec<T>>
-    where
-        T: DeviceRepr + ValidAsZeroBits + Clone,
-    {
+    fn exchange<T: Pod>(&self, own: &[T], results: usize, together: Together) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); results];
         if results == 0 {
-            return Ok(Vec::new());
+            return Ok(values);
         }
-        let nccl = self.nccl.lock().unwrap_or_else(PoisonError::into_inner);
-        nccl.context.bind_to_thread().map_err(driver)?;
-        let stream: &Arc<_> = &nccl.stream;
-        let from = stream.clone_htod(own).map_err(driver)?;
-        let to: CudaSlice<T> = stream.alloc_zeros(results).map_err(driver)?;
-        let ((source, _reads), (target, _writes)) = (from.device_ptr(stream), to.device_ptr(stream));
-        together(&nccl, source, target)?;
-        drop((_reads, _writes));
-        let values = stream.clone_dtoh(&to).map_err(driver)?;
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let Room { nccl, from, to } = &mut *room;
+        let stream = nccl.stream.clone();
+        for (memory, bytes) in [(&mut *from, size_of_val(own)), (&mut *to, size_of_val(&values[..]))] {
+            if memory.len() < bytes {
+                *memory = stream.alloc_zeros(bytes.next_power_of_two()).map_err(driver)?;
+            }
+        }
+        stream.memcpy_htod(bytemuck::cast_slice::<T, u8>(own), from).map_err(driver)?;
+        {
+            let ((source, _read), (target, _written)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
+            together(nccl, source, target)?;
+        }
+        let results = bytemuck::cast_slice_mut::<T, u8>(&mut values);
+        stream.memcpy_dtoh(&to.slice(..results.len()), results).map_err(driver)?;
         stream.synchronize().map_err(|_| Error::RanksGone)?;
         Ok(values)
     }
 
-    fn gather_alike<T: DeviceRepr + ValidAsZeroBits + Clone>(
-        &self,
-        own: &[T],
-        kind: sys::ncclDataType_t,
-    ) -> Result<Vec<T>> {
+    fn gather_alike<T: Pod>(&self, own: &[T], kind: sys::ncclDataType_t) -> Result<Vec<T>> {
         self.exchange(own, own.len() * self.size, &|nccl_of, from, to| {
             let (communicator, stream) = (nccl_of.communicator, nccl_of.stream.cu_stream().cast());
             // SAFETY: `to` has room for what every rank hands in, as much as `from` holds.
@@ -74,7 +85,7 @@ impl NcclRanks {
         })
     }
 
-    fn sums<T: DeviceRepr + ValidAsZeroBits + Clone>(&self, own: &[T], kind: sys::ncclDataType_t) -> Result<Vec<T>> {
+    fn sums<T: Pod>(&self, own: &[T], kind: sys::ncclDataType_t) -> Result<Vec<T>> {
         self.exchange(own, own.len(), &|nccl_of, from, to| {
             let (communicator, stream) = (nccl_of.communicator, nccl_of.stream.cu_stream().cast());
             let sum = sys::ncclRedOp_t::ncclSum;
