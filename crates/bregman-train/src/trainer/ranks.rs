@@ -42,8 +42,8 @@ impl<B: Device> Trainer<'_, B> {
         }
     }
 
-    /// What a whole batch came to, from what this rank's part of it came to, and whether any rank was asked to stop. One
-    /// message for both.
+    /// What a whole batch came to, from what this rank's part of it came to, and whether any rank was asked to stop:
+    /// one message for both.
     pub(super) fn joint(&self, own: BatchOutcome, batch: &Batch, stop: bool) -> Result<(BatchOutcome, bool)> {
         if self.ranks.is_alone() {
             return Ok((own, stop));

@@ -28,8 +28,12 @@ impl SharedGradients {
         Ok(Self { nccl, ranks: ranks.clone(), weighted_sum: Mutex::default() })
     }
 
-    /// The sum in which this rank's values count `share`: made once, as the share stays that of a run.
+    /// The sum in which this rank's values count `share`: the mean where all count the same, else one that is made
+    /// once, as the share stays that of a run.
     fn weighted_sum(&self, share: f32) -> Result<sys::ncclRedOp_t> {
+        if share * self.ranks.size() as f32 == 1.0 {
+            return Ok(sys::ncclRedOp_t::ncclAvg);
+        }
         let mut known = self.weighted_sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, operation)) = known.filter(|&(of, _)| of == share) {
             return Ok(operation);

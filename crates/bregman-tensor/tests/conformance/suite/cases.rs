@@ -136,9 +136,10 @@ impl<B: Backend> Cases<'_, B> {
         ] {
             self.keep_exact(&name(what), buffer, c);
         }
+        let slope = self.numbers(shape.len());
         for fixed in [false, true] {
             let name = |what: &str| name(&format!("{what}, fixed {fixed}"));
-            let mut d = self.tensor(shape);
+            let mut d = tensor(backend, shape, &slope);
             let mut dresidual = with_residual.then(|| self.poisoned(shape));
             let [mut dscale, mut dshift, mut dbias] =
                 std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
