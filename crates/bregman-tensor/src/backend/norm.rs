@@ -70,8 +70,8 @@ pub trait BatchNorm: DeviceMemory {
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()>;
-    /// Gradient of [`BatchNorm::norm_train`], or with fixed statistics of [`BatchNorm::norm_eval`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share,
-    /// and is there if and only if there was a residual.
+    /// Gradient of [`BatchNorm::norm_train`], or with fixed statistics of [`BatchNorm::norm_eval`]: `d` holds dy and
+    /// becomes dx; `dresidual` receives the residual's share, and is there if and only if there was a residual.
     #[allow(clippy::too_many_arguments)]
     fn norm_backward(
         &self,
