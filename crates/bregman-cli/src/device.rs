@@ -23,8 +23,8 @@ impl DeviceArg {
         Ok(self.find()?.gpu().map_or(self, |number| Self { device: DeviceChoice::Cuda(number) }))
     }
 
-    /// The device on this machine; of several ranks there, each has a GPU of its own. Where `auto` cannot use a GPU that
-    /// is there, says why on standard error.
+    /// The device on this machine; of several ranks there, each has a GPU of its own. Where `auto` cannot use a GPU
+    /// that is there, says why on standard error.
     pub(crate) fn find(self) -> Result<FoundDevice, Failure> {
         let of_rank = |found: FoundDevice| found.of_local_rank(ranks::local_rank());
         let found = self.device.find().and_then(of_rank).map_err(|error| {
