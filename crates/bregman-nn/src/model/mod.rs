@@ -9,7 +9,10 @@ mod sums;
 use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
-use crate::{Builder, Context, Distillation, Error, Extent, Head, MarginClassifier, Network, Params, Result, networks};
+use crate::{
+    Builder, Context, Distillation, Error, Extent, Head, MarginClassifier, Network, Params, Result, TaughtClassifier,
+    networks,
+};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
 /// itself](TrainableModel::set_filterbank) takes `batch × samples` instead.
@@ -76,6 +79,20 @@ impl<B: Backend> TrainableModel<B> {
         Self::with_network(backend, seed, |builder| {
             let network = networks::build(builder, architecture)?;
             let head = Distillation::new(network.outputs());
+            Ok((network, Some(Box::new(head))))
+        })
+    }
+
+    /// A freshly initialised network that learns labels and [follows another](crate::TaughtClassifier), `distance`
+    /// times as strongly.
+    ///
+    /// # Errors
+    /// As [`TrainableModel::new`].
+    pub fn taught(backend: B, architecture: &Architecture, classes: usize, distance: f32, seed: u64) -> Result<Self> {
+        architecture.check()?;
+        Self::with_network(backend, seed, |builder| {
+            let network = networks::build(builder, architecture)?;
+            let head = TaughtClassifier::new(builder, network.outputs(), classes, distance)?;
             Ok((network, Some(Box::new(head))))
         })
     }

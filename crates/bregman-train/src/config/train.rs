@@ -185,6 +185,7 @@ impl LrSchedule {
 /// | `margin` | 0.2 | final margin in radians | [0, 1.5] |
 /// | `hold` | 0.1 | share of the run with margin 0 | [0, 1] |
 /// | `rise` | 0.1 | share of the run over which it grows | [0, 1] |
+/// | `distance` | none | with a `teacher`: labels count, too, and the distance to it so much | > 0 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
@@ -196,11 +197,14 @@ pub struct LossConfig {
     pub hold: f64,
     /// Share of the run over which it grows.
     pub rise: f64,
+    /// Weight of the distance to a teacher beside the loss of labels; `None` for the distance alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distance: Option<f32>,
 }
 
 impl Default for LossConfig {
     fn default() -> Self {
-        Self { scale: 32.0, margin: 0.2, hold: 0.1, rise: 0.1 }
+        Self { scale: 32.0, margin: 0.2, hold: 0.1, rise: 0.1, distance: None }
     }
 }
 
@@ -209,7 +213,9 @@ impl LossConfig {
         require(self.scale > 0.0 && self.scale.is_finite(), "loss.scale", self.scale, "a number > 0")?;
         require((0.0..=1.5).contains(&self.margin), "loss.margin", self.margin, "0 to 1.5 radians")?;
         require((0.0..=1.0).contains(&self.hold), "loss.hold", self.hold, "a share in [0, 1]")?;
-        require((0.0..=1.0).contains(&self.rise), "loss.rise", self.rise, "a share in [0, 1]")
+        require((0.0..=1.0).contains(&self.rise), "loss.rise", self.rise, "a share in [0, 1]")?;
+        let distance = self.distance.unwrap_or(1.0);
+        require(distance > 0.0 && distance.is_finite(), "loss.distance", distance, "a number > 0")
     }
 }
 
