@@ -144,6 +144,24 @@ fn evaluations_and_sweeps_are_divided_among_processes() {
 }
 
 #[test]
+fn a_trained_network_is_made_sparse_by_two_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (voices, out) = (dir.path().join("voices"), dir.path().join("sparse.breg"));
+    common::synth(&voices, [3, 6, 1], ["0.7", "0.8"]);
+    std::fs::remove_file(voices.join("train.csv")).unwrap(); // a plain folder, which the leading rank lists
+    let network = bregman_golden::dir().join("campplus_g8_m8.safetensors");
+    let asked = ["sparsify", text(&network), "--corpus", text(&voices), "--target", "0.5", "-o", text(&out)];
+    let settings = ["data.seconds=0.4", "data.validation=0.2", "train.batch=2", "train.epochs=2"];
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let args: Vec<&str> = asked.into_iter().chain(settings).chain(["--device", "cpu", "--json"]).collect();
+    let Some(mut command) = mpirun(2, &args) else { return };
+    let report = json(&command.output().unwrap());
+    assert!((report["zeros_in_file"].as_f64().unwrap() - 0.5).abs() < 0.01, "{report}");
+    let steps = losses(&dir.path().join("sparse.run")).len();
+    assert!(out.is_file() && steps > 0, "{steps} steps");
+}
+
+#[test]
 fn a_launcher_that_this_program_cannot_follow_and_gpus_that_are_not_there_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");

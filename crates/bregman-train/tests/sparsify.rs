@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use bregman_nn::{Checkpoint, TrainableModel};
 use bregman_tensor::Cpu;
 use bregman_train::config::{Sparsify, SparsifyBy};
-use bregman_train::{Deployable, Ending, Experiment, Trainer};
+use bregman_train::{Deployable, Ending, Experiment, Ranks, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
 /// A corpus and a trained dense network on it.
@@ -33,7 +33,7 @@ fn experiment_by(by: SparsifyBy, voices: &Path, network: &Path, settings: &[&str
         surroundings: None,
     };
     let small = ["data.seconds=0.3", "data.validation=0.2", "train.batch=8", "train.epochs=4"];
-    sparsify.experiment(&[&small[..], settings].concat(), &()).unwrap()
+    sparsify.experiment(&[&small[..], settings].concat(), &Ranks::ALONE, &()).unwrap()
 }
 
 fn state(path: &Path) -> Checkpoint {

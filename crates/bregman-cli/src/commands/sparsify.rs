@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
 use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
 use bregman_train::config::{Sparsify, SparsifyBy};
-use bregman_train::{Device, Ending, EpochTrials, OnDevice, Open, Precision, RunFolder, Trainer, on_device};
+use bregman_train::{
+    Device, Ending, EpochTrials, Observer, OnDevice, Open, Precision, Ranks, RunFolder, Trainer, on_device,
+};
 
 use clap::ValueEnum;
 
@@ -18,8 +20,9 @@ use crate::evaluation::find_audio;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Bar, refuse_existing, say};
+use crate::ranks;
 use crate::signals::stop_on_signals;
-use crate::watch::Watch;
+use crate::watch::{Follower, Watch};
 
 /// Make a trained network sparse, without labels.
 ///
@@ -98,27 +101,41 @@ impl From<By> for SparsifyBy {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let ranks = ranks::join()?;
     args.write.work.use_threads()?;
     refuse_existing(&args.out, args.write.force)?;
-    on_device(&args.place.find()?, args)
+    on_device(&args.place.find()?.with_ranks(ranks.clone()), Job { args, ranks })
 }
 
-impl OnDevice for Args {
+/// One process of it.
+struct Job {
+    args: Args,
+    ranks: Ranks,
+}
+
+impl OnDevice for Job {
     type Output = Result<Exit, Failure>;
 
     fn run<B: Device>(self, open: impl Open<B>) -> Self::Output {
-        let folder = self.run.clone().unwrap_or_else(|| self.out.with_extension("run"));
+        let Self { args, ranks } = self;
+        let folder = args.run.clone().unwrap_or_else(|| args.out.with_extension("run"));
         let stop = stop_on_signals(STOPPING)?;
-        let trials = self.epoch_trials()?;
-        let watch = Watch::new(&format!("{} to {} % zeros", self.model.display(), 100.0 * self.target));
-        let trainer = if self.resume && RunFolder::new(&folder).is_started() {
-            Trainer::resume_on(open, &folder, &watch)?
+        let trials = if ranks.leads() { args.epoch_trials()? } else { None };
+        let terminal = Watch::new(&format!("{} to {} % zeros", args.model.display(), 100.0 * args.target));
+        let watch: &dyn Observer = if ranks.leads() { &terminal } else { &Follower };
+        // the leading rank may begin to write before another has looked
+        let started = ranks.word_of_leader(RunFolder::new(&folder).is_started()).map_err(bregman_train::Error::from)?;
+        let trainer = if args.resume && started {
+            Trainer::resume_on(open, &folder, watch)?
         } else {
-            let precision = self.precision.map(|precision| format!("train.precision={precision}"));
-            let settings: Vec<String> = self.settings.iter().cloned().chain(precision).collect();
-            let experiment = self.prepared(&folder)?.experiment(&settings, &Bar::new("reading"))?;
-            let trainer = Trainer::new_on(open, experiment, &folder, &watch)?;
-            keep_command(&RunFolder::new(&folder));
+            let precision = args.precision.map(|precision| format!("train.precision={precision}"));
+            let settings: Vec<String> = args.settings.iter().cloned().chain(precision).collect();
+            let prepared = args.prepared(&folder, &ranks)?;
+            let experiment = prepared.experiment(&settings, &ranks, &Bar::new("reading"))?;
+            let trainer = Trainer::new_on(open, experiment, &folder, watch)?;
+            if ranks.leads() {
+                keep_command(&RunFolder::new(&folder));
+            }
             trainer
         };
         let trainer = match trials {
@@ -126,19 +143,24 @@ impl OnDevice for Args {
             None => trainer,
         };
         let outcome = trainer.run(&stop);
-        drop(watch);
+        drop(terminal);
         let outcome = outcome?;
         if outcome.ending == Ending::Interrupted {
-            say(&format!(
-                "stopped at {:.2} % zeros: continue with the same command and --resume",
-                100.0 * outcome.state.sparsity
-            ));
+            if ranks.leads() {
+                say(&format!(
+                    "stopped at {:.2} % zeros: continue with the same command and --resume",
+                    100.0 * outcome.state.sparsity
+                ));
+            }
             return Ok(Exit::Interrupted);
+        }
+        if !ranks.leads() {
+            return Ok(Exit::Done);
         }
         if let Some(best) = outcome.state.selection.best {
             say(&format!("distance to the dense network {:.4} at {:.2} % zeros", best.loss, 100.0 * best.sparsity));
         }
-        let exported = export::Args::of_run(&folder, self.out, self.trials, self.roots, self.write);
+        let exported = export::Args::of_run(&folder, args.out, args.trials, args.roots, args.write);
         export::write(exported).map(Into::into)
     }
 }
@@ -153,8 +175,8 @@ impl Args {
         Ok(Some(EpochTrials { source: Arc::new(source), trials, max_seconds: MAX_SECONDS }))
     }
 
-    /// What to train, with a manifest and surroundings in the folder of the run.
-    fn prepared(&self, folder: &Path) -> Result<Sparsify, Failure> {
+    /// What to train, with a manifest and surroundings in the folder of the run, which the leading rank writes.
+    fn prepared(&self, folder: &Path, ranks: &Ranks) -> Result<Sparsify, Failure> {
         let absolute = |path: &Path| {
             std::path::absolute(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
         };
@@ -168,10 +190,17 @@ impl Args {
             (corpus.clone(), corpus)
         } else {
             let manifest = folder.join("corpus.csv");
-            list(&corpus, &manifest)?;
+            if ranks.leads() {
+                list(&corpus, &manifest)?;
+            }
             (corpus, manifest)
         };
-        let surroundings = Some(surroundings(&folder)?);
+        let places = ["noises", "rooms"].map(|name| folder.join(name));
+        if ranks.leads() {
+            write_surroundings(&places)?;
+        }
+        ranks.meet().map_err(bregman_train::Error::from)?;
+        let surroundings = Some(places);
         let (network, by) = (absolute(&self.model)?, self.by.into());
         Ok(Sparsify { network, root, corpus, target: self.target, by, surroundings })
     }
@@ -196,12 +225,11 @@ fn list(root: &Path, manifest: &Path) -> Result<(), Failure> {
 }
 
 /// Noises and rooms of our own making, the same for every run: folders of audio as recordings would be.
-fn surroundings(folder: &Path) -> Result<[PathBuf; 2], Failure> {
-    let [noises, rooms] = ["noises", "rooms"].map(|name| folder.join(name));
-    for (folder, count) in [(&noises, 16), (&rooms, 32)] {
+fn write_surroundings([noises, rooms]: &[PathBuf; 2]) -> Result<(), Failure> {
+    for (folder, count) in [(noises, 16), (rooms, 32)] {
         std::fs::create_dir_all(folder).map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         for number in 0..count {
-            let samples = if folder == &noises {
+            let samples = if folder == noises {
                 pink_noise(10 * RATE as usize, number)
             } else {
                 room_response(0.15 + 0.02 * number as f32, number)
@@ -213,5 +241,5 @@ fn surroundings(folder: &Path) -> Result<[PathBuf; 2], Failure> {
                 .map_err(|error| Failure::failed(error.to_string()))?;
         }
     }
-    Ok([noises, rooms])
+    Ok(())
 }

@@ -79,11 +79,16 @@ pub struct Sparsify {
 }
 
 impl Sparsify {
-    /// The experiment; `settings` override what is decided here.
+    /// The experiment of so many ranks; `settings` override what is decided here.
     ///
     /// # Errors
     /// A network or corpus that cannot be read, features that a recipe cannot say, a setting that does not exist.
-    pub fn experiment(&self, settings: &[impl AsRef<str>], progress: &dyn Progress) -> Result<Experiment> {
+    pub fn experiment(
+        &self,
+        settings: &[impl AsRef<str>],
+        ranks: &Ranks,
+        progress: &dyn Progress,
+    ) -> Result<Experiment> {
         let network = Deployable::open(&self.network)?;
         let unsayable = || Error::checkpoint(&self.network, "it has a front end that no training run can compute");
         let features = FeatureConfig::of(network.features()).ok_or_else(unsayable)?;
@@ -112,7 +117,7 @@ impl Sparsify {
         table(&mut recipe, "method").insert("target".to_owned(), Value::Float(self.target));
         let text = toml::to_string(&recipe).expect("a table is TOML");
         let mut experiment = Experiment::parse(&text, "sparsify", settings)?;
-        let data = Data::open(&experiment, &Division::of(&Ranks::ALONE), progress)?;
+        let data = Data::open(&experiment, &Division::of(ranks), progress)?;
         let steps = data.train.batches_per_epoch() * experiment.train.epochs;
         let rising = |of: u64| ((RISE * of as f64) as u64).max(1);
         match &mut experiment.method {
