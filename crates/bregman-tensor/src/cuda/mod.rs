@@ -14,7 +14,7 @@
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
 //! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
-//! | `nccl` | gradients between GPUs |
+//! | `nccl` | between GPUs: gradients, and what ranks tell each other |
 //! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
@@ -57,6 +57,7 @@ pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
 pub use lent::StepDevice;
 pub use memory::DeviceBuffer;
+pub use nccl::NcclRanks;
 pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +69,7 @@ use gpu::{Gpu, KernelVariant};
 use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
-use nccl::Nccl;
+use nccl::SharedGradients;
 
 use crate::{Device, Error, Open, Precision, Ranks, Result, Shape, View, ViewMut};
 
@@ -96,7 +97,8 @@ pub struct Cuda {
     cudnn: Option<Cudnn>,
     precision: Precision,
     scratch: Mutex<CudaWorkspace>,
-    nccl: Option<Nccl>,
+    /// How its gradients reach those of other GPUs.
+    gradients: Option<SharedGradients>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
@@ -180,7 +182,7 @@ impl Cuda {
             counts: empty(),
             stretches: None,
         };
-        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), nccl: None })
+        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), gradients: None })
     }
 
     /// For tests: GPU 0, or `None` where this machine has no GPU; `skip` is then told why. It is also told where cuDNN
