@@ -83,8 +83,8 @@ impl LayerInfo {
 }
 
 /// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that
-/// grows to the number of calls at a time, and after that allocates nothing but its result and, on several threads, some
-/// words that these share.
+/// grows to the number of calls at a time, and after that allocates nothing but its result and, on several threads,
+/// some words that these share.
 ///
 /// ```no_run
 /// let model = bregman_runtime::Model::open("model.breg")?;

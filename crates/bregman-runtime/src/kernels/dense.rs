@@ -132,8 +132,8 @@ impl Dense {
                     }
                 }
             }
-            for row in 0..rows {
-                tile.end::<S, V>(simd, job, first + row, sums[row], at(row), y(row));
+            for (row, &sums) in sums.iter().enumerate().take(rows) {
+                tile.end::<S, V>(simd, job, first + row, sums, at(row), y(row));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Which kernel a layer gets: the one that costs the least on this CPU.
 //!
-//! For a block of W[rows × columns] · x, with N non-zeros, `lines` 1 where the taps of a kernel shift x, so that vectors
-//! lie across two lines of the cache, and 0 otherwise:
+//! For a block of W[rows × columns] · x, with N non-zeros, and `lines` 1 where the taps of a kernel shift x, so that
+//! vectors lie across two lines of the cache, 0 otherwise:
 //! ```text
 //! dense          dense · rows · columns
-//! sparse         far[lines] · N  + row · rows                      (near instead of far if x fits the first-level cache)
+//! sparse         far[lines] · N  + row · rows          (near instead of far if x fits the first-level cache)
 //! – in tiles     near[lines] · N + row · rows · tiles
 //! – copied       near[0] · N     + row · rows · tiles + copy · columns
 //! ```
