@@ -192,7 +192,6 @@ impl Training {
             model.set_share(1.0 / ranks.size() as f32);
         }
         model.gradients(Input { values, batch: *batch, frames: *frames }, &labels, margin).expect("a step");
-        model.join_gradients().expect("all ranks are there");
         let (mut values, gradients) = model.params_mut().values_and_gradients();
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
         model.refresh_after(extent).expect("a refresh");

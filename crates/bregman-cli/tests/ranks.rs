@@ -147,14 +147,18 @@ fn evaluations_and_sweeps_are_divided_among_processes() {
 fn a_launcher_that_this_program_cannot_follow_and_gpus_that_are_not_there_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let started =
-        |name: &str| common::command(&["train", "x.toml", "--out", text(&out)]).env(name, "4").output().unwrap();
-    let message = failure(&started("WORLD_SIZE"), 2);
-    assert!(message.contains("WORLD_SIZE = 4") && message.contains("mpirun -n 4"), "{message}");
+    let started = |variables: &[(&str, &str)]| {
+        common::command(&["train", "x.toml", "--out", text(&out)]).envs(variables.iter().copied()).output().unwrap()
+    };
+    let message = failure(&started(&[("WORLD_SIZE", "4")]), 2);
+    assert!(message.contains("WORLD_SIZE = 4") && message.contains("MASTER_ADDR"), "{message}");
+    let nobody = [("WORLD_SIZE", "4"), ("RANK", "1"), ("LOCAL_RANK", "99"), ("MASTER_ADDR", "127.0.0.1")];
+    let message = failure(&started(&nobody), 2);
+    assert!(message.contains('4') && message.contains("mpirun"), "{message}");
     let message = failure(&common::bregman(&["train", "x.toml", "--gpus", "99"]), 2);
     assert!(message.contains("--gpus: "), "{message}");
     if !cfg!(feature = "mpi") {
-        let message = failure(&started("OMPI_COMM_WORLD_SIZE"), 2);
+        let message = failure(&started(&[("OMPI_COMM_WORLD_SIZE", "4")]), 2);
         assert!(message.contains("OMPI_COMM_WORLD_SIZE") && message.contains("--features mpi"), "{message}");
     }
 }

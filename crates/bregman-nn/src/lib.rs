@@ -23,6 +23,7 @@ pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;
 pub use heads::distillation::Distillation;
 pub use heads::margin::MarginClassifier;
+pub use heads::taught::TaughtClassifier;
 pub use heads::{BatchOutcome, Head, Labels};
 pub use layers::attentive::AttentiveStatistics;
 pub use layers::basic_block::BasicBlock;

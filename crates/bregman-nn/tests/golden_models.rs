@@ -240,9 +240,11 @@ mod cuda {
         on_gpu(Precision::F32, |backend| super::check_gradients_up_to_flips(backend, 3e-2, |_| 1e-2));
         // with flipped ReLUs a single gradient may be anything; `bf16_gradients.rs` has each of them without flips. The
         // typical one: the median error of PyTorch 2.11 with bf16 autocast is 0.19 on ecapa_c32_noglob, 0.18 on
-        // ecapa_c64_glob and 0.61 on resnet34_m8
-        let typical = |architecture: &Architecture| {
-            if matches!(architecture.network, NetworkConfig::Ecapa(_)) { 0.2 } else { 0.62 }
+        // ecapa_c64_glob, 0.61 on resnet34_m8 and 0.72 on campplus_g8_m8, where what leaves a norm is bf16 here, too
+        let typical = |architecture: &Architecture| match architecture.network {
+            NetworkConfig::Ecapa(_) => 0.2,
+            NetworkConfig::CampPlus(_) => 0.76,
+            _ => 0.62,
         };
         on_gpu(Precision::Bf16, |backend| super::check_gradients_up_to_flips(backend, f64::INFINITY, typical));
     }

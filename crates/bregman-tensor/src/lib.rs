@@ -23,6 +23,8 @@ pub use backend::{
 };
 pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, CpuArrays, WeightPolicy, dot_products, kernels};
+#[cfg(feature = "cuda")]
+pub use cuda::NcclRanks;
 pub use device::{Device, DeviceChoice, FoundDevice, OnDevice, Open, on_device, open_cpu};
 pub use error::{Error, Result};
 pub use precision::Precision;

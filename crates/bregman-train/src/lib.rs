@@ -19,6 +19,8 @@ mod trainer;
 
 #[cfg(feature = "mpi")]
 pub use bregman_tensor::Mpi;
+#[cfg(feature = "cuda")]
+pub use bregman_tensor::NcclRanks;
 pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Precision, Ranks, on_device, open_cpu};
 pub use config::Experiment;
 pub use error::{Error, Result};

@@ -117,9 +117,9 @@ fn a_run_of_four_ranks_is_continued_by_two_and_by_one_in_the_same_order() {
         let outcomes = train_on(thread_ranks(size), experiment, &broken, &StopAfter::new(steps));
         outcomes.into_iter().map(|outcome| outcome.unwrap().state.step).collect::<Vec<_>>()
     };
-    assert_eq!(part(4, 3, Some(&experiment)), [3; 4], "all stop at the step at which one was asked to");
-    assert_eq!(part(2, 2, None), [5; 2]);
-    assert_eq!(part(3, 1, None), [6; 3], "parts of 2, 3 and 3 cuts");
+    assert_eq!(part(4, 2, Some(&experiment)), [3; 4], "all stop at the step after the one at which one was asked to");
+    assert_eq!(part(2, 1, None), [5; 2]);
+    assert_eq!(part(3, 1, None), [7; 3], "parts of 2, 3 and 3 cuts");
     let end = part(1, u64::MAX, None)[0];
     assert_eq!(numbers(&metrics(&whole), "loss").len() as u64, end);
     let difference = apart(&whole, &broken, 7);

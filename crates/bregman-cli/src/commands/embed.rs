@@ -85,8 +85,8 @@ impl std::fmt::Display for Span {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    args.work.use_threads()?;
     let ranks = ranks::join()?;
+    args.work.use_threads()?;
     if let Some(path) = &args.out {
         refuse_existing(path, args.force)?;
     }

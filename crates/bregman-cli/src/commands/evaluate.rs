@@ -109,8 +109,8 @@ impl From<Domain> for TestDomain {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    args.work.use_threads()?;
     let ranks = ranks::join()?;
+    args.work.use_threads()?;
     if let Some(path) = &args.scores {
         refuse_existing(path, args.force)?;
     }

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
-    /// Train on so many GPUs of this machine, or on all of them: starts one process for each with mpirun
+    /// Train on so many GPUs of this machine, or on all of them: starts one process for each
     #[arg(long, value_name = "N|all", conflicts_with = "device")]
     gpus: Option<GpuCount>,
     /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's
@@ -72,7 +72,6 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     let found = args.place.find()?.with_ranks(ranks.clone());
-    let found = found.of_local_rank(ranks::local_rank()).map_err(bregman_train::Error::from)?;
     on_device(&found, Job { args, ranks })
 }
 

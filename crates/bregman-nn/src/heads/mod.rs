@@ -3,6 +3,7 @@
 pub(crate) mod cross_entropy;
 pub(crate) mod distillation;
 pub(crate) mod margin;
+pub(crate) mod taught;
 
 use bregman_tensor::{Backend, Margin, Storage, Tensor, View};
 

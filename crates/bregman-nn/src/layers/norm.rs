@@ -23,7 +23,8 @@ impl NormLayer {
         Ok(Self { learned, state, relu })
     }
 
-    /// Normalises with the statistics of the batch when training, with the running ones otherwise.
+    /// Normalises with the statistics of the batch when training, with the running ones otherwise and where they are
+    /// [fixed](crate::Params::fix_norms).
     pub fn forward<B: Backend>(
         &self,
         ctx: &mut Context<B>,
@@ -31,8 +32,9 @@ impl NormLayer {
         residual: Option<View<B>>,
         y: ViewMut<B>,
     ) -> Result<()> {
+        let of_batch = ctx.training && !ctx.params.norms_are_fixed();
         let (norm, _, statistics) = ctx.params.norm(self.learned, None, self.state, self.relu);
-        if ctx.training {
+        if of_batch {
             ctx.backend.norm_train(x, norm, statistics, residual, y)?;
         } else {
             let (mean, variance) = (statistics.running_mean, statistics.running_variance);

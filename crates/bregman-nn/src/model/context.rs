@@ -22,7 +22,8 @@ pub struct Context<B: Backend> {
     pub backend: B,
     /// The weights.
     pub params: Params<B>,
-    /// Batch norms use and update the statistics of the batch, rather than the running ones.
+    /// Batch norms use and update the statistics of the batch, rather than the running ones; unless they are
+    /// [fixed](Params::fix_norms).
     pub training: bool,
     /// Which weights get a gradient.
     pub extent: Extent,
@@ -42,7 +43,7 @@ impl<B: Backend> Context<B> {
     /// Begins a pass over the network.
     pub fn begin(&mut self, training: bool) {
         self.training = training;
-        if training {
+        if training && !self.params.norms_are_fixed() {
             self.params.norms_mut().iter_mut().for_each(|norm| norm.batches += 1);
         }
     }

@@ -9,7 +9,10 @@ mod sums;
 use bregman_network::Architecture;
 use bregman_tensor::{Backend, FilterbankTables, Tensor};
 
-use crate::{Builder, Context, Distillation, Error, Extent, Head, MarginClassifier, Network, Params, Result, networks};
+use crate::{
+    Builder, Context, Distillation, Error, Extent, Head, MarginClassifier, Network, Params, Result, TaughtClassifier,
+    networks,
+};
 
 /// A batch of features: `batch × frames × features`, row-major. A model that [computes features
 /// itself](TrainableModel::set_filterbank) takes `batch × samples` instead.
@@ -76,6 +79,20 @@ impl<B: Backend> TrainableModel<B> {
         Self::with_network(backend, seed, |builder| {
             let network = networks::build(builder, architecture)?;
             let head = Distillation::new(network.outputs());
+            Ok((network, Some(Box::new(head))))
+        })
+    }
+
+    /// A freshly initialised network that learns labels and [follows another](crate::TaughtClassifier), `distance`
+    /// times as strongly.
+    ///
+    /// # Errors
+    /// As [`TrainableModel::new`].
+    pub fn taught(backend: B, architecture: &Architecture, classes: usize, distance: f32, seed: u64) -> Result<Self> {
+        architecture.check()?;
+        Self::with_network(backend, seed, |builder| {
+            let network = networks::build(builder, architecture)?;
+            let head = TaughtClassifier::new(builder, network.outputs(), classes, distance)?;
             Ok((network, Some(Box::new(head))))
         })
     }
@@ -210,20 +227,10 @@ impl<B: Backend> TrainableModel<B> {
         Ok(())
     }
 
-    /// The next pass is over this rank's part of a batch, `share` of it: [`Self::join_gradients`] must follow. To be
-    /// called before the pass, where there are several ranks.
+    /// The next pass is over this rank's part of a batch, `share` of it: it leaves the gradients of the whole batch. To
+    /// be called before every pass, where there are several ranks.
     pub fn set_share(&mut self, share: f32) {
         self.context.sums = Some(sums::GradientSums::new(share, self.context.params.all().len()));
-    }
-
-    /// Waits until every parameter holds the gradient of the whole batch; nothing to do where no
-    /// [share](Self::set_share) was set.
-    ///
-    /// # Errors
-    /// Ranks that are gone, a lost device.
-    pub fn join_gradients(&mut self) -> Result<()> {
-        let Context { backend, params, sums, extent, .. } = &mut self.context;
-        sums.take().map_or(Ok(()), |sums| sums.finish(backend, params.all_mut(), *extent))
     }
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.

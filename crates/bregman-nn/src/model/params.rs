@@ -4,7 +4,9 @@
 
 use bregman::{Param, Role};
 use bregman_network::NormSpec;
-use bregman_tensor::{Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, View, Weight};
+use bregman_tensor::{
+    Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, View, Weight, constants,
+};
 
 use crate::{Extent, Result, Rng};
 
@@ -119,11 +121,12 @@ pub struct NormId(usize);
 pub struct Params<B: Backend> {
     list: Vec<Parameter<B>>,
     norms: Vec<NormState<B>>,
+    fixed_norms: bool,
 }
 
 impl<B: Backend> Default for Params<B> {
     fn default() -> Self {
-        Self { list: Vec::new(), norms: Vec::new() }
+        Self { list: Vec::new(), norms: Vec::new(), fixed_norms: false }
     }
 }
 
@@ -146,6 +149,25 @@ impl<B: Backend> Params<B> {
     /// What an optimizer's step takes: the values to change and their gradients. Call [`Params::refresh`] afterwards.
     pub fn values_and_gradients(&mut self) -> (Vec<&mut B::Buffer>, Vec<&B::Buffer>) {
         self.list.iter_mut().map(|parameter| (&mut parameter.value, &parameter.grad)).unzip()
+    }
+
+    /// From now on training passes normalise with the running statistics as they are now, which no batch moves.
+    pub fn fix_norms(&mut self, backend: &B) -> Result<()> {
+        for norm in &mut self.norms {
+            let [mut mean, mut variance] = [(); 2].map(|()| vec![0.0; norm.channels]);
+            backend.download(&norm.running_mean, &mut mean)?;
+            backend.download(&norm.running_variance, &mut variance)?;
+            let inverse_std: Vec<f32> = variance.iter().map(|v| 1.0 / (v + constants::NORM_EPSILON).sqrt()).collect();
+            backend.upload(&mean, &mut norm.mean)?;
+            backend.upload(&inverse_std, &mut norm.inverse_std)?;
+        }
+        self.fixed_norms = true;
+        Ok(())
+    }
+
+    /// Whether batches leave the statistics of the norms alone.
+    pub fn norms_are_fixed(&self) -> bool {
+        self.fixed_norms
     }
 
     /// All batch norms.
@@ -195,13 +217,14 @@ impl<B: Backend> Params<B> {
         norm: NormId,
         relu: Relu,
     ) -> NormParts<'_, B> {
+        let of_constants = self.fixed_norms;
         let NormState { running_mean, running_variance, mean, inverse_std, fixed, .. } = &mut self.norms[norm.0];
         let statistics = NormStatistics { mean, inverse_std, running_mean, running_variance };
         let Some([scale, shift]) = learned else {
             let FixedAffine { scale, shift, unread: [dscale, dshift] } = fixed.as_mut().expect("it is not learned");
             let bias = bias.map(|bias| &mut self.list[bias.0].grad);
             let gradients = NormGradients { scale: dscale, shift: dshift, bias };
-            return (NormParams { scale, shift, relu }, gradients, statistics);
+            return (NormParams { scale, shift, relu, fixed: of_constants }, gradients, statistics);
         };
         let (scale, shift, bias) = match bias {
             Some(bias) => {
@@ -215,7 +238,7 @@ impl<B: Backend> Params<B> {
             }
         };
         let gradients = NormGradients { scale: &mut scale.grad, shift: &mut shift.grad, bias };
-        (NormParams { scale: &scale.value, shift: &shift.value, relu }, gradients, statistics)
+        (NormParams { scale: &scale.value, shift: &shift.value, relu, fixed: of_constants }, gradients, statistics)
     }
 }
 

@@ -75,12 +75,17 @@ impl<B: Backend> TrainableModel<B> {
             return self.pass(margin); // reads results back on the way: cannot be captured
         }
         let Margin { scale, margin: angle, easy } = margin;
-        let key =
-            [batch as u64, frames as u64, u64::from(scale.to_bits()), u64::from(angle.to_bits()), u64::from(easy)];
+        let share = self.context.sums.as_ref().map(|sums| sums.share());
+        let numbers = [scale, angle, share.unwrap_or(0.0)].map(|number| u64::from(number.to_bits()));
+        let key = [&[batch as u64, frames as u64, u64::from(easy)], &numbers[..]].concat();
         let [input, extent] = [self.current, usize::from(self.context.extent == Extent::Support)];
         loop {
             if self.context.backend.replay(&mut self.graphs[input][extent], &key)? {
+                self.context.sums = None; // they are in the graph
                 return Ok(());
+            }
+            if let Some(share) = share {
+                self.set_share(share); // a capture that failed has used its sums up
             }
             let result = self.pass(margin);
             if self.context.backend.end_run(&mut self.graphs[input][extent], result.is_ok())? {
@@ -96,7 +101,7 @@ impl<B: Backend> TrainableModel<B> {
         let d = self.loss(margin)?;
         self.network.backward(&mut self.context, &self.inputs[self.current], d.view())?;
         self.context.give(d);
-        Ok(())
+        self.context.finish_sums()
     }
 
     /// Loss and hits of one batch in evaluation mode, as [`Self::gradients`] counts them. The gradients are void

@@ -28,6 +28,11 @@ impl GradientSums {
         Self { share, written: vec![0; parameters], waiting: Vec::new(), travelling: Vec::new() }
     }
 
+    /// This rank's part of the batch.
+    pub(super) fn share(&self) -> f32 {
+        self.share
+    }
+
     /// Sends off what waits.
     fn send<B: Backend>(&mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
         let bucket = std::mem::take(&mut self.waiting);
@@ -39,12 +44,7 @@ impl GradientSums {
     }
 
     /// Sends off all that is left, and waits until every parameter holds the gradient of the whole batch.
-    pub(super) fn finish<B: Backend>(
-        mut self,
-        backend: &B,
-        parameters: &mut [Parameter<B>],
-        extent: Extent,
-    ) -> Result<()> {
+    fn finish<B: Backend>(mut self, backend: &B, parameters: &mut [Parameter<B>], extent: Extent) -> Result<()> {
         let sent: Vec<usize> = self.travelling.iter().flat_map(|(bucket, _)| bucket.iter().copied()).collect();
         self.waiting = (0..parameters.len()).rev().filter(|tensor| !sent.contains(tensor)).collect();
         self.send(backend, parameters, extent)?;
@@ -71,6 +71,12 @@ fn parts<'a, B: Backend>(
 }
 
 impl<B: Backend> Context<B> {
+    /// Waits until every parameter holds the gradient of the whole batch, where other ranks have parts of it.
+    pub(super) fn finish_sums(&mut self) -> Result<()> {
+        let Self { backend, params, sums, extent, .. } = self;
+        sums.take().map_or(Ok(()), |sums| sums.finish(backend, params.all_mut(), *extent))
+    }
+
     /// A layer has written the gradient of a column block of its weight; that weight's gradients may travel once all of
     /// them are written.
     pub(crate) fn wrote(&mut self, weight: ParamId) -> Result<()> {

@@ -22,6 +22,8 @@ pub struct NormParams<'a, B: DeviceMemory> {
     pub shift: &'a B::Buffer,
     /// The fused ReLU.
     pub relu: Relu,
+    /// Whether mean and deviation are constants, not those of the batch: no gradient flows through them.
+    pub fixed: bool,
 }
 
 /// Statistics of a batch norm: of this batch (for the backward pass) and running (for evaluation).
@@ -68,8 +70,8 @@ pub trait BatchNorm: DeviceMemory {
         residual: Option<View<Self>>,
         y: ViewMut<Self>,
     ) -> Result<()>;
-    /// Gradient of [`BatchNorm::norm_train`]: `d` holds dy and becomes dx; `dresidual` receives the residual's share,
-    /// and is there if and only if there was a residual.
+    /// Gradient of [`BatchNorm::norm_train`], or with fixed statistics of [`BatchNorm::norm_eval`]: `d` holds dy and
+    /// becomes dx; `dresidual` receives the residual's share, and is there if and only if there was a residual.
     #[allow(clippy::too_many_arguments)]
     fn norm_backward(
         &self,

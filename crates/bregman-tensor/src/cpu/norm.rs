@@ -129,8 +129,9 @@ impl BatchNorm for Cpu {
                 [sum_d as f32, sum_dx as f32]
             })
         };
-        let joint = self.joint_sums(shape, sums)?;
-        let count = joint.as_ref().map_or(n, |joint| joint.count);
+        let joint = if norm.fixed { None } else { self.joint_sums(shape, sums)? };
+        // constants are those of infinitely many values: what one of them is does not move them
+        let count = if norm.fixed { f32::INFINITY } else { joint.as_ref().map_or(n, |joint| joint.count) as f32 };
         each(shape.channels, shape.len(), |channel| {
             let own = joint.as_ref().map_or_else(|| sums(channel), |joint| joint.own[channel]);
             let [sum_d, sum_dx] = joint.as_ref().map_or(own, |joint| joint.all[channel]);
@@ -141,8 +142,8 @@ impl BatchNorm for Cpu {
             dshift[0] = own[0];
             // dx = a·g + b·u + c
             let a = norm.scale[channel] * inverse;
-            let b = -a * inverse * inverse * sum_dx / count as f32;
-            let c = -a * sum_d / count as f32 - b * mean;
+            let b = -a * inverse * inverse * sum_dx / count;
+            let c = -a * sum_d / count - b * mean;
             simd!({
                 if before {
                     d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });

@@ -139,7 +139,17 @@ impl Gpu {
 
     /// Lets later work of the compute stream wait for what the copy stream has to do so far.
     pub(super) fn wait_for_copies(&self) -> Result<()> {
-        self.stream.join(&self.copies).map_err(driver)
+        self.wait_for(&self.copies)
+    }
+
+    /// Lets later work of the compute stream wait for what the other stream has to do so far.
+    pub(super) fn wait_for(&self, other: &CudaStream) -> Result<()> {
+        self.stream.join(other).map_err(driver)
+    }
+
+    /// Lets later work of the other stream wait for what the compute stream has to do so far.
+    pub(super) fn goes_before(&self, other: &CudaStream) -> Result<()> {
+        other.join(&self.stream).map_err(driver)
     }
 
     /// The kernel, allowed as much shared memory as its first launch asks for: one that needs more than is usual always

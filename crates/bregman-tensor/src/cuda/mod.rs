@@ -13,8 +13,9 @@
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `step`, `step_table`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
-//! | `nccl` | gradients between GPUs |
+//! | `multi`, `duals` | all tensors at once: clipping, a controller's questions |
+//! | `step`, `step_table` | the optimizer's step, and what its kernel reads and writes |
+//! | `nccl` | between GPUs: gradients, and what ranks tell each other |
 //! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
@@ -59,6 +60,7 @@ pub use filterbank::Filterbank;
 pub use graph::CapturedStep;
 pub use lent::StepDevice;
 pub use memory::DeviceBuffer;
+pub use nccl::NcclRanks;
 pub use step::DeviceArrays;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +73,7 @@ use gpu::{Gpu, KernelVariant};
 use launch::Launch;
 use memory::{Scratch, Staging};
 use multi::Stretches;
-use nccl::Nccl;
+use nccl::SharedGradients;
 
 use crate::{Device, Error, Open, Precision, Ranks, Result, Shape, View, ViewMut};
 
@@ -99,7 +101,8 @@ pub struct Cuda {
     cudnn: Option<Cudnn>,
     precision: Precision,
     scratch: Mutex<CudaWorkspace>,
-    nccl: Option<Nccl>,
+    /// How its gradients reach those of other GPUs.
+    gradients: Option<SharedGradients>,
 }
 
 /// Memory that kernels share: each use is over, in the order of the stream, before the next begins.
@@ -183,7 +186,7 @@ impl Cuda {
             counts: empty(),
             stretches: None,
         };
-        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), nccl: None })
+        Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), gradients: None })
     }
 
     /// For tests: GPU 0, or `None` where this machine has no GPU; `skip` is then told why. It is also told where cuDNN

@@ -118,9 +118,11 @@ impl BatchNorm for Cuda {
             .arg(x.rows)
             .arg(x.channels)
             .arg(norm.scale.pointer());
-        let launch =
-            launch.arg(mean.pointer()).arg(inverse_std.pointer()).arg(order(norm.relu)).arg(gradients.scale.pointer());
+        let launch = launch.arg(mean.pointer()).arg(inverse_std.pointer());
         let launch = launch
+            .arg(order(norm.relu))
+            .arg(i32::from(norm.fixed))
+            .arg(gradients.scale.pointer())
             .arg(gradients.shift.pointer())
             .arg(gradients.bias.map_or(0, |bias| bias.pointer()))
             .arg(coefficients);

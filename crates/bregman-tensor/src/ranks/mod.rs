@@ -7,6 +7,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `mpi` (feature `mpi`) | processes on one or many machines, started by `mpirun` or `srun` |
+//! | [`NcclRanks`](crate::NcclRanks) (feature `cuda`) | processes with a GPU each, as `torchrun` starts them |
 //! | `threads` | threads of one process: for tests |
 
 #[cfg(feature = "mpi")]
@@ -94,9 +95,10 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Whether there is nobody else.
+    /// Whether this process was not started as one of several. A launcher may start a single one: that one has others
+    /// to talk to, if only itself.
     pub fn is_alone(&self) -> bool {
-        self.size() == 1
+        self.0.is_none()
     }
 
     /// Which of `count` things, numbered from 0, are this rank's: a range as long as that of the others, or one longer

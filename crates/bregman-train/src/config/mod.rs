@@ -39,6 +39,7 @@ pub use sparsify::Sparsify;
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
+use crate::error::require;
 
 /// A whole experiment.
 ///
@@ -46,7 +47,7 @@ use crate::Result;
 /// | --- | --- |
 /// | `seed` | initial weights, masks, order of the data |
 /// | `init` | none: a run or checkpoint whose weights the network starts from |
-/// | `teacher` | none: a run or checkpoint whose embeddings the network follows, instead of labels |
+/// | `teacher` | none: a run or checkpoint whose embeddings the network follows, instead of labels or beside them |
 /// | `model` | network and its size, see [`NetworkConfig`] |
 /// | `data` | corpus, cuts and features, see [`DataConfig`] |
 /// | `loss` | scale and margin, see [`LossConfig`] |
@@ -121,7 +122,7 @@ impl Experiment {
 
     /// Outputs of the classifier for a corpus of so many speakers; none where a teacher takes the place of labels.
     pub(crate) fn classes(&self, speakers: usize) -> Option<usize> {
-        self.teacher.is_none().then_some(speakers)
+        (self.teacher.is_none() || self.loss.distance.is_some()).then_some(speakers)
     }
 
     /// The learning rate the schedule starts from.
@@ -140,6 +141,10 @@ impl Experiment {
         self.loss.check()?;
         self.method.check(self.train.epochs)?;
         self.train.check()?;
+        let begins = !self.train.fixed_norms || self.init.is_some();
+        require(begins, "train.fixed_norms", true, "false without `init`: there are no statistics to keep")?;
+        let followed = self.loss.distance.is_none() || self.teacher.is_some();
+        require(followed, "loss.distance", "set", "a `teacher` to be at a distance from")?;
         self.select.check()
     }
 }

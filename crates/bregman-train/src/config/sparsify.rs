@@ -25,9 +25,12 @@ validation = 0.05
 [train]
 epochs = 10
 batch = 64
-lr = 0.001
+lr = 0.003
 schedule = { kind = "exponential", warmup = 0.1, last = 0.05 }
 clip = 1.0
+# a batch of other speech has other statistics than those that the network was trained with: the first step would be far
+# from where it begins
+fixed_norms = true
 
 [select]
 metric = "loss"

@@ -20,6 +20,7 @@ use crate::error::require;
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
 /// | `divide_optimizer` | false | each rank keeps a part of duals and moments; otherwise all ranks keep all | |
+/// | `fixed_norms` | false | batch norms keep the statistics of `init`; otherwise they take each batch's | |
 /// | `joint_norms` | false | batch norms over the batches of all ranks; otherwise each rank its own | |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,6 +46,9 @@ pub struct TrainConfig {
     /// Where several ranks train: each keeps a part of duals and moments, and steps the weights of that part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub divide_optimizer: bool,
+    /// Batch norms keep the statistics that they begin with. Left out of files where it is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_norms: bool,
     /// Where several ranks train: batch norms over all their batches together. Left out of files where it is off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub joint_norms: bool,
@@ -63,6 +67,7 @@ impl Default for TrainConfig {
             log_every: 1,
             early_stop: None,
             divide_optimizer: false,
+            fixed_norms: false,
             joint_norms: false,
         }
     }
@@ -180,6 +185,7 @@ impl LrSchedule {
 /// | `margin` | 0.2 | final margin in radians | [0, 1.5] |
 /// | `hold` | 0.1 | share of the run with margin 0 | [0, 1] |
 /// | `rise` | 0.1 | share of the run over which it grows | [0, 1] |
+/// | `distance` | none | with a `teacher`: labels count, too, and the distance to it so much | > 0 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
@@ -191,11 +197,14 @@ pub struct LossConfig {
     pub hold: f64,
     /// Share of the run over which it grows.
     pub rise: f64,
+    /// Weight of the distance to a teacher beside the loss of labels; `None` for the distance alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distance: Option<f32>,
 }
 
 impl Default for LossConfig {
     fn default() -> Self {
-        Self { scale: 32.0, margin: 0.2, hold: 0.1, rise: 0.1 }
+        Self { scale: 32.0, margin: 0.2, hold: 0.1, rise: 0.1, distance: None }
     }
 }
 
@@ -204,7 +213,9 @@ impl LossConfig {
         require(self.scale > 0.0 && self.scale.is_finite(), "loss.scale", self.scale, "a number > 0")?;
         require((0.0..=1.5).contains(&self.margin), "loss.margin", self.margin, "0 to 1.5 radians")?;
         require((0.0..=1.0).contains(&self.hold), "loss.hold", self.hold, "a share in [0, 1]")?;
-        require((0.0..=1.0).contains(&self.rise), "loss.rise", self.rise, "a share in [0, 1]")
+        require((0.0..=1.0).contains(&self.rise), "loss.rise", self.rise, "a share in [0, 1]")?;
+        let distance = self.distance.unwrap_or(1.0);
+        require(distance > 0.0 && distance.is_finite(), "loss.distance", distance, "a number > 0")
     }
 }
 

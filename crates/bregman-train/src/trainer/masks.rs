@@ -21,7 +21,6 @@ impl<B: Device> Trainer<'_, B> {
                 teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
                 self.take_part(&batch);
                 self.model.gradients(input(&batch), &labels(&batch), margin)?;
-                self.model.join_gradients()?;
                 batches.recycle(batch);
             }
             match self.method.start_masks(round, &mut self.model) {
@@ -32,7 +31,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             self.model.refresh()?;
         }
-        if scored {
+        if scored && !self.experiment.train.fixed_norms {
             let (device, params) = self.model.parts_mut();
             params.norms_mut().iter_mut().try_for_each(|norm| norm.reset(device))?;
         }

@@ -118,7 +118,8 @@ impl<B: Device> Trainer<'_, B> {
             // its own turn
             upcoming = if batch.next.epoch < epochs { batches.next() } else { None };
             staged = matches!(&upcoming, Some(Ok(next)) if self.model.stage(input(next)).is_ok());
-            let record = self.step(&batch, &labels, margin, began)?;
+            let asked = stop.load(Ordering::Relaxed);
+            let (record, agreed) = self.step(&batch, &labels, margin, began, asked)?;
             self.observer.step(&record);
             if self.state.step.is_multiple_of(self.experiment.train.log_every)
                 && let Some(books) = &mut self.books
@@ -128,7 +129,7 @@ impl<B: Device> Trainer<'_, B> {
             self.state.position = batch.next;
             let last = batch.is_last();
             batches.recycle(batch);
-            let stopping = self.any_rank(stop.load(Ordering::Relaxed))?;
+            let stopping = if self.ranks.is_alone() { stop.load(Ordering::Relaxed) } else { agreed };
             if self.state.step.is_multiple_of(ranks::CHECK_EVERY) {
                 self.check_ranks()?;
             }
@@ -170,13 +171,20 @@ impl<B: Device> Trainer<'_, B> {
         Margin { scale: self.experiment.loss.scale, margin, easy: false }
     }
 
-    /// Waits for the gradients of this batch, on which work began then, and takes the step.
-    fn step(&mut self, batch: &Batch, labels: &[usize], margin: Margin, began: Instant) -> Result<StepRecord> {
+    /// Waits for the gradients of this batch, on which work began then, and takes the step. Also says whether any rank
+    /// was asked to stop, where this one was or was not.
+    fn step(
+        &mut self,
+        batch: &Batch,
+        labels: &[usize],
+        margin: Margin,
+        began: Instant,
+        stop: bool,
+    ) -> Result<(StepRecord, bool)> {
         let cuts = batch.whole;
         let (step, total) = (self.state.step, self.total_steps());
         let own = self.model.outcome()?;
-        let outcome = self.joint(own, batch)?;
-        self.model.join_gradients()?;
+        let (outcome, stopping) = self.joint(own, batch, stop)?;
         if !outcome.loss.is_finite() {
             self.model.check_finite(true);
             let what = match self.model.gradients(input(batch), labels, margin) {
@@ -198,7 +206,7 @@ impl<B: Device> Trainer<'_, B> {
         self.state.step += 1;
         self.state.sparsity = sparsity;
         self.state.sums.add(outcome, cuts);
-        Ok(StepRecord {
+        let record = StepRecord {
             step: self.state.step,
             epoch: batch.position.epoch + 1,
             loss: f64::from(outcome.loss),
@@ -211,7 +219,8 @@ impl<B: Device> Trainer<'_, B> {
             margin: f64::from(margin.margin),
             gradient_norm: f64::from(gradient_norm),
             utterances_per_second: cuts as f64 / began.elapsed().as_secs_f64().max(1e-9),
-        })
+        };
+        Ok((record, stopping))
     }
 
     fn save(&mut self, to: &CheckpointFolder) -> Result<()> {

@@ -42,15 +42,19 @@ impl<B: Device> Trainer<'_, B> {
         }
     }
 
-    /// What a whole batch came to, from what this rank's part of it came to.
-    pub(super) fn joint(&self, own: BatchOutcome, batch: &Batch) -> Result<BatchOutcome> {
+    /// What a whole batch came to, from what this rank's part of it came to, and whether any rank was asked to stop:
+    /// one message for both.
+    pub(super) fn joint(&self, own: BatchOutcome, batch: &Batch, stop: bool) -> Result<(BatchOutcome, bool)> {
         if self.ranks.is_alone() {
-            return Ok(own);
+            return Ok((own, stop));
         }
         let mut sums = EpochSums::default();
         sums.add(own, batch.cuts.len());
-        let sums = self.joint_sums(sums)?;
-        Ok(BatchOutcome { loss: sums.means().0 as f32, correct: sums.correct as usize })
+        let mut numbers = [sums.loss, sums.correct as f64, sums.cuts as f64, f64::from(u8::from(stop))];
+        self.ranks.sum(&mut numbers)?;
+        let [loss, correct, cuts, stopping] = numbers;
+        let sums = EpochSums { loss, correct: correct as u64, cuts: cuts as u64 };
+        Ok((BatchOutcome { loss: sums.means().0 as f32, correct: sums.correct as usize }, stopping > 0.0))
     }
 
     /// These sums over all ranks.
@@ -59,13 +63,6 @@ impl<B: Device> Trainer<'_, B> {
         self.ranks.sum(&mut sums)?;
         let [loss, correct, cuts] = sums;
         Ok(EpochSums { loss, correct: correct as u64, cuts: cuts as u64 })
-    }
-
-    /// Whether any rank says so.
-    pub(super) fn any_rank(&self, own: bool) -> Result<bool> {
-        let mut count = [f64::from(u8::from(own))];
-        self.ranks.sum(&mut count)?;
-        Ok(count[0] > 0.0)
     }
 
     /// Takes the running statistics of the leading rank's batch norms, which are those that are saved.

@@ -164,10 +164,14 @@ impl<'a, B: Device> Trainer<'a, B> {
         run: RunFolder,
         lock: Option<Lock>,
         data: Data,
-        Built { model, teacher, method }: Built<B>,
+        Built { mut model, teacher, method }: Built<B>,
         state: RunState,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
+        if experiment.train.fixed_norms {
+            let (device, params) = model.parts_mut();
+            params.fix_norms(device)?;
+        }
         let (ranks, before, began) = (model.backend().ranks().clone(), state.seconds, Instant::now());
         let books = match lock {
             Some(lock) => Some(Books { log: Log::open(&run, state.logged)?, _lock: lock }),

@@ -11,12 +11,13 @@ use crate::config::FeaturesBy;
 use crate::{Deployable, Device, Error, Experiment, Open, Result};
 
 /// The network of an experiment, with the weights of `init` where there is one, and a classifier unless it follows a
-/// teacher.
+/// teacher alone.
 pub(super) fn network<B: Device>(device: B, experiment: &Experiment, speakers: usize) -> Result<TrainableModel<B>> {
     let (architecture, seed) = (experiment.architecture(), experiment.seed);
-    let mut model = match experiment.classes(speakers) {
-        Some(classes) => TrainableModel::new(device, &architecture, Some(classes), seed)?,
-        None => TrainableModel::student(device, &architecture, seed)?,
+    let mut model = match (experiment.classes(speakers), experiment.loss.distance) {
+        (Some(classes), Some(distance)) => TrainableModel::taught(device, &architecture, classes, distance, seed)?,
+        (Some(classes), None) => TrainableModel::new(device, &architecture, Some(classes), seed)?,
+        (None, _) => TrainableModel::student(device, &architecture, seed)?,
     };
     if let Some(path) = &experiment.init {
         let from = open("init", path, experiment)?;

@@ -122,16 +122,17 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+pub(crate) fn run(mut args: Args) -> Result<Exit, Failure> {
+    let ranks = ranks::join()?;
     if args.jobs == 0 {
         return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
     }
     args.cohort.check()?;
     let plan = Plan::of(&args)?;
     let combinations = combinations(&plan)?;
-    args.place.find()?; // a device that is not there shows before the first run, as a mistake in the settings does
+    // a device that is not there shows before the first run, as a mistake in the settings does
+    args.place = args.place.of_this_rank()?;
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
-    let ranks = ranks::join()?;
     let bar = Bar::new("runs");
     bar.begin(combinations.len());
     let stop = stop_on_signals("stopping the runs with a checkpoint")?;

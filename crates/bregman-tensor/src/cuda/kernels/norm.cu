@@ -277,7 +277,7 @@ EXPORT_THREE(norm_backward_residual,
 // dγ, dβ, Σdx where it is asked for, and dx = a·g + b·u + c as coefficients[3][channels].
 extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u64 rows, u32 channels,
                                               const float *gamma, const float *mean, const float *inverse_std,
-                                              int order, float *dgamma, float *dbeta, float *dsum,
+                                              int order, int fixed, float *dgamma, float *dbeta, float *dsum,
                                               float *coefficients) {
     u32 channel = blockIdx.x * 32 + threadIdx.x;
     double sums[4];
@@ -287,14 +287,17 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
     float inverse = inverse_std[channel], a = gamma[channel] * inverse;
     dgamma[channel] = (float)along * inverse;
     dbeta[channel] = (float)sum;
-    float b = -a * inverse * inverse * (float)(along / rows);
-    float c = -a * (float)(sum / rows) - b * mean[channel];
+    float b = fixed ? 0.f : -a * inverse * inverse * (float)(along / rows);
+    float c = fixed ? 0.f : -a * (float)(sum / rows) - b * mean[channel];
     coefficients[channel] = a;
     coefficients[channels + channel] = b;
     coefficients[2 * channels + channel] = c;
-    // Σu over what passed is Σu over all, since the rest is 0; without a first ReLU a norm's dx always adds up to 0
+    // Σu over what passed is Σu over all, since the rest is 0; without a first ReLU dx adds up to 0 where the batch's
+    // own statistics are taken
     if (dsum)
-        dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count) : 0.f;
+        dsum[channel] = order == BEFORE ? (float)(a * passed + (double)b * rows * mean[channel] + c * count)
+                        : fixed         ? (float)(a * sum)
+                                        : 0.f;
 }
 
 // dx from dy, which may be the same memory.

@@ -1,5 +1,6 @@
 //! Batch norm in all its orders with a ReLU and a residual.
 
+use bregman_tensor::constants::NORM_EPSILON;
 use bregman_tensor::{Backend, NormGradients, NormParams, NormStatistics, Relu, Shape};
 
 use super::check;
@@ -12,9 +13,8 @@ pub(super) fn batch_norms<B: Backend>(backend: &B) {
         Shape::signal(5, 3, 301),
         Shape { channels: 3, batch: 2, height: 5, width: 7 },
     ] {
-        for (relu, with_residual) in
-            [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)]
-        {
+        let orders = [(Relu::Absent, false), (Relu::Before, false), (Relu::After, false), (Relu::After, true)];
+        for ((relu, with_residual), fixed) in orders.into_iter().flat_map(|order| [(order, false), (order, true)]) {
             let mut random = Random(5);
             // the ReLU after the norm has its kink where the output is zero: a large shift of either sign per channel
             // keeps away from it
@@ -31,18 +31,23 @@ pub(super) fn batch_norms<B: Backend>(backend: &B) {
                 let x = tensor(backend, shape, &inputs[0]);
                 let residual = tensor(backend, shape, &inputs[3]);
                 let [scale, shift] = [1, 2].map(|i| exact(backend, &inputs[i]));
-                let mut state = [0.0; 4].map(|fill| exact(backend, &vec![fill; shape.channels]));
+                // fixed statistics: mean and 1/√(variance + ε), then the running ones they are of
+                let state = if fixed { [0.2, 1.0 / (0.7f32 + NORM_EPSILON).sqrt(), 0.2, 0.7] } else { [0.0; 4] };
+                let mut state = state.map(|fill| exact(backend, &vec![fill; shape.channels]));
                 let mut y = poisoned(backend, shape);
                 let [mean, inverse_std, running_mean, running_variance] = state.each_mut();
-                let statistics = NormStatistics { mean, inverse_std, running_mean, running_variance };
-                let norm = NormParams { scale: &scale, shift: &shift, relu };
-                backend
-                    .norm_train(x.view(), norm, statistics, with_residual.then(|| residual.view()), y.view_mut())
-                    .unwrap();
+                let norm = NormParams { scale: &scale, shift: &shift, relu, fixed };
+                let residual = with_residual.then(|| residual.view());
+                if fixed {
+                    backend.norm_eval(x.view(), norm, running_mean, running_variance, residual, y.view_mut()).unwrap();
+                } else {
+                    let statistics = NormStatistics { mean, inverse_std, running_mean, running_variance };
+                    backend.norm_train(x.view(), norm, statistics, residual, y.view_mut()).unwrap();
+                }
                 (x, y, scale, shift, state)
             };
             check(
-                &format!("{relu:?}, residual {with_residual}, {shape:?}"),
+                &format!("{relu:?}, residual {with_residual}, fixed {fixed}, {shape:?}"),
                 5e-3,
                 &inputs,
                 |inputs| values(backend, &run(inputs).1),
@@ -53,7 +58,7 @@ pub(super) fn batch_norms<B: Backend>(backend: &B) {
                     let [mut dscale, mut dshift, mut dbias] =
                         [0; 3].map(|_| exact(backend, &vec![f32::NAN; shape.channels]));
                     let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
-                    let norm = NormParams { scale: &scale, shift: &shift, relu };
+                    let norm = NormParams { scale: &scale, shift: &shift, relu, fixed };
                     let target = with_residual.then(|| dresidual.view_mut());
                     backend
                         .norm_backward(x.view(), y.view(), norm, &mean, &inverse_std, d.view_mut(), target, into)

@@ -114,7 +114,7 @@ impl BatchNorm for Reference {
             gradients.scale[c] = along * shape.plane() as f64;
         }
         d.fill(|b, c, p, d| {
-            let [sum, along] = sums[c];
+            let [sum, along] = if norm.fixed { [0.0; 2] } else { sums[c] };
             let dx = norm.scale[c] * inverse_std[c] * (d - sum - normed(b, c, p) * along);
             if norm.relu == Relu::Before && x.get(b, c, p) <= 0.0 { 0.0 } else { dx }
         });

@@ -116,9 +116,9 @@ impl<B: Backend> Cases<'_, B> {
         let mut running_variance = backend.alloc(c, Storage::Exact).unwrap();
         backend.upload(&vec![0.7; c], &mut running_variance).unwrap();
         let mut y = self.poisoned(shape);
-        let norm = || NormParams { scale: &scale, shift: &shift, relu };
+        let norm = |fixed| NormParams { scale: &scale, shift: &shift, relu, fixed };
         let view = || residual.as_ref().map(Tensor::view);
-        backend.norm_eval(x.view(), norm(), &running_mean, &running_variance, view(), y.view_mut()).unwrap();
+        backend.norm_eval(x.view(), norm(true), &running_mean, &running_variance, view(), y.view_mut()).unwrap();
         self.keep(&name("norm of evaluation"), &y);
         let statistics = NormStatistics {
             mean: &mut mean,
@@ -126,7 +126,7 @@ impl<B: Backend> Cases<'_, B> {
             running_mean: &mut running_mean,
             running_variance: &mut running_variance,
         };
-        backend.norm_train(x.view(), norm(), statistics, view(), y.view_mut()).unwrap();
+        backend.norm_train(x.view(), norm(false), statistics, view(), y.view_mut()).unwrap();
         self.keep(&name("norm"), &y);
         for (what, buffer) in [
             ("mean", &mean),
@@ -136,20 +136,27 @@ impl<B: Backend> Cases<'_, B> {
         ] {
             self.keep_exact(&name(what), buffer, c);
         }
-        let mut d = self.tensor(shape);
-        let mut dresidual = with_residual.then(|| self.poisoned(shape));
-        let [mut dscale, mut dshift, mut dbias] = std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
-        let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
-        let share = dresidual.as_mut().map(Tensor::view_mut);
-        backend.norm_backward(x.view(), y.view(), norm(), &mean, &inverse_std, d.view_mut(), share, into).unwrap();
-        self.keep(&name("norm gradient"), &d);
-        if let Some(dresidual) = dresidual {
-            self.keep(&name("residual gradient"), &dresidual);
-        }
-        self.keep_exact(&name("dγ"), &dscale, c);
-        self.keep_exact(&name("dβ"), &dshift, c);
-        if relu == Relu::Before {
-            self.keep_exact(&name("dbias"), &dbias, c); // 0 in the other orders, up to rounding
+        let slope = self.numbers(shape.len());
+        for fixed in [false, true] {
+            let name = |what: &str| name(&format!("{what}, fixed {fixed}"));
+            let mut d = tensor(backend, shape, &slope);
+            let mut dresidual = with_residual.then(|| self.poisoned(shape));
+            let [mut dscale, mut dshift, mut dbias] =
+                std::array::from_fn(|_| backend.alloc(c, Storage::Exact).unwrap());
+            let into = NormGradients { scale: &mut dscale, shift: &mut dshift, bias: Some(&mut dbias) };
+            let share = dresidual.as_mut().map(Tensor::view_mut);
+            backend
+                .norm_backward(x.view(), y.view(), norm(fixed), &mean, &inverse_std, d.view_mut(), share, into)
+                .unwrap();
+            self.keep(&name("norm gradient"), &d);
+            if let Some(dresidual) = dresidual {
+                self.keep(&name("residual gradient"), &dresidual);
+            }
+            self.keep_exact(&name("dγ"), &dscale, c);
+            self.keep_exact(&name("dβ"), &dshift, c);
+            if relu == Relu::Before || fixed {
+                self.keep_exact(&name("dbias"), &dbias, c); // 0 in the other orders, up to rounding
+            }
         }
     }
 
