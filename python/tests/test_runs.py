@@ -94,8 +94,7 @@ def stop_after(run: Path, steps: int, *arguments: Any) -> None:
     assert training.wait(60) == 4, "stopped with a checkpoint"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "method"), [("resnet", "adabreg"), ("ecapa", "layerwise")])
 def test_a_run_goes_to_pytorch_and_back(network: str, method: str, voices: Path, tmp_path: Path) -> None:
     file = recipe(tmp_path, voices, network, method)
     run_program("train", file, "--out", tmp_path / "unbroken")
@@ -108,6 +107,13 @@ def test_a_run_goes_to_pytorch_and_back(network: str, method: str, voices: Path,
     assert load_run(run, model, optimizer) == state["step"] > 0
     steered = [state["lambda"][state["parameters"].index(name)] for name, p in model.named_parameters() if p.dim() > 1]
     assert optimizer.lambda_ == pytest.approx(sum(steered) / len(steered))
+
+    if method == "adabreg":  # in another precision nothing is lost either
+        model = Shell(load_file(run / "last/model.safetensors"))
+        for parameter in model.parameters():
+            parameter.data = parameter.data.bfloat16()
+        optimizer = optimizer_for(method, model)
+        load_run(run, model, optimizer)
 
     # straight back: the program goes on as if nothing had happened
     save_run(run, model, optimizer)

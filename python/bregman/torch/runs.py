@@ -43,6 +43,9 @@ def load_run(run: str | os.PathLike[str], model: nn.Module, optimizer: BregmanOp
         number: {array: arrays_of(folder, arrays, name, OF_PROGRAM[array], own) for array in optimizer._arrays}
         for number, name in zip(numbers, names)
     }
+    for number, name in zip(numbers, names):
+        if own[name].dtype is not torch.float32:
+            saved[number]["weight"] = weights[name]  # the run's weights are not rounded
     groups = optimizer.state_dict()["param_groups"]
     groups[0][SAVED] = json.dumps(
         {"step": state["step"], "lambda": lambdas_for(names, state), "loops": loops_for(optimizer, state)}
@@ -78,13 +81,19 @@ def save_run(
     if epoch is not None:
         state |= {"position": {"epoch": epoch, "batch": 0}, "sums": {"loss": 0.0, "correct": 0, "cuts": 0}}
     arrays = {
-        f"{name}.{OF_PROGRAM[array]}": values.detach().to("cpu", torch.float32).flatten().contiguous()
+        f"{name}.{OF_PROGRAM[array]}": plain(values).flatten()
         for name, slot in zip(names, optimizer._slots())
         for array, values in slot.state.items()
         if array in OF_PROGRAM
     }
-    plain = {name: values.detach().cpu().contiguous().clone() for name, values in weights.items()}
-    replace(folder, plain, arrays, state)
+    weights |= {name: slot.weights() for name, slot in zip(names, optimizer._slots())}
+    replace(folder, {name: plain(values) for name, values in weights.items()}, arrays, state)
+
+
+def plain(values: torch.Tensor) -> torch.Tensor:
+    """As the program keeps it: in single precision, but for counters."""
+    values = values.detach().cpu()
+    return (values.float() if values.is_floating_point() else values).contiguous().clone()
 
 
 def replace(folder: Path, weights: dict[str, Any], arrays: dict[str, Any], state: dict[str, Any]) -> None:
