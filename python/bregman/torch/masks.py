@@ -39,13 +39,13 @@ class Masks:
     weights and dense in turns, at last under a mask).
 
     target: the share of weights that are zero. steps: of the whole run. steps_per_epoch: needed by ``gradual``,
-    ``one_shot`` and ``acdc`` only. layers: how the zeros are shared out between layers; without, Erdős–Rényi-kernel, uniform with
-    ``mest``, and with all others all weights are compared with each other. period: steps
-    between exchanges, by default a fiftieth of the run, at most the published number. fraction: the share that is
-    exchanged at first. until: the share of the run after which nothing is exchanged. start: of ``granet``. epochs: of
-    ``gradual``, over which it prunes. at: of ``one_shot``, the epoch before which it prunes. loss: of ``snip``, called
-    with the number of every round; it returns the model's loss on a batch, another in each round. rounds: of ``snip``;
-    1 is the SNIP of Lee et al. All defaults are those of the program's recipes.
+    ``one_shot`` and ``acdc`` only. layers: how the zeros are shared out between layers; without, Erdős–Rényi-kernel
+    with ``static``, ``set`` and ``rigl``, uniform with ``mest``, and with the others all weights are compared with each
+    other. period: steps between exchanges, by default a fiftieth of the run, at most the published number. fraction:
+    the share that is exchanged at first. until: the share of the run after which nothing is exchanged. start: of
+    ``granet``. epochs: of ``gradual``, over which it prunes. at: of ``one_shot``, the epoch before which it prunes.
+    loss: of ``snip``, called with the number of every round; it returns the model's loss on a batch, another in each
+    round. rounds: of ``snip``; 1 is the SNIP of Lee et al. All defaults are those of the program's recipes.
     """
 
     def __init__(

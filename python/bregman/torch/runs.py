@@ -165,8 +165,8 @@ def arrays_of(
 
 def lambdas_for(names: list[str], state: dict[str, Any]) -> list[float]:
     """λ of the optimizer's parameters."""
-    if "parameters" not in state:
-        raise ValueError("the run is of a program that did not name its parameters: let `bregman train --resume` save it")
+    if not state.get("parameters"):
+        raise ValueError("the run does not name its parameters: let `bregman train --resume` of today save it once")
     by_name = dict(zip(state["parameters"], state["lambda"]))
     return [by_name[name] for name in names]
 
