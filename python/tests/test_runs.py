@@ -184,6 +184,7 @@ def test_a_known_network_becomes_a_model_file_and_onnx(tmp_path: Path) -> None:
         export(network(), tmp_path / "other.breg")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_any_network_goes_to_onnx_with_its_zeros(tmp_path: Path) -> None:
     model = bregman.torch.sparse_init_(network(), 0.9).eval()
     torch.onnx.export(model, (torch.randn(1, 4, 8),), tmp_path / "model.onnx", dynamo=False)
