@@ -232,7 +232,7 @@ fn alone(file: &Path, threads: &str, instructions: &str, input: &Path) -> Value 
 
 fn measure(file: &Path, threads: usize, instructions: &str, input: &Path) -> Value {
     let instructions = if instructions == "avx2" { Instructions::Avx2 } else { Instructions::best() };
-    let options = Options { threads, instructions };
+    let options = Options { threads, instructions, ..Options::default() };
     let open_ms = median_ms(1, 5, || drop(Model::open_with(file, &options).expect("a model")));
     let model = Model::open_with(file, &options).expect("a model");
     let bytes = std::fs::read(input).expect("the input");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bregman_runtime::{Instructions, Options};
+use bregman_runtime::Options;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -18,7 +18,7 @@ impl Model {
     /// Opens a model file; 0 threads for every core.
     #[new]
     fn open(py: Python<'_>, path: PathBuf, threads: usize) -> PyResult<Self> {
-        let options = Options { threads, instructions: Instructions::best() };
+        let options = Options { threads, ..Options::default() };
         let opened = py.detach(|| bregman_runtime::Model::open_with(&path, &options));
         opened.map(Self).map_err(|error| match error {
             bregman_runtime::Error::File { .. } => PyOSError::new_err(error.to_string()),

@@ -30,6 +30,9 @@ typedef enum {
 // An open model.
 typedef struct BregmanModel BregmanModel;
 
+// Sound that is still arriving, with what the network has computed of it. One thread uses it at a time.
+typedef struct BregmanSliding BregmanSliding;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -102,6 +105,32 @@ const char *bregman_version(void);
 // The reason of the last failure on this thread, one sentence; empty if there was none. Valid until the next failure
 // on this thread.
 const char *bregman_error_message(void);
+
+// Begins a recording whose last `window` seconds can be embedded at any time; each embedding costs what is new since
+// the one before. Features lose their mean over `mean` seconds before each frame. NULL on failure.
+//
+// # Safety
+// `model` is NULL or an open model that is closed after the result.
+BregmanSliding *bregman_sliding_open(const BregmanModel *model, double window, double mean);
+
+// Takes any number of mono samples, as `bregman_embed` does. After a failure none of them is taken.
+//
+// # Safety
+// `sliding` is NULL or open and used by nobody else, `samples` NULL or `count` readable values.
+BregmanStatus bregman_sliding_push(BregmanSliding *sliding, const float *samples, size_t count);
+
+// Computes the embedding of the last window, or of everything where less was heard. `embedding` as in
+// `bregman_embed`.
+//
+// # Safety
+// `sliding` is NULL or open and used by nobody else, `embedding` NULL or `size` writable values.
+BregmanStatus bregman_sliding_embed(BregmanSliding *sliding, float *embedding, size_t size);
+
+// Ends a recording. NULL is allowed.
+//
+// # Safety
+// `sliding` is NULL or comes from `bregman_sliding_open`, is not in use, and is closed only once.
+void bregman_sliding_close(BregmanSliding *sliding);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -45,6 +45,7 @@ impl From<Error> for CallError {
         let status = match error {
             Error::File { .. } => BregmanStatus::File,
             Error::TooShort { .. } | Error::NotFinite | Error::Features { .. } => BregmanStatus::Audio,
+            Error::Sliding { .. } => BregmanStatus::Argument,
             Error::Threads(_) => BregmanStatus::Internal,
             _ => BregmanStatus::Format,
         };

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod failure;
+mod sliding;
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -16,6 +17,9 @@ use bregman_runtime::{Model, Options, cosine};
 
 pub use failure::{BregmanStatus, bregman_error_message};
 use failure::{CallError, guard};
+pub use sliding::{
+    BregmanSliding, bregman_sliding_close, bregman_sliding_embed, bregman_sliding_open, bregman_sliding_push,
+};
 
 /// An open model.
 pub struct BregmanModel(Model);
@@ -130,16 +134,8 @@ pub unsafe extern "C" fn bregman_embed(
     guard(|| {
         // SAFETY: the caller's promise.
         let (model, samples) = unsafe { (reference(model)?, slice(samples, count, "samples")?) };
-        if size != model.embedding_size() {
-            let problem = format!("size = {size}: an embedding of this model has {} values", model.embedding_size());
-            return Err(CallError::new(BregmanStatus::Argument, problem));
-        }
-        usable(embedding, size, "embedding")?;
-        // computed before it is written: `embedding` may overlap `samples`
-        let values = model.embed(samples)?;
-        // SAFETY: checked above, and the caller promises `size` writable values.
-        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), embedding, size) };
-        Ok(())
+        // SAFETY: as above.
+        unsafe { write_embedding(embedding, size, model.embedding_size(), || Ok(model.embed(samples)?)) }
     })
 }
 
@@ -178,6 +174,28 @@ fn opened(open: impl FnOnce() -> Result<Model, CallError>) -> *mut BregmanModel 
         Ok(())
     });
     model
+}
+
+/// Writes what `compute` gives, an embedding of `expected` values.
+///
+/// # Safety
+/// `embedding` is NULL or `size` writable values.
+unsafe fn write_embedding(
+    embedding: *mut f32,
+    size: usize,
+    expected: usize,
+    compute: impl FnOnce() -> Result<Vec<f32>, CallError>,
+) -> Result<(), CallError> {
+    if size != expected {
+        let problem = format!("size = {size}: an embedding of this model has {expected} values");
+        return Err(CallError::new(BregmanStatus::Argument, problem));
+    }
+    usable(embedding, size, "embedding")?;
+    // computed before it is written: `embedding` may overlap the samples
+    let values = compute()?;
+    // SAFETY: checked above, and the caller promises `size` writable values.
+    unsafe { ptr::copy_nonoverlapping(values.as_ptr(), embedding, size) };
+    Ok(())
 }
 
 /// # Safety

@@ -7,8 +7,8 @@ use std::ptr::{null, null_mut};
 
 use bregman_c::{
     BregmanModel, BregmanStatus, bregman_close, bregman_embed, bregman_embedding_size, bregman_error_message,
-    bregman_open, bregman_open_bytes, bregman_sample_rate, bregman_score, bregman_shortest, bregman_threshold,
-    bregman_version,
+    bregman_open, bregman_open_bytes, bregman_sample_rate, bregman_score, bregman_shortest, bregman_sliding_close,
+    bregman_sliding_embed, bregman_sliding_open, bregman_sliding_push, bregman_threshold, bregman_version,
 };
 
 fn message() -> String {
@@ -131,6 +131,37 @@ fn invalid_arguments_are_errors_with_a_reason() {
         // SAFETY: a slice.
         assert!(unsafe { bregman_open_bytes(broken.as_ptr(), broken.len(), 1) }.is_null());
         assert!(message().contains("model"), "{}", message());
+    }
+}
+
+#[test]
+fn windows_that_slide_are_the_runtimes() {
+    let bytes = common::model();
+    let (model, runtime) = (Open::new(&bytes), bregman_runtime::Model::from_bytes(&bytes).unwrap());
+    let options = bregman_runtime::SlidingOptions { window: 1.0, mean: 1.0 };
+    let mut expected = runtime.sliding(options).unwrap();
+    let samples = sound(3, 40_000);
+    let mut embedding = vec![0.0; runtime.embedding_size()];
+    let (out, size) = (embedding.as_mut_ptr(), embedding.len());
+    // SAFETY: every pointer is NULL or valid for the length passed with it; the model is closed last.
+    unsafe {
+        use BregmanStatus::{Argument, Audio, Ok};
+        assert!(bregman_sliding_open(null(), 1.0, 1.0).is_null() && message() == "model is NULL");
+        assert!(bregman_sliding_open(model.0, 0.0, 1.0).is_null() && message().contains("window"));
+        let sliding = bregman_sliding_open(model.0, 1.0, 1.0);
+        assert_eq!(bregman_sliding_embed(sliding, out, size), Audio, "nothing heard yet");
+        for piece in samples.chunks(7_000) {
+            expected.push(piece).unwrap();
+            assert_eq!(bregman_sliding_push(sliding, piece.as_ptr(), piece.len()), Ok);
+            assert_eq!(bregman_sliding_embed(sliding, out, size), Ok);
+            assert_eq!(std::slice::from_raw_parts(out, size), expected.embed().unwrap());
+        }
+        assert_eq!(bregman_sliding_push(sliding, [f32::NAN].as_ptr(), 1), Audio);
+        assert_eq!(bregman_sliding_push(sliding, null(), 1), Argument);
+        assert_eq!(bregman_sliding_embed(sliding, out, size + 1), Argument);
+        assert_eq!(bregman_sliding_embed(null_mut(), out, size), Argument);
+        bregman_sliding_close(sliding);
+        bregman_sliding_close(null_mut());
     }
 }
 

@@ -63,7 +63,7 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     );
     assert!(mistake(&["inspect", &model, "--plot", &file("pattern.gif")]).contains(".svg or .png"));
 
-    let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--hop", "0.5", "--json"]);
+    let bench = json(&["bench", &model, "--seconds", "1", "--repeats", "2", "--hop", "0.5", "--calibrate", "--json"]);
     assert!(["file_ms", "live_ms", "anew_ms"].iter().all(|times| number(&bench["sliding"], times) > 0.0), "{bench}");
     let rows = bench["rows"].as_array().unwrap();
     assert!(

@@ -230,6 +230,13 @@ fn figures_are_written_in_every_format_and_of_every_kind() {
         assert!(svg.contains(words), "{words}");
     }
 
+    write_run(&runs.join("c"), 4, 0.95, "prox_sgd");
+    let at_chance = common::evaluation("here", "in", 0.95, 0.5).to_string();
+    std::fs::write(runs.join("c/evaluations/here.json"), at_chance).unwrap();
+    let svg = String::from_utf8(plot("eer", "eer.svg")).unwrap();
+    assert!(svg.contains("(not shown: learnt nothing)"), "a network at chance does not set the scale");
+    std::fs::remove_dir_all(runs.join("c")).unwrap();
+
     let png = plot("sparsity,lambda", "two.png");
     let mut reader = png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];

@@ -26,13 +26,15 @@ mod ranges;
 mod sliding;
 #[cfg(feature = "audio")]
 mod stream;
+#[allow(unsafe_code)]
+mod team;
 
 pub use bregman_base::lanes::cosine;
 pub use bregman_network::{Architecture, LayerSpec};
 pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
-pub use kernels::{Instructions, Runs};
+pub use kernels::{Instructions, KernelCosts, Runs, Tuning};
 pub use model::{LayerInfo, Model, Options};
 #[cfg(feature = "audio")]
 pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};

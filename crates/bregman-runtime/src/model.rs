@@ -8,10 +8,11 @@ use bregman_network::{Architecture, Extent, Operation};
 use serde::Serialize;
 
 use crate::file::{Contents, ModelFile, Positions, StoredLayer, Threshold, ValueFormat};
-use crate::kernels::{Instructions, Runs};
+use crate::kernels::{Instructions, KernelCosts, Runs, Tuning};
 #[cfg(feature = "audio")]
 use crate::network::Incremental;
 use crate::network::{Cost, Execution, Network, Workspace};
+use crate::team::Team;
 use crate::{Error, FrontEnd, Result};
 
 /// How to execute a model.
@@ -20,17 +21,20 @@ use crate::{Error, FrontEnd, Result};
 /// | --- | --- | --- |
 /// | `threads` | 1 | threads for one utterance, or utterances at a time for a batch; 0 for every core |
 /// | `instructions` | the widest | SIMD instructions |
+/// | `tuning` | measured | whether kernels are chosen by what they cost on this CPU; no embedding depends on it |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Threads, at most 1024; 0 for every core.
     pub threads: usize,
     /// SIMD instructions.
     pub instructions: Instructions,
+    /// By which costs kernels are chosen.
+    pub tuning: Tuning,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 1, instructions: Instructions::best() }
+        Self { threads: 1, instructions: Instructions::best(), tuning: Tuning::default() }
     }
 }
 
@@ -79,7 +83,8 @@ impl LayerInfo {
 }
 
 /// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that
-/// grows to the number of calls at a time, and after that allocates nothing but its result.
+/// grows to the number of calls at a time, and after that allocates nothing but its result and, on several threads,
+/// some words that these share.
 ///
 /// ```no_run
 /// let model = bregman_runtime::Model::open("model.breg")?;
@@ -148,10 +153,10 @@ impl Model {
             )));
         }
         let contents = Contents::parse(bytes)?;
-        let (network, costs) = Network::new(&contents, None)?;
-        let layers = describe(&contents, &costs);
-        let Options { threads, instructions } = *options;
+        let Options { threads, instructions, tuning } = *options;
         let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
+        let (network, costs) = Network::new(&contents, None, &KernelCosts::of(instructions, tuning))?;
+        let layers = describe(&contents, &costs);
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
         let pool = || {
             rayon::ThreadPoolBuilder::new()
@@ -264,7 +269,7 @@ impl Model {
         let mut session = self.take()?;
         let mut times = vec![Duration::ZERO; self.layers.len()];
         let mut embedding = vec![0.0; self.embedding_size()];
-        let mut run = Execution { arch: self.arch, threads: 1, times: Some(&mut times) };
+        let mut run = Execution { arch: self.arch, team: None, times: Some(&mut times) };
         self.network.forward(&mut run, &mut session.workspace, features, &mut embedding);
         self.give(session);
         Ok(times)
@@ -367,10 +372,10 @@ impl Model {
         threads: usize,
         work: impl FnOnce(&Network, &mut Execution) -> T + Send,
     ) -> T {
-        let mut run = Execution { arch: self.arch, threads, times: None };
+        let work = |team: Option<&Team>| work(&self.network, &mut Execution { arch: self.arch, team, times: None });
         match self.pool.as_ref().filter(|_| threads > 1) {
-            Some(pool) => pool.install(|| work(&self.network, &mut run)),
-            None => work(&self.network, &mut run),
+            Some(pool) => Team::of(pool, |team| work(Some(team))),
+            None => work(None),
         }
     }
 

@@ -10,7 +10,7 @@ use bregman_base::lanes::nonzeros;
 
 use crate::file::{Contents, ModelFile};
 use crate::kernels::int8::MOST;
-use crate::kernels::{BLOCK, Instructions};
+use crate::kernels::{BLOCK, Instructions, KernelCosts};
 use crate::network::{Execution, Network};
 use crate::{Error, Result, ValueFormat};
 
@@ -39,7 +39,7 @@ impl ModelFile {
         let (bytes, bins) = (self.to_bytes(ValueFormat::F32)?, self.architecture.features);
         let contents = Contents::parse(&bytes)?;
         let watches = Watches::new(contents.layers.len());
-        let (network, _) = Network::new(&contents, Some(&watches))?;
+        let (network, _) = Network::new(&contents, Some(&watches), &KernelCosts::BUILT_IN)?;
         let arch = Instructions::best().arch().expect("the best is one that this CPU has");
         let (mut workspace, mut embedding) = (network.workspace(), vec![0.0; self.architecture.embedding()]);
         for features in utterances {
@@ -53,7 +53,7 @@ impl ModelFile {
             // whole blocks, as far as there are any: what lies beyond the last frame of a block was not said by anybody
             let frames = features.len() / bins;
             let features = &features[..bins * if frames < BLOCK { frames } else { frames - frames % BLOCK }];
-            let mut run = Execution { arch, threads: 1, times: None };
+            let mut run = Execution { arch, team: None, times: None };
             network.forward(&mut run, &mut workspace, features, &mut embedding);
         }
         let ranges = watches.ranges();

@@ -77,7 +77,7 @@ fn every_instruction_set_and_number_of_threads_computes_the_same() {
             let embeddings: Vec<Vec<f32>> = [1, 2, 3]
                 .iter()
                 .map(|&threads| {
-                    model(&pair, ValueFormat::F32, &Options { threads, instructions })
+                    model(&pair, ValueFormat::F32, &Options { threads, instructions, ..Options::default() })
                         .embed_features(&features)
                         .unwrap()
                 })

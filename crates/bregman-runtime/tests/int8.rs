@@ -43,7 +43,9 @@ fn whole_numbers_are_the_same_with_all_instructions_and_threads() {
     let reference = open(&file, &Options::default()).embed_features(&features).unwrap();
     for instructions in Instructions::available() {
         for threads in [1, 2, 3] {
-            let embedding = open(&file, &Options { threads, instructions }).embed_features(&features).unwrap();
+            let embedding = open(&file, &Options { threads, instructions, ..Options::default() })
+                .embed_features(&features)
+                .unwrap();
             // between layers there are f32, whose last bit may decide between two codes
             let distance = distance(&embedding, &reference);
             assert!(distance < 1e-4, "{threads} threads with {instructions:?}: {distance:e}");

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_nn::{Checkpoint, TrainableModel};
 use bregman_tensor::Cpu;
-use bregman_train::config::Sparsify;
+use bregman_train::config::{Sparsify, SparsifyBy};
 use bregman_train::{Deployable, Ending, Experiment, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
@@ -20,7 +20,12 @@ fn prepared(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 fn experiment(voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
+    experiment_by(SparsifyBy::Bregman, voices, network, settings)
+}
+
+fn experiment_by(by: SparsifyBy, voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
     let sparsify = Sparsify {
+        by,
         network: network.to_owned(),
         root: voices.to_owned(),
         corpus: "train.csv".into(),
@@ -68,6 +73,19 @@ fn the_first_step_begins_from_the_trained_weights_and_the_last_has_the_target() 
     let model = zeros.to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
     let model = bregman_runtime::Model::from_bytes(&model).unwrap();
     assert!((model.zeros_in_file() - 0.8).abs() < 0.02, "{}", model.zeros_in_file());
+}
+
+#[test]
+fn by_magnitude_it_has_the_target_after_its_ramp() {
+    let folder = tempfile::tempdir().unwrap();
+    let (voices, dense) = prepared(folder.path());
+    let run = folder.path().join("pruned");
+    let outcome = train(experiment_by(SparsifyBy::Magnitude, &voices, &dense, &[]), &run).unwrap();
+    assert!((outcome.state.sparsity - 0.8).abs() < 1e-3, "{}", outcome.state.sparsity);
+    let lines = metrics(&run);
+    let at_target = |step: &&serde_json::Value| step["sparsity"].as_f64().is_some_and(|sparsity| sparsity > 0.799);
+    let reached = lines.iter().filter(|line| line["kind"] == "step").find(at_target).unwrap();
+    assert_eq!(reached["epoch"].as_u64(), Some(2), "60 % of four epochs are two whole ones");
 }
 
 /// Without labels, and with them.

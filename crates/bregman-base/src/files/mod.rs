@@ -29,6 +29,14 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Where a user's programs keep what they can make again: `bregman` in `$XDG_CACHE_HOME` or `~/.cache`, if there is a
+/// home. It need not exist.
+pub fn user_cache() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    given.or_else(|| Some(folder("HOME")?.join(".cache"))).map(|cache| cache.join("bregman"))
+}
+
 /// Waits until the names in the folder of `path` are on disk.
 fn sync_parent(path: &Path) -> std::io::Result<()> {
     // elsewhere a folder cannot be opened as a file

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bregman_runtime::{Instructions, Model, SlidingOptions, ValueFormat};
+use bregman_runtime::{Instructions, KernelCosts, Model, SlidingOptions, ValueFormat};
 use serde::Serialize;
 
 use super::soak;
@@ -27,6 +27,7 @@ Examples:
   bregman bench runs/first                    what `bregman export` would write
   bregman bench model.breg --seconds 10 --repeats 50 --json
   bregman bench model.breg --hop 0.5          windows of 3 s, one every half second
+  bregman bench model.breg --calibrate        after measuring this CPU's kernels anew
   bregman bench model.breg small.breg --soak 8h --threads 32")]
 pub(crate) struct Args {
     /// Model file (.breg), or a run or checkpoint, measured as `bregman export` would write it; several with --soak
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Also measure windows that slide so many seconds at a time
     #[arg(long, value_name = "SECONDS")]
     hop: Option<f64>,
+    /// First measure anew what kernels cost on this CPU, by which every layer gets its own, and keep that
+    #[arg(long)]
+    calibrate: bool,
     /// Serve mixed requests for so long: 90s, 15m, 8h
     #[arg(long, value_name = "DURATION", value_parser = soak::duration, conflicts_with_all = ["hop", "repeats"])]
     soak: Option<Duration>,
@@ -60,6 +64,9 @@ struct Report {
     open_ms: f64,
     /// Weights and activations.
     memory_mb: f64,
+    /// Nanoseconds, with --calibrate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_costs: Option<KernelCosts>,
     rows: Vec<ThreadsRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sliding: Option<SlidingTimes>,
@@ -97,6 +104,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             "pass 0 to 3600 seconds, and at least 1 repeat",
         ));
     }
+    let kernel_costs = args.calibrate.then(|| KernelCosts::measure(Instructions::best()));
     if let Some(duration) = args.soak {
         return soaked(&args, duration);
     }
@@ -115,7 +123,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let instructions = format!("{:?}", Instructions::best());
     let memory_mb = single.memory() as f64 / 1e6;
     let sliding = args.hop.map(|hop| sliding(&single, &args, hop, rows[0].total_ms)).transpose()?;
-    let report = Report { seconds: args.seconds, instructions, open_ms, memory_mb, rows, sliding };
+    let report = Report { seconds: args.seconds, instructions, open_ms, memory_mb, kernel_costs, rows, sliding };
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
@@ -212,11 +220,20 @@ fn text(report: &Report) -> String {
     format!(
         "{} s, {}, opened in {:.1} ms, {:.1} MB in memory\n\n",
         report.seconds, report.instructions, report.open_ms, report.memory_mb
-    ) + &table(&header, &rows) + &report.sliding.as_ref().map_or(String::new(), |times| {
+    ) + &report.kernel_costs.as_ref().map_or(String::new(), kernels)
+        + &table(&header, &rows) + &report.sliding.as_ref().map_or(String::new(), |times| {
         format!(
             "\nwindows of {} s every {} s, ms per second of sound on one thread: {:.2} of a file, {:.2} live, {:.2} \
                  each computed anew\n",
             report.seconds, times.hop, times.file_ms, times.live_ms, times.anew_ms
         )
     })
+}
+
+fn kernels(costs: &KernelCosts) -> String {
+    let KernelCosts { dense, far: [far, far_shifted], near: [near, near_shifted], row, copy } = costs;
+    format!(
+        "kernels, ns per block: {dense:.2} a dense weight; {near:.2} to {far:.2} a non-zero, {near_shifted:.2} to \
+         {far_shifted:.2} of a kernel with taps; {row:.1} a row of a tile, {copy:.1} a column copied\n\n"
+    )
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
 use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
-use bregman_train::config::Sparsify;
+use bregman_train::config::{Sparsify, SparsifyBy};
 use bregman_train::{Device, Ending, EpochTrials, OnDevice, Open, Precision, RunFolder, Trainer, on_device};
+
+use clap::ValueEnum;
 
 use super::export::{self, MAX_SECONDS};
 use super::options::WriteArgs;
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// The share of zeros to reach
     #[arg(long)]
     target: f64,
+    /// By what weights are chosen: duals (Bregman training), or their magnitude, which is gradual pruning
+    #[arg(long, value_enum, default_value = "bregman")]
+    by: By,
     /// The model file to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
@@ -72,6 +77,24 @@ pub(crate) struct Args {
     precision: Option<Precision>,
     #[command(flatten)]
     write: WriteArgs,
+}
+
+/// Values of --by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Duals: a weight that died may come back
+    Bregman,
+    /// Magnitudes: what is zero stays zero
+    Magnitude,
+}
+
+impl From<By> for SparsifyBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Bregman => Self::Bregman,
+            By::Magnitude => Self::Magnitude,
+        }
+    }
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
@@ -149,7 +172,8 @@ impl Args {
             (corpus, manifest)
         };
         let surroundings = Some(surroundings(&folder)?);
-        Ok(Sparsify { network: absolute(&self.model)?, root, corpus, target: self.target, surroundings })
+        let (network, by) = (absolute(&self.model)?, self.by.into());
+        Ok(Sparsify { network, root, corpus, target: self.target, by, surroundings })
     }
 }
 

@@ -10,6 +10,9 @@ use crate::runs::ReportedRun;
 /// The density of a method that is drawn beside another, over that one's.
 const BESIDE: f64 = 0.985;
 
+/// From here on an equal error rate is that of a network that has learnt nothing.
+const CHANCE: f64 = 0.45;
+
 /// What error rates are drawn against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Against {
@@ -64,8 +67,17 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against)
             }
         }
     }
+    // networks at chance would press all others to the ground: where there are others, they are only named
+    let any_learnt = methods.iter().any(|(_, means)| means.iter().any(|means| means.at()[1] < CHANCE));
     let (mut marks, mut keys, count) = (Vec::new(), Vec::new(), methods.len());
     for (number, (name, means)) in methods.iter_mut().enumerate() {
+        let all = means.len();
+        means.retain(|means| !any_learnt || means.at()[1] < CHANCE);
+        let name = match all - means.len() {
+            0 => (*name).to_owned(),
+            lost if lost == all => format!("{name} (not shown: learnt nothing)"),
+            _ => format!("{name} (some not shown: learnt nothing)"),
+        };
         means.sort_by(|a, b| a.target.partial_cmp(&b.target).unwrap_or(std::cmp::Ordering::Equal));
         let beside = |x: f64| match against {
             Against::Sparsity if x > 0.0 => 1.0 - (1.0 - x) * BESIDE.powf(number as f64 - 0.5 * (count - 1) as f64),
@@ -84,7 +96,7 @@ pub(super) fn rates(runs: &[&ReportedRun], domain: TestDomain, against: Against)
                 marks.push(Mark::Point { at, symbol: number, color: look.color });
             }
         }
-        keys.push(LegendEntry { name: (*name).to_owned(), look, symbol: Some(number) });
+        keys.push(LegendEntry { name, look, symbol: Some(number) });
     }
     let label = if domain == TestDomain::In { "EER, %" } else { "EER out of domain, %" };
     let x = match against {

@@ -130,7 +130,7 @@ pub(crate) fn epoch_line(epoch: u64, target: f64) -> String {
 }
 
 /// An evaluation of a synthetic run.
-fn evaluation(test: &str, domain: &str, sparsity: f64, eer: f64) -> Value {
+pub(crate) fn evaluation(test: &str, domain: &str, sparsity: f64, eer: f64) -> Value {
     let det: Vec<Value> = (1..40)
         .map(|at| f64::from(at) / 40.0)
         .map(|rate| serde_json::json!({"miss": rate, "false_alarm": eer * eer / rate}))

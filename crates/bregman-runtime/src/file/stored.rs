@@ -53,6 +53,22 @@ impl StoredLayer<'_> {
         if finite { Ok(true) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
     }
 
+    /// Those columns of every row, one row after the other.
+    pub(crate) fn rows_of(&self, columns: Range<usize>) -> Result<Vec<f32>> {
+        let mut rows = vec![0.0; self.spec.outputs * columns.len()];
+        let whole = self.for_each_row(|row, weights| {
+            rows[row * columns.len()..][..columns.len()].copy_from_slice(&weights[columns.clone()]);
+        })?;
+        if !whole {
+            self.for_each(|row, column, value| {
+                if columns.contains(&column) {
+                    rows[row * columns.len() + column - columns.start] = value;
+                }
+            })?;
+        }
+        Ok(rows)
+    }
+
     /// As [`StoredLayer::for_each`] for 8-bit weights, as multiples of their [row's scale](StoredLayer::row_scales).
     pub(crate) fn for_each_level(&self, mut found: impl FnMut(usize, usize, i8)) -> Result<()> {
         let levels = self.values.levels(self.value_bytes, self.spec.outputs).expect("a range, so int8 weights");

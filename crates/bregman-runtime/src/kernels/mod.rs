@@ -15,24 +15,32 @@
 //! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do
 //! not depend on the number of threads.
 
+mod cost;
 mod dense;
 pub(crate) mod int8;
 pub(crate) mod math;
 mod matvec;
 mod sparse;
 mod store;
+#[cfg(test)]
+mod tests;
+mod tile;
 
 use std::ops::Range;
 
 use bregman_base::Disjoint;
 use bregman_base::simd::Level;
+use bregman_network::LayerKind;
 use pulp::{Arch, Simd, WithSimd};
 
+pub use cost::{KernelCosts, Tuning};
+use cost::{Plan, Shape};
 use dense::Dense;
 use int8::{Kernel, Quads};
 pub(crate) use matvec::Linear;
-use sparse::Sparse;
+use sparse::{Entries, Sparse};
 pub(crate) use store::Store;
+use tile::{Panel, Tile, Tiling};
 
 use crate::Result;
 use crate::file::StoredLayer;
@@ -86,6 +94,7 @@ pub(crate) struct Weights {
     rows: usize,
     columns: usize,
     live: usize,
+    tiling: Tiling,
     form: Form,
 }
 
@@ -149,22 +158,50 @@ pub(crate) struct Place {
 
 impl Weights {
     /// Takes over those columns of a stored layer; in whole numbers where the range of its input is known.
-    pub(crate) fn new(layer: &StoredLayer, columns: Range<usize>, input_range: Option<f32>) -> Result<Self> {
+    pub(crate) fn new(
+        layer: &StoredLayer,
+        columns: Range<usize>,
+        input_range: Option<f32>,
+        costs: &KernelCosts,
+    ) -> Result<Self> {
         let (rows, width) = (layer.spec.outputs, columns.len());
         if let Some(range) = input_range {
             let quads = Quads::new(layer, columns, range)?;
-            return Ok(Self { rows, columns: width, live: quads.live(), form: Form::Int8(quads) });
+            return Ok(Self {
+                rows,
+                columns: width,
+                live: quads.live(),
+                tiling: Tiling::Whole,
+                form: Form::Int8(quads),
+            });
         }
-        // of a few columns the share of zeros is taken to be that of all
-        let all = layer.spec.weights();
-        let (live, form) = if dense::pays(all, layer.live) {
-            let dense = Dense::new(layer, columns)?;
-            (dense.live(), Form::Dense(dense))
-        } else {
-            let sparse = Sparse::new(layer, columns)?;
-            (sparse.live(), Form::Sparse(sparse))
+        let taps = match layer.spec.kind {
+            LayerKind::Linear => [1, 1],
+            LayerKind::Conv1d { kernel, .. } => [kernel, 1],
+            LayerKind::Conv2d { kernel: [rows, columns], .. } => [columns, rows],
         };
-        Ok(Self { rows, columns: width, live, form })
+        // of a few columns the share of zeros is taken to be that of all
+        let live = (layer.live as f64 * width as f64 / layer.spec.matrix()[1] as f64) as usize;
+        match costs.plan(Shape { rows, columns: width, taps, live }) {
+            Plan::Dense => {
+                let dense = Dense::new(layer, columns)?;
+                let (live, form) = (dense.live(), Form::Dense(dense));
+                Ok(Self { rows, columns: width, live, tiling: Tiling::Whole, form })
+            }
+            Plan::Sparse(tiling) => Ok(Self::sparse(&Entries::of(layer, columns)?, width, tiling)),
+        }
+    }
+
+    /// From all weights of each row in turn.
+    fn dense(weights: &[f32], columns: usize) -> Self {
+        let dense = Dense::of_rows(weights, columns);
+        let (rows, live) = (weights.len() / columns, dense.live());
+        Self { rows, columns, live, tiling: Tiling::Whole, form: Form::Dense(dense) }
+    }
+
+    fn sparse(entries: &Entries, columns: usize, tiling: Tiling) -> Self {
+        let sparse = Sparse::new(entries, columns, tiling);
+        Self { rows: entries.ends.len(), columns, live: sparse.live(), tiling, form: Form::Sparse(sparse) }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -200,10 +237,12 @@ impl Weights {
         offsets.least = (0..self.columns).map(&offset).min().unwrap_or(0);
         offsets.list.clear();
         match &self.form {
-            Form::Sparse(sparse) => {
+            Form::Sparse(sparse) if self.tiling != Tiling::Packed => {
                 offsets.list.extend(sparse.columns().iter().map(|&column| offset(column as usize) as u32))
             }
-            Form::Dense(_) => offsets.list.extend((0..self.columns).map(|column| offset(column) as u32)),
+            Form::Sparse(_) | Form::Dense(_) => {
+                offsets.list.extend((0..self.columns).map(|column| offset(column) as u32))
+            }
             Form::Int8(quads) => {
                 let from_least = |&column: &u32| (offset(column as usize) - offsets.least) as u32;
                 offsets.list.extend(quads.columns().iter().map(from_least));
@@ -294,14 +333,42 @@ impl Job<'_> {
     }
 }
 
+impl Job<'_> {
+    /// Calls `run` with each tile in turn.
+    #[inline(always)]
+    fn tiles<S: Simd>(&self, run: impl Fn(&Tile)) {
+        let Weights { columns: all, tiling, .. } = *self.weights;
+        // SAFETY: `Weights::apply` has checked that x holds BLOCK numbers from there and every offset on.
+        let x = unsafe { self.x.as_ptr().add(self.place.x) };
+        let mut panel = Panel::new();
+        for (number, columns) in tiling.tiles(all).enumerate() {
+            let (first, last) = (columns.start == 0, columns.end == all);
+            let (x, offsets) = if tiling == Tiling::Packed {
+                // SAFETY: as above; a tile has no more columns than a panel.
+                unsafe { panel.fill::<S>(&self.offsets[columns.clone()], x, self.place.width) };
+                (panel.as_ptr(), None)
+            } else {
+                (x, Some(self.offsets))
+            };
+            run(&Tile { number, columns, x, offsets, first, last });
+        }
+    }
+}
+
 impl WithSimd for Job<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         match &self.weights.form {
-            Form::Sparse(sparse) => sparse.run(simd, &self),
-            Form::Dense(dense) => dense.run(simd, &self),
+            Form::Sparse(sparse) => self.tiles::<S>(
+                #[inline(always)]
+                |tile| sparse.run(simd, &self, tile),
+            ),
+            Form::Dense(dense) => self.tiles::<S>(
+                #[inline(always)]
+                |tile| dense.run(simd, &self, tile),
+            ),
             Form::Int8(quads) => quads.run(simd, &self),
         }
     }

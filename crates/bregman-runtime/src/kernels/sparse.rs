@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::tile::{Tile, Tiling};
 use super::{BLOCK, Job};
 use crate::Result;
 use crate::file::StoredLayer;
@@ -11,46 +12,88 @@ use crate::file::StoredLayer;
 /// How many rows before it is computed a row of y is fetched.
 const AHEAD: usize = 4;
 
-/// Non-zeros, rows in the order of their number of non-zeros: loops that end when they did before are predicted by the
-/// CPU.
+/// Non-zeros by tiles of columns (one tile of all, if their part of x need not fit the first-level cache).
 pub(super) struct Sparse {
-    /// Which row of the matrix comes when.
-    order: Vec<u32>,
-    /// Of the i-th of them, columns and values from `starts[i]` to `starts[i + 1]`.
-    starts: Vec<u32>,
+    tiles: Vec<Rows>,
+    /// Of each non-zero in turn: its column, or where that lies in a [`Panel`](super::tile::Panel).
     columns: Vec<u32>,
     values: Vec<f32>,
 }
 
-impl Sparse {
+/// The rows of a tile in the order of their number of non-zeros: loops that end when they did before are predicted by
+/// the CPU.
+struct Rows {
+    /// Which row of the matrix comes when. Rows without a non-zero are only in the first tile and in the last, where
+    /// their sums begin and end.
+    order: Vec<u32>,
+    /// Of the i-th of them, columns and values from `starts[i]` to `starts[i + 1]`.
+    starts: Vec<u32>,
+}
+
+/// Non-zeros row by row.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// Of each non-zero in turn.
+    pub(super) columns: Vec<u32>,
+    pub(super) values: Vec<f32>,
+    /// Where each row ends.
+    pub(super) ends: Vec<usize>,
+}
+
+impl Entries {
     /// Takes over those columns of a stored layer.
-    pub(super) fn new(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
-        let (rows, mut ends) = (layer.spec.outputs, Vec::new());
-        let mut found: (Vec<u32>, Vec<f32>) = (Vec::with_capacity(layer.live), Vec::with_capacity(layer.live));
+    pub(super) fn of(layer: &StoredLayer, columns: Range<usize>) -> Result<Self> {
+        let mut found = Self {
+            columns: Vec::with_capacity(layer.live),
+            values: Vec::with_capacity(layer.live),
+            ends: Vec::with_capacity(layer.spec.outputs),
+        };
         layer.for_each(|row, column, value| {
-            ends.resize(row, found.0.len());
+            found.ends.resize(row, found.columns.len());
             if value != 0.0 && columns.contains(&column) {
-                found.0.push((column - columns.start) as u32);
-                found.1.push(value);
+                found.columns.push((column - columns.start) as u32);
+                found.values.push(value);
             }
         })?;
-        ends.resize(rows, found.0.len());
-        let range = |row: usize| if row == 0 { 0 } else { ends[row - 1] }..ends[row];
-        let mut order: Vec<u32> = (0..rows as u32).collect();
-        order.sort_by_key(|&row| range(row as usize).len());
-        let mut sorted = Self {
-            starts: Vec::with_capacity(rows + 1),
-            columns: Vec::with_capacity(found.0.len()),
-            values: Vec::with_capacity(found.0.len()),
-            order,
+        found.ends.resize(layer.spec.outputs, found.columns.len());
+        Ok(found)
+    }
+}
+
+impl Sparse {
+    pub(super) fn new(entries: &Entries, columns: usize, tiling: Tiling) -> Self {
+        let Entries { columns: found, values, ends } = entries;
+        let mut sparse = Self {
+            tiles: Vec::new(),
+            columns: Vec::with_capacity(found.len()),
+            values: Vec::with_capacity(found.len()),
         };
-        sorted.starts.push(0);
-        for &row in &sorted.order {
-            sorted.columns.extend_from_slice(&found.0[range(row as usize)]);
-            sorted.values.extend_from_slice(&found.1[range(row as usize)]);
-            sorted.starts.push(sorted.columns.len() as u32);
+        // of each row, what no tile has yet
+        let mut next: Vec<usize> = [0].into_iter().chain(ends.iter().copied()).take(ends.len()).collect();
+        let tiles: Vec<Range<usize>> = tiling.tiles(columns).collect();
+        for (number, tile) in tiles.iter().enumerate() {
+            let ranges: Vec<Range<usize>> = (next.iter_mut().zip(ends))
+                .map(|(next, &end)| {
+                    let from = *next;
+                    *next += found[from..end].partition_point(|&column| (column as usize) < tile.end);
+                    from..*next
+                })
+                .collect();
+            let needed = |row: &u32| number == 0 || number + 1 == tiles.len() || !ranges[*row as usize].is_empty();
+            let mut order: Vec<u32> = (0..ends.len() as u32).filter(needed).collect();
+            order.sort_by_key(|&row| ranges[row as usize].len());
+            let mut starts = Vec::with_capacity(order.len() + 1);
+            for &row in &order {
+                let range = ranges[row as usize].clone();
+                starts.push(sparse.columns.len() as u32);
+                let place = |&column: &u32| tiling.offset_in(tile, column as usize) as u32;
+                sparse.columns.extend(found[range.clone()].iter().map(place));
+                sparse.values.extend_from_slice(&values[range]);
+            }
+            starts.push(sparse.columns.len() as u32);
+            sparse.tiles.push(Rows { order, starts });
         }
-        Ok(sorted)
+        sparse
     }
 
     pub(super) fn live(&self) -> usize {
@@ -62,7 +105,8 @@ impl Sparse {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        4 * (self.order.len() + self.starts.len() + self.columns.len() + self.values.len())
+        let rows: usize = self.tiles.iter().map(|tile| tile.order.len() + tile.starts.len()).sum();
+        4 * (rows + self.columns.len() + self.values.len())
     }
 
     /// y += W·x, each row in four sums so that no addition waits for the one before.
@@ -70,7 +114,8 @@ impl Sparse {
     /// # Panics
     /// If x or y is too short.
     pub(super) fn add_product(&self, x: &[f32], y: &mut [f32]) {
-        for (range, &row) in self.starts.windows(2).map(|ends| ends[0] as usize..ends[1] as usize).zip(&self.order) {
+        let rows = self.tiles.iter().flat_map(Rows::ranges);
+        for (row, range) in rows {
             let (columns, values) = (self.columns[range.clone()].as_chunks::<4>(), self.values[range].as_chunks::<4>());
             let mut sums = [0f32; 4];
             for (columns, values) in columns.0.iter().zip(values.0) {
@@ -79,12 +124,12 @@ impl Sparse {
                 }
             }
             let rest: f32 = columns.1.iter().zip(values.1).map(|(&column, value)| value * x[column as usize]).sum();
-            y[row as usize] += (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest;
+            y[row] += (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest;
         }
     }
 
     #[inline(always)]
-    pub(super) fn run<S: Simd>(&self, simd: S, job: &Job) {
+    pub(super) fn run<S: Simd>(&self, simd: S, job: &Job, tile: &Tile) {
         // As many vectors as have room for their sums in registers, and then the rest.
         let most = if S::F32_LANES >= 16 { 5 } else { 10 };
         let vectors = job.place.width.div_ceil(S::F32_LANES);
@@ -92,16 +137,16 @@ impl Sparse {
         while from < vectors {
             let count = (vectors - from).min(most);
             match count {
-                1 => self.rows::<S, 1>(simd, job, from),
-                2 => self.rows::<S, 2>(simd, job, from),
-                3 => self.rows::<S, 3>(simd, job, from),
-                4 => self.rows::<S, 4>(simd, job, from),
-                5 => self.rows::<S, 5>(simd, job, from),
-                6 => self.rows::<S, 6>(simd, job, from),
-                7 => self.rows::<S, 7>(simd, job, from),
-                8 => self.rows::<S, 8>(simd, job, from),
-                9 => self.rows::<S, 9>(simd, job, from),
-                _ => self.rows::<S, 10>(simd, job, from),
+                1 => self.rows::<S, 1>(simd, job, tile, from),
+                2 => self.rows::<S, 2>(simd, job, tile, from),
+                3 => self.rows::<S, 3>(simd, job, tile, from),
+                4 => self.rows::<S, 4>(simd, job, tile, from),
+                5 => self.rows::<S, 5>(simd, job, tile, from),
+                6 => self.rows::<S, 6>(simd, job, tile, from),
+                7 => self.rows::<S, 7>(simd, job, tile, from),
+                8 => self.rows::<S, 8>(simd, job, tile, from),
+                9 => self.rows::<S, 9>(simd, job, tile, from),
+                _ => self.rows::<S, 10>(simd, job, tile, from),
             }
             from += count;
         }
@@ -109,18 +154,22 @@ impl Sparse {
 
     /// V vectors of every row, from vector `from` of the block.
     #[inline(always)]
-    fn rows<S: Simd, const V: usize>(&self, simd: S, job: &Job, from: usize) {
+    fn rows<S: Simd, const V: usize>(&self, simd: S, job: &Job, tile: &Tile, from: usize) {
         let (lanes, place) = (S::F32_LANES, job.place);
         debug_assert!((from + V) * lanes <= BLOCK);
-        // SAFETY: `Weights::apply` has checked that x holds BLOCK numbers from every offset on.
-        let x = unsafe { job.x.as_ptr().add(place.x + from * lanes) };
-        for (i, &row) in self.order.iter().enumerate() {
-            if let Some(&later) = self.order.get(i + AHEAD) {
+        // SAFETY: a tile has BLOCK numbers from every offset on.
+        let x = unsafe { tile.x.add(from * lanes) };
+        let rows = &self.tiles[tile.number];
+        let offsets = tile.offsets.unwrap_or(&self.columns);
+        for (i, (row, range)) in rows.ranges().enumerate() {
+            if let Some(&later) = rows.order.get(i + AHEAD) {
                 job.expect_row(later as usize);
             }
-            let (row, range) = (row as usize, self.starts[i] as usize..self.starts[i + 1] as usize);
-            let mut sums = [simd.splat_f32s(job.store.bias[row]); V];
-            for (&offset, &value) in job.offsets[range.clone()].iter().zip(&self.values[range]) {
+            let at = place.y + row * place.pitch + from * lanes;
+            // SAFETY: the caller of `Weights::apply` keeps others off this row of the block.
+            let y = unsafe { job.y.part(at, V * lanes) };
+            let mut sums = tile.begin::<S, V>(simd, job.store.bias[row], y);
+            for (&offset, &value) in offsets[range.clone()].iter().zip(&self.values[range]) {
                 let value = simd.splat_f32s(value);
                 // SAFETY: as above; the vectors of a block end within it.
                 let x = unsafe { x.add(offset as usize) };
@@ -130,10 +179,16 @@ impl Sparse {
                     *sum = simd.mul_add_e_f32s(value, x, *sum);
                 }
             }
-            let at = place.y + row * place.pitch + from * lanes;
-            // SAFETY: the caller of `Weights::apply` keeps others off this row of the block.
-            let y = unsafe { job.y.part(at, V * lanes) };
-            job.store.write::<S, V>(simd, row, sums, at, y);
+            tile.end::<S, V>(simd, job, row, sums, at, y);
         }
+    }
+}
+
+impl Rows {
+    /// Row and its range of non-zeros.
+    #[inline(always)]
+    fn ranges(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let ranges = self.starts.windows(2).map(|ends| ends[0] as usize..ends[1] as usize);
+        self.order.iter().map(|&row| row as usize).zip(ranges)
     }
 }

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use bregman_base::Disjoint;
 use bregman_network::{LayerSpec, NetworkConfig};
 use pulp::Arch;
-use rayon::prelude::*;
 
 use crate::Result;
 use crate::file::{Contents, StoredLayer};
-use crate::kernels::{Linear, Offsets, Place, Runs, Store, Weights};
+use crate::kernels::{KernelCosts, Linear, Offsets, Place, Runs, Store, Weights};
 use crate::ranges::Watches;
+use crate::team::Team;
 #[cfg(feature = "audio")]
 pub(crate) use incremental::Incremental;
 
@@ -38,8 +38,12 @@ macro_rules! networks {
         impl Network {
             /// The network, and how each layer of the file is executed; with `watches`, in f32 and so that they see
             /// the inputs of layers that can be executed in whole numbers.
-            pub(crate) fn new(contents: &Contents, watches: Option<&Watches>) -> Result<(Self, Vec<Cost>)> {
-                let (mut layers, features) = (Layers::new(contents, watches), contents.architecture.features);
+            pub(crate) fn new(
+                contents: &Contents,
+                watches: Option<&Watches>,
+                kernels: &KernelCosts,
+            ) -> Result<(Self, Vec<Cost>)> {
+                let (mut layers, features) = (Layers::new(contents, watches, kernels), contents.architecture.features);
                 let network = match &contents.architecture.network {
                     $(NetworkConfig::$kind(config) => {
                         Self::$kind(Box::new(<$network>::new(config, features, &mut layers)?))
@@ -102,7 +106,8 @@ pub(crate) struct Cost {
 /// time goes.
 pub(crate) struct Execution<'a> {
     pub(crate) arch: Arch,
-    pub(crate) threads: usize,
+    /// Of several threads.
+    pub(crate) team: Option<&'a Team>,
     /// Time per layer, in the order of the file.
     pub(crate) times: Option<&'a mut [Duration]>,
 }
@@ -110,10 +115,9 @@ pub(crate) struct Execution<'a> {
 impl Execution<'_> {
     /// Calls `work` for every number below `count`, on all threads.
     pub(crate) fn each(&self, count: usize, work: impl Fn(usize) + Sync + Send) {
-        if self.threads == 1 || count < 2 {
-            (0..count).for_each(work);
-        } else {
-            (0..count).into_par_iter().with_max_len(1).for_each(work);
+        match self.team.filter(|_| count > 1) {
+            Some(team) => team.each(count, &work),
+            None => (0..count).for_each(work),
         }
     }
 
@@ -193,13 +197,14 @@ struct Layers<'a> {
     numbers: HashMap<&'a str, usize>,
     costs: Vec<Cost>,
     watches: Option<&'a Watches>,
+    kernels: &'a KernelCosts,
 }
 
 impl<'a> Layers<'a> {
-    fn new(contents: &'a Contents, watches: Option<&'a Watches>) -> Self {
+    fn new(contents: &'a Contents, watches: Option<&'a Watches>, kernels: &'a KernelCosts) -> Self {
         let stored = &contents.layers[..];
         let numbers = stored.iter().enumerate().map(|(number, layer)| (&*layer.spec.name, number)).collect();
-        Self { stored, numbers, costs: vec![Cost::default(); stored.len()], watches }
+        Self { stored, numbers, costs: vec![Cost::default(); stored.len()], watches, kernels }
     }
 
     fn find(&self, spec: &LayerSpec) -> (usize, &'a StoredLayer<'a>) {
@@ -227,7 +232,7 @@ impl<'a> Layers<'a> {
     fn convolution(&mut self, spec: &LayerSpec, columns: Range<usize>, input_range: Option<f32>) -> Result<Conv> {
         let (layer, stored) = self.find(spec);
         let [bias, scale, shift] = stored.vectors()?;
-        let weights = Weights::new(stored, columns, input_range)?;
+        let weights = Weights::new(stored, columns, input_range, self.kernels)?;
         let vectors = bias.len() + scale.len() + shift.len();
         self.add(layer, weights.runs(), weights.bytes() + 4 * vectors, weights.live());
         Ok(Conv { layer, weights, bias, relu: spec.relu(), scale, shift, watches: None })
@@ -249,7 +254,7 @@ impl<'a> Layers<'a> {
     fn linear_of(&mut self, spec: &LayerSpec, columns: Range<usize>, bias: bool) -> Result<Product> {
         let (layer, stored) = self.find(spec);
         let linear = Linear::new(stored, columns, bias)?;
-        self.add(layer, Runs::Sparse, linear.bytes(), linear.live());
+        self.add(layer, linear.runs(), linear.bytes(), linear.live());
         Ok(Product { layer, linear })
     }
 

@@ -143,6 +143,11 @@ impl Sliding<'_> {
         Ok(())
     }
 
+    /// What it embeds with.
+    pub fn model(&self) -> &Model {
+        self.model
+    }
+
     /// Seconds heard since the beginning.
     pub fn seconds(&self) -> f64 {
         self.samples as f64 / f64::from(self.model.rate())

@@ -3,11 +3,10 @@
 //! One file per program, compiler and kind of GPU in `$XDG_CACHE_HOME/bregman` or `~/.cache/bregman`. Nothing depends
 //! on it: a folder that cannot be written or a file that was damaged means compiling, as without it.
 
-use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use bregman_base::files::write_unsynced;
+use bregman_base::files::{user_cache, write_unsynced};
 
 use crate::Result;
 
@@ -26,10 +25,7 @@ fn hash(what: impl Hash) -> u64 {
 impl Cache {
     /// The user's.
     pub(super) fn of_user() -> Self {
-        let folder =
-            |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
-        let absolute = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-        Self(absolute.or_else(|| Some(folder("HOME")?.join(".cache"))).map(|cache| cache.join("bregman")))
+        Self(user_cache())
     }
 
     /// The program made from all that `key` names: as it was kept, else as `compile` makes it, which is then kept.

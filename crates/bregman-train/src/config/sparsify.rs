@@ -2,7 +2,7 @@
 //!
 //! The network starts from its own weights and follows its own dense embeddings. The duals of a Bregman optimizer that
 //! starts so change nothing at the first step (p = θ/δ + λ·∂R(θ)); then the target rises, weights die from the smallest
-//! up, and the rest keeps learning.
+//! up, and the rest keeps learning. Gradual pruning by magnitude is there to compare with.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,7 @@ use super::{Experiment, FeatureConfig, MethodConfig};
 use crate::trainer::data::{Data, Division};
 use crate::{Deployable, Error, Ranks, Result};
 
-/// What does not depend on the network and the corpus. λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps
-/// their digits.
+/// What depends neither on the network nor on the corpus nor on the method.
 const RECIPE: &str = r#"
 [data]
 validation = 0.05
@@ -25,7 +24,6 @@ validation = 0.05
 [train]
 epochs = 10
 batch = 64
-lr = 0.003
 schedule = { kind = "exponential", warmup = 0.1, last = 0.05 }
 clip = 1.0
 # a batch of other speech has other statistics than those that the network was trained with: the first step would be far
@@ -34,14 +32,31 @@ fixed_norms = true
 
 [select]
 metric = "loss"
+"#;
 
-[method]
+/// λ₀ is small beside the weights, so that θ/δ + λ·∂R(θ) keeps their digits.
+const BREGMAN: &str = r#"
 kind = "adaptive"
 optimizer = { kind = "adabreg" }
 lambda = 0.001
 initial_sparsity = 0.0
 initial_inputs = 1.0
 "#;
+
+const MAGNITUDE: &str = r#"
+kind = "gradual"
+optimizer = { kind = "adamw" }
+"#;
+
+/// By what weights are chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SparsifyBy {
+    /// Duals, that of a zero weight too, which may come back.
+    #[default]
+    Bregman,
+    /// Their size, along a ramp; what is zero stays zero.
+    Magnitude,
+}
 
 /// The share of the steps in which the target rises.
 const RISE: f64 = 0.6;
@@ -57,6 +72,8 @@ pub struct Sparsify {
     pub corpus: PathBuf,
     /// The sparsity asked for.
     pub target: f64,
+    /// By what weights are chosen.
+    pub by: SparsifyBy,
     /// Folders of noises and of rooms to train with.
     pub surroundings: Option<[PathBuf; 2]>,
 }
@@ -70,7 +87,14 @@ impl Sparsify {
         let network = Deployable::open(&self.network)?;
         let unsayable = || Error::checkpoint(&self.network, "it has a front end that no training run can compute");
         let features = FeatureConfig::of(network.features()).ok_or_else(unsayable)?;
-        let mut recipe: Table = toml::from_str(RECIPE).expect("the recipe is valid");
+        let own = |text: &str| -> Table { toml::from_str(text).expect("the recipe is valid") };
+        let mut recipe = own(RECIPE);
+        let (lr, method) = match self.by {
+            SparsifyBy::Bregman => (0.003, BREGMAN),
+            SparsifyBy::Magnitude => (0.001, MAGNITUDE),
+        };
+        table(&mut recipe, "train").insert("lr".to_owned(), Value::Float(lr));
+        recipe.insert("method".to_owned(), Value::Table(own(method)));
         let path = |path: &Path| Value::String(path.display().to_string());
         recipe.insert("init".to_owned(), path(&self.network));
         recipe.insert("teacher".to_owned(), path(&self.network));
@@ -90,9 +114,16 @@ impl Sparsify {
         let mut experiment = Experiment::parse(&text, "sparsify", settings)?;
         let data = Data::open(&experiment, &Division::of(&Ranks::ALONE), progress)?;
         let steps = data.train.batches_per_epoch() * experiment.train.epochs;
-        if let MethodConfig::Adaptive(method) = &mut experiment.method {
-            let end = ((RISE * steps as f64) as u64).max(1);
-            method.ramp.get_or_insert(Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end });
+        let rising = |of: u64| ((RISE * of as f64) as u64).max(1);
+        match &mut experiment.method {
+            MethodConfig::Adaptive(method) => {
+                let end = rising(steps);
+                method.ramp.get_or_insert(Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end });
+            }
+            MethodConfig::Gradual(method) if !settings.iter().any(|set| set.as_ref().starts_with("method.epochs")) => {
+                method.epochs = rising(experiment.train.epochs);
+            }
+            _ => {}
         }
         Ok(experiment)
     }

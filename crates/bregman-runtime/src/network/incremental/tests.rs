@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::file::Contents;
+use crate::kernels::KernelCosts;
 use crate::{FrontEnd, Instructions, ModelFile, ValueFormat};
 
 const BINS: usize = 16;
@@ -29,7 +30,7 @@ fn network(config: impl Into<bregman_network::NetworkConfig>, sparsity: f32) -> 
         FrontEnd::from(&bregman_audio::FbankConfig { bins: BINS, ..bregman_audio::FbankConfig::speechbrain() });
     let file = ModelFile::from_state(architecture, front_end, tensor).unwrap();
     let bytes = file.to_bytes(ValueFormat::F32).unwrap();
-    Network::new(&Contents::parse(&bytes).unwrap(), None).unwrap().0
+    Network::new(&Contents::parse(&bytes).unwrap(), None, &KernelCosts::BUILT_IN).unwrap().0
 }
 
 fn features(frames: usize) -> Vec<f32> {
@@ -38,7 +39,7 @@ fn features(frames: usize) -> Vec<f32> {
 }
 
 fn execution() -> Execution<'static> {
-    Execution { arch: Instructions::best().arch().unwrap(), threads: 1, times: None }
+    Execution { arch: Instructions::best().arch().unwrap(), team: None, times: None }
 }
 
 /// `[row][column]` of the local part of `Network::forward`.
