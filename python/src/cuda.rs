@@ -8,8 +8,10 @@ pub(crate) use without_cuda::CudaPlace;
 
 #[cfg(feature = "cuda")]
 mod with_cuda {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use bregman::Result;
-    use bregman::optimizer::{Arrays, Correction, Counted, DualKey, Duals, Engine, TensorStep};
+    use bregman::optimizer::{Arrays, Correction, Counted, Deferred, DualKey, Duals, Engine, TensorStep};
     use bregman_tensor::cuda::{DeviceArrays, DeviceBuffer, StepDevice};
 
     use crate::engine::LentState;
@@ -20,6 +22,8 @@ mod with_cuda {
         device: StepDevice,
         arrays: DeviceArrays,
         keeps_duals: bool,
+        /// Whether the kernel of the next pass is in a graph that is replayed.
+        replayed: AtomicBool,
     }
 
     impl CudaPlace {
@@ -27,7 +31,7 @@ mod with_cuda {
             let device = StepDevice::open(ordinal).map_err(bregman::Error::from)?;
             let tensors = states.iter().map(|state| state.arrays().map(|array| lend(&device, &array))).collect();
             let arrays = device.arrays(tensors);
-            Ok(Self { device, arrays, keeps_duals })
+            Ok(Self { device, arrays, keeps_duals, replayed: AtomicBool::new(false) })
         }
 
         pub(crate) fn keeps_duals(&self) -> bool {
@@ -35,30 +39,48 @@ mod with_cuda {
         }
 
         #[allow(unsafe_code)]
-        pub(crate) fn begin_after(&self, stream: u64) -> Result<()> {
-            // SAFETY: the Python side passes torch's current stream of this GPU, which is in the primary context.
-            unsafe { self.device.begin_after(stream) }.map_err(bregman::Error::from)
+        pub(crate) fn follow(&self, stream: u64) {
+            // SAFETY: the Python side passes torch's current stream of this GPU, which is in the primary context, at
+            // the beginning of every call that computes. Torch's streams live as long as the process.
+            unsafe { self.device.follow(stream) };
         }
 
-        pub(crate) fn finish(&self) -> Result<()> {
-            self.device.finish().map_err(bregman::Error::from)
+        pub(crate) fn replays(&self, replayed: bool) {
+            self.replayed.store(replayed, Ordering::Relaxed);
         }
 
-        pub(crate) fn pass(
-            &mut self,
-            theta: &[&mut Lent],
-            grads: &[&Lent],
-            steps: &[TensorStep],
-        ) -> Result<Vec<Counted>> {
+        /// The kernel alone, into a stream that is being captured.
+        pub(crate) fn capture(&self) -> Result<()> {
+            self.arrays.run().map_err(bregman::Error::from)
+        }
+
+        /// After the replay of a graph with the kernel in it: begins to fetch what it counts.
+        pub(crate) fn count(&self) -> Result<()> {
+            self.arrays.count().map_err(bregman::Error::from)
+        }
+
+        pub(crate) fn launch(&mut self, theta: &[&mut Lent], grads: &[&Lent], steps: &[TensorStep]) -> Result<()> {
             let mut theta: Vec<DeviceBuffer> = theta.iter().map(|theta| lend(&self.device, theta)).collect();
             let grads: Vec<DeviceBuffer> = grads.iter().map(|g| lend(&self.device, g)).collect();
             let mut theta: Vec<&mut DeviceBuffer> = theta.iter_mut().collect();
-            self.arrays.pass(&mut theta, &grads.iter().collect::<Vec<_>>(), steps)
+            let grads = grads.iter().collect::<Vec<_>>();
+            match self.replayed.load(Ordering::Relaxed) {
+                true => self.arrays.prepare(&theta, &grads, steps).map_err(bregman::Error::from),
+                false => self.arrays.launch(&mut theta, &grads, steps),
+            }
+        }
+
+        pub(crate) fn settle(&mut self) -> Result<Vec<Counted>> {
+            self.arrays.settle()
         }
 
         pub(crate) fn correct(&mut self, theta: &[&Lent], corrections: &[Option<Correction>]) -> Result<()> {
             let theta: Vec<DeviceBuffer> = theta.iter().map(|theta| lend(&self.device, theta)).collect();
             self.arrays.correct(&theta.iter().collect::<Vec<_>>(), corrections)
+        }
+
+        pub(crate) fn pull(&mut self, theta: &Lent, gradient: &Lent) -> Result<f64> {
+            self.arrays.pull(&lend(&self.device, theta), &lend(&self.device, gradient))
         }
 
         pub(crate) fn duals(&mut self, keys: Vec<DualKey>) -> Result<Box<dyn Duals + '_>> {
@@ -69,7 +91,8 @@ mod with_cuda {
     #[allow(unsafe_code)]
     fn lend(device: &StepDevice, lent: &Lent) -> DeviceBuffer {
         let (address, len) = lent.place();
-        // SAFETY: the Python side holds the tensor, on this GPU and aligned, during the call, and waits for its end.
+        // SAFETY: the Python side holds the tensor, on this GPU and aligned, during the call, and torch gives memory to
+        // others in the order of its stream, which is ours.
         unsafe { device.lend(address as u64, len) }
     }
 }
@@ -94,19 +117,35 @@ mod without_cuda {
             match *self {}
         }
 
-        pub(crate) fn begin_after(&self, _: u64) -> Result<()> {
+        pub(crate) fn follow(&self, _: u64) {
             match *self {}
         }
 
-        pub(crate) fn finish(&self) -> Result<()> {
+        pub(crate) fn replays(&self, _: bool) {
             match *self {}
         }
 
-        pub(crate) fn pass(&mut self, _: &[&mut Lent], _: &[&Lent], _: &[TensorStep]) -> Result<Vec<Counted>> {
+        pub(crate) fn capture(&self) -> Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn count(&self) -> Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn launch(&mut self, _: &[&mut Lent], _: &[&Lent], _: &[TensorStep]) -> Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn settle(&mut self) -> Result<Vec<Counted>> {
             match *self {}
         }
 
         pub(crate) fn correct(&mut self, _: &[&Lent], _: &[Option<Correction>]) -> Result<()> {
+            match *self {}
+        }
+
+        pub(crate) fn pull(&mut self, _: &Lent, _: &Lent) -> Result<f64> {
             match *self {}
         }
 

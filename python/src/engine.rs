@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use bregman::optimizer::{
-    Arrays, Correction, Counted, DualKey, Duals, Engine, HostArrays, HostDuals, Prox, StateSlices, TensorState,
-    TensorStep, Update,
+    Arrays, Correction, Counted, Deferred, DualKey, Duals, Engine, HostArrays, HostDuals, Prox, StateSlices,
+    TensorState, TensorStep, Update, pull,
 };
 use bregman::{Error, Result, Shrinkage};
 
@@ -18,6 +18,8 @@ pub(crate) struct LentArrays {
     /// For messages.
     pub(crate) names: Vec<String>,
     pub(crate) place: Place,
+    /// What the last pass counted, where the place does not remember it.
+    pub(crate) counted: Vec<Counted>,
     /// Set where tensors have parts in several processes.
     pub(crate) reduction: Option<Reduction>,
 }
@@ -104,30 +106,8 @@ impl Arrays for LentArrays {
 
 impl Engine<Lent> for LentArrays {
     fn pass(&mut self, theta: &mut [&mut Lent], grads: &[&Lent], steps: &[TensorStep]) -> Result<Vec<Counted>> {
-        let has_gradient = |tensor: usize| grads.get(tensor).is_some_and(|g| !g.is_nothing());
-        let possible = |(tensor, &step)| self.place.possible(tensor, step, has_gradient(tensor));
-        let steps: Vec<TensorStep> = steps.iter().enumerate().map(possible).collect();
-        if let Place::Host(states) = &self.place {
-            self.check_apart(theta, states)?;
-        }
-        let counted = match &mut self.place {
-            Place::Host(states) => {
-                let slices = |state: &LentState| {
-                    let [p, m, v] = state.arrays().map(Lent::values_mut);
-                    StateSlices { p, m, v, mask: &[] }
-                };
-                let weights = theta.iter().map(|theta| theta.values_mut()).collect();
-                let values = |tensor: usize| grads.get(tensor).map_or(&[][..], |g| g.values());
-                let grads: Vec<&[f32]> = (0..steps.len()).map(values).collect();
-                StateSlices::pass(states.iter().map(slices).collect(), weights, &grads, &steps)
-            }
-            Place::Cuda(place) => place.pass(theta, grads, &steps)?,
-            Place::Torch(ops) => ops.pass(&steps)?,
-        };
-        match &self.reduction {
-            Some(reduction) => reduction.counted(counted, &self.names),
-            None => Ok(counted),
-        }
+        self.launch(theta, grads, steps)?;
+        self.settle()
     }
 
     fn correct(&mut self, theta: &[&Lent], corrections: &[Option<Correction>]) -> Result<()> {
@@ -143,6 +123,20 @@ impl Engine<Lent> for LentArrays {
         }
     }
 
+    /// A tensor that got no gradient does not pull.
+    fn pull(&mut self, theta: &Lent, gradient: &Lent) -> Result<f64> {
+        if self.reduction.is_some() {
+            let problem = "STR does not train parameters whose parts are in several processes".into();
+            return Err(Error::Engine { problem });
+        }
+        match &mut self.place {
+            _ if gradient.is_nothing() => Ok(0.0),
+            Place::Host(_) => Ok(pull(theta.values(), gradient.values())),
+            Place::Cuda(place) => place.pull(theta, gradient),
+            Place::Torch(ops) => ops.pull(theta.address()),
+        }
+    }
+
     fn set_mask(&mut self, _: usize, _: &[bool], _: &mut Lent) -> Result<()> {
         Err(in_python())
     }
@@ -153,6 +147,47 @@ impl Engine<Lent> for LentArrays {
 
     fn read(values: &Lent) -> Result<Cow<'_, [f32]>> {
         Ok(Cow::Borrowed(values.values()))
+    }
+}
+
+/// On the CPU and by torch's operations a pass is over when `launch` returns.
+impl Deferred<Lent> for LentArrays {
+    fn launch(&mut self, theta: &mut [&mut Lent], grads: &[&Lent], steps: &[TensorStep]) -> Result<()> {
+        let has_gradient = |tensor: usize| grads.get(tensor).is_some_and(|g| !g.is_nothing());
+        let possible = |(tensor, &step)| self.place.possible(tensor, step, has_gradient(tensor));
+        let steps: Vec<TensorStep> = steps.iter().enumerate().map(possible).collect();
+        if let Place::Host(states) = &self.place {
+            self.check_apart(theta, states)?;
+        }
+        self.counted = match &mut self.place {
+            Place::Host(states) => {
+                let slices = |state: &LentState| {
+                    let [p, m, v] = state.arrays().map(Lent::values_mut);
+                    StateSlices { p, m, v, mask: &[] }
+                };
+                let weights = theta.iter().map(|theta| theta.values_mut()).collect();
+                let values = |tensor: usize| grads.get(tensor).map_or(&[][..], |g| g.values());
+                let grads: Vec<&[f32]> = (0..steps.len()).map(values).collect();
+                StateSlices::pass(states.iter().map(slices).collect(), weights, &grads, &steps)
+            }
+            Place::Cuda(place) => {
+                place.launch(theta, grads, &steps)?;
+                vec![]
+            }
+            Place::Torch(ops) => ops.pass(&steps)?,
+        };
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<Vec<Counted>> {
+        let counted = match &mut self.place {
+            Place::Cuda(place) => place.settle()?,
+            Place::Host(_) | Place::Torch(_) => std::mem::take(&mut self.counted),
+        };
+        match &self.reduction {
+            Some(reduction) => reduction.counted(counted, &self.names),
+            None => Ok(counted),
+        }
     }
 }
 

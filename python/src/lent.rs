@@ -39,6 +39,10 @@ impl Lent {
         (self.address, self.len)
     }
 
+    pub(crate) fn address(self) -> usize {
+        self.address
+    }
+
     pub(crate) fn whole(self) -> usize {
         self.whole
     }

@@ -8,6 +8,7 @@ mod lent;
 mod masks;
 mod model;
 mod reduce;
+mod settings;
 mod start;
 mod stepper;
 mod torch_ops;
@@ -25,7 +26,7 @@ fn raise(error: bregman::Error) -> PyErr {
 }
 
 /// Settings in JSON, which the Python side writes.
-fn settings<T: serde::de::DeserializeOwned>(json: &str) -> PyResult<T> {
+fn read_settings<T: serde::de::DeserializeOwned>(json: &str) -> PyResult<T> {
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 

@@ -1,16 +1,18 @@
 //! Masks that move, for any optimizer of torch: which weights may be non-zero is decided here, by the core's policies;
 //! keeping the others at zero is the Python side's part.
 
-use bregman::topology::{DropGrow, Exchange, GraNet, GradualPruning, Growth, MaskedLayer, Mest, MutationStage};
-use bregman::topology::{OneShotPruning, RunClock, StaticMask};
+use bregman::topology::{
+    AcDc, DropGrow, Exchange, GraNet, GradualPruning, Growth, MaskedLayer, Mest, MutationStage, OneShotPruning, Phases,
+    RunClock, Snip, StaticMask,
+};
 use bregman::{Param, Pruning, Ramp, Topology};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 
 use crate::lent::Lent;
-use crate::stepper::role;
-use crate::{raise, settings};
+use crate::settings::role;
+use crate::{raise, read_settings};
 
 /// A policy in the words of the recipes.
 #[derive(Deserialize)]
@@ -23,6 +25,8 @@ enum Policy {
     Mest { target: f64, period: u64, stages: Vec<MutationStage>, gradient_weight: f64 },
     Gradual { target: f64, ramp: Ramp },
     OneShot { target: f64, at: u64 },
+    Snip { target: f64, rounds: u64 },
+    Acdc { target: f64, epochs: u64 },
 }
 
 impl Policy {
@@ -44,6 +48,10 @@ impl Policy {
             }
             Self::Gradual { target, ramp } => Topology::new(GradualPruning { target, ramp }, pruning, seed),
             Self::OneShot { target, at } => Topology::new(OneShotPruning { target, epoch: at }, pruning, seed),
+            Self::Snip { target, rounds } => Topology::new(Snip { target, rounds }, pruning, seed),
+            Self::Acdc { target, epochs } => {
+                Topology::new(AcDc { target, phases: Phases::published(epochs) }, pruning, seed)
+            }
         }
     }
 }
@@ -67,7 +75,7 @@ pub(crate) struct MaskMover {
 impl MaskMover {
     #[new]
     fn new(policy: &str, pruning: &str, layers: Vec<(String, Vec<usize>)>, seed: u64) -> PyResult<Self> {
-        let (policy, pruning): (Policy, Pruning) = (settings(policy)?, settings(pruning)?);
+        let (policy, pruning): (Policy, Pruning) = (read_settings(policy)?, read_settings(pruning)?);
         let layers = layers.into_iter().map(|(name, shape)| Param { role: role(true, &shape), name, shape }).collect();
         Ok(Self { topology: policy.topology(pruning, seed).map_err(raise)?, layers, seed })
     }
@@ -82,10 +90,18 @@ impl MaskMover {
         self.topology.policy().needs_gradients()
     }
 
-    /// The masks before the first step; none where it is dense.
-    fn start<'py>(&self, py: Python<'py>, theta: Vec<usize>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
-        let Some(sparsity) = self.topology.policy().start().round(0) else { return Ok(None) };
-        let masks = py.detach(|| self.topology.start_masks(sparsity, &self.seen(&theta, &[], &[], 0)));
+    /// The masks before the first step, after a round of those that make them; none where there is no such round.
+    fn start<'py>(
+        &self,
+        py: Python<'py>,
+        round: usize,
+        theta: Vec<usize>,
+        grads: Vec<usize>,
+        masks: Vec<Vec<u8>>,
+    ) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+        let Some(sparsity) = self.topology.policy().start().round(round) else { return Ok(None) };
+        let masks = bools(masks);
+        let masks = py.detach(|| self.topology.start_masks(sparsity, &self.seen(&theta, &grads, &masks, 0)));
         Ok(Some(self.bytes(py, masks.map_err(raise)?)))
     }
 
@@ -98,8 +114,7 @@ impl MaskMover {
         grads: Vec<usize>,
         masks: Vec<Vec<u8>>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let masks: Vec<Vec<bool>> =
-            masks.into_iter().map(|mask| mask.into_iter().map(|bit| bit != 0).collect()).collect();
+        let masks = bools(masks);
         let Some(change) = self.topology.policy().change(&clock(at)) else { return Ok(self.bytes(py, masks)) };
         let masks = py.detach(|| self.topology.masks(change, &self.seen(&theta, &grads, &masks, at.0)));
         Ok(self.bytes(py, masks.map_err(raise)?))
@@ -126,4 +141,8 @@ impl MaskMover {
         };
         masks.into_iter().zip(&self.layers).map(bytes).collect()
     }
+}
+
+fn bools(masks: Vec<Vec<u8>>) -> Vec<Vec<bool>> {
+    masks.into_iter().map(|mask| mask.into_iter().map(|bit| bit != 0).collect()).collect()
 }

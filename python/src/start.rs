@@ -4,8 +4,8 @@ use bregman::{GroupRule, Groups, InitialMask, Optimizer, Param, Penalty, Rule};
 use pyo3::prelude::*;
 
 use crate::lent::{Lent, check_apart};
-use crate::stepper::role;
-use crate::{raise, settings};
+use crate::settings::role;
+use crate::{raise, read_settings};
 
 /// p⁰ = θ⁰/δ + λ·∂R(θ⁰) of one tensor on the CPU, written to `dual`. `lambda` is without the λ-scale.
 #[pyfunction]
@@ -23,7 +23,7 @@ pub(crate) fn initial_dual(
     theta: usize,
     dual: usize,
 ) -> PyResult<()> {
-    let (rule, penalty): (Rule, Penalty) = (settings(rule)?, settings(penalty)?);
+    let (rule, penalty): (Rule, Penalty) = (read_settings(rule)?, read_settings(penalty)?);
     let param = Param { role: role(weight, &shape), name, shape };
     let (theta, dual) = (Lent::new(theta, param.len()), Lent::new(dual, param.len()));
     py.detach(|| {
@@ -51,8 +51,8 @@ pub(crate) fn sparse_init(
     seed: u64,
     theta: usize,
 ) -> PyResult<()> {
-    let penalty: Penalty = settings(penalty)?;
-    let mask = InitialMask { unit: settings(unit)?, survivors: settings(survivors)? };
+    let penalty: Penalty = read_settings(penalty)?;
+    let mask = InitialMask { unit: read_settings(unit)?, survivors: read_settings(survivors)? };
     let param = Param { role: role(true, &shape), name, shape };
     let theta = Lent::new(theta, param.len());
     py.detach(|| {

@@ -1,72 +1,17 @@
 //! The optimizer behind `bregman.torch`: what a step does and how λ moves, over arrays that Python owns.
 
 use bregman::controller::{LoopState, Memory};
-use bregman::{
-    AdaptiveOptimizer, Controller, ControllerConfig, GroupRule, Groups, Optimizer, OptimizerState, Param, Penalty,
-    Role, Rule, Scope, Sparsity, StepReport, TensorStats,
-};
+use bregman::{AdaptiveOptimizer, Controller, Error, Groups, Optimizer, Rule, Scope, Sparsity, StepReport};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use crate::cuda::CudaPlace;
 use crate::engine::{LentArrays, LentState, Place};
 use crate::lent::Lent;
 use crate::reduce::Reduction;
+use crate::settings::{Saved, Settings, state, stats};
 use crate::torch_ops::TorchOps;
-use crate::{raise, settings, to_json};
-
-/// All of an optimizer but its arrays.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    rule: Rule,
-    /// Absent where λ stays.
-    controller: Option<ControllerConfig>,
-    /// λ₀; the rule's own where absent.
-    lambda: Option<f64>,
-    params: Vec<ParamSettings>,
-}
-
-/// A parameter and its group's settings.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ParamSettings {
-    name: String,
-    shape: Vec<usize>,
-    /// Whether it may have a penalty; biases and normalisations may not.
-    weight: bool,
-    penalty: Penalty,
-    lambda_scale: f64,
-}
-
-impl From<ParamSettings> for (Param, GroupRule) {
-    fn from(settings: ParamSettings) -> Self {
-        let ParamSettings { name, shape, weight, penalty, lambda_scale } = settings;
-        let role = role(weight, &shape);
-        (Param { name, shape, role }, GroupRule { penalty, lambda_scale, ..GroupRule::default() })
-    }
-}
-
-/// The role of a parameter of which only the shape is known, and whether it is a weight.
-pub(crate) fn role(weight: bool, shape: &[usize]) -> Role {
-    match (weight, shape.len()) {
-        (false, _) => Role::Bias,
-        (true, ..=2) => Role::LinearWeight,
-        (true, _) => Role::ConvWeight,
-    }
-}
-
-/// Everything that is remembered between steps and is not an array.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Saved {
-    step: u64,
-    /// λ of every tensor, before its λ-scale.
-    lambda: Vec<f64>,
-    /// The control loops; empty where λ stays.
-    loops: Vec<LoopState>,
-}
+use crate::{raise, read_settings, to_json};
 
 /// An optimizer, and what moves its λ.
 #[expect(clippy::large_enum_variant, reason = "there is one of them")]
@@ -92,7 +37,19 @@ pub(crate) struct Stepper {
     controller: Option<Controller>,
     saved: Saved,
     steering: Option<Steering>,
+    /// Values of every tensor that this process has, and of all of it.
+    sizes: Vec<(usize, usize)>,
+    /// Where the weights were at the last step.
+    theta: Vec<usize>,
+    /// The weights of a step that a GPU may still be computing.
+    under_way: Option<Vec<Lent>>,
 }
+
+/// Addresses of a tensor's weights, dual and moments, and how many values this process and all have of it.
+type Placed = (usize, usize, usize, usize, usize, usize);
+
+/// What a step did: λ, the sparsity, and its target unless λ stays.
+type Report = (f64, f64, Option<f64>);
 
 #[pymethods]
 impl Stepper {
@@ -101,14 +58,14 @@ impl Stepper {
     #[new]
     #[pyo3(signature = (settings_json, saved = None))]
     fn new(settings_json: &str, saved: Option<&str>) -> PyResult<Self> {
-        let Settings { rule, controller, lambda, params } = settings(settings_json)?;
+        let Settings { rule, controller, lambda, params } = read_settings(settings_json)?;
         let groups = Groups::paired(params.into_iter().map(Into::into).collect()).map_err(raise)?;
         let lambda = lambda.or(rule.default_lambda()).unwrap_or(1.0);
         let mut controller =
             controller.map(|config| Controller::new(config, &groups, lambda)).transpose().map_err(raise)?;
         let start = controller.as_ref().map_or(lambda, |controller| controller.state()[0].lambda);
         let mut saved = match saved {
-            Some(json) => settings(json)?,
+            Some(json) => read_settings(json)?,
             None => Saved { step: 0, lambda: vec![], loops: vec![] },
         };
         let common = saved.lambda.iter().copied().find(|_| saved.loops.len() <= 1).unwrap_or(start);
@@ -120,22 +77,25 @@ impl Stepper {
         }
         // refuses what the optimizer would refuse, before there are arrays
         Optimizer::over(rule, groups.clone(), state(&saved, ()), stats(&groups)).map_err(raise)?;
-        Ok(Self { rule, groups, controller, saved, steering: None })
+        Ok(Self { rule, groups, controller, saved, steering: None, sizes: vec![], theta: vec![], under_way: None })
     }
 
-    /// Lends the arrays of every tensor as `(p, m, v, len)`, an address of 0 where the rule keeps none. With `gpu`, a
+    /// Lends the weights and arrays of every tensor, `(θ, p, m, v, len, whole)`, 0 where the rule keeps none, of which
+    /// this process has `len` values of `whole`. With `gpu`, a
     /// number, they are there; with `ops` torch computes wherever they are; else they are in memory. `sum` adds up the
     /// counts of several processes, of which this one counts the tensors marked in `counts`.
     #[pyo3(signature = (states, gpu = None, ops = None, sum = None, counts = vec![]))]
     fn lend(
         &mut self,
-        states: Vec<(usize, usize, usize, usize)>,
+        states: Vec<Placed>,
         gpu: Option<usize>,
         ops: Option<Py<PyAny>>,
         sum: Option<Py<PyAny>>,
         counts: Vec<bool>,
     ) -> PyResult<()> {
-        let lend = |(p, m, v, len): (usize, usize, usize, usize)| {
+        self.sizes = states.iter().map(|&(_, _, _, _, len, whole)| (len, whole)).collect();
+        self.theta = states.iter().map(|&(theta, ..)| theta).collect();
+        let lend = |(_, p, m, v, len, _): Placed| {
             let [p, m, v] = [p, m, v].map(|array| if array == 0 { Lent::NOTHING } else { Lent::new(array, len) });
             LentState { p, m, v }
         };
@@ -147,7 +107,8 @@ impl Stepper {
             (None, None) => Place::Host(states),
         };
         let names = self.groups.params().iter().map(|param| param.name.clone()).collect();
-        let arrays = LentArrays { names, place, reduction: sum.map(|sum| Reduction::new(sum, counts)) };
+        let arrays =
+            LentArrays { names, place, counted: vec![], reduction: sum.map(|sum| Reduction::new(sum, counts)) };
         let state = state(&self.saved, arrays);
         let optimizer = Optimizer::over(self.rule, self.groups.clone(), state, stats(&self.groups)).map_err(raise)?;
         self.steering = Some(match self.controller.take() {
@@ -157,43 +118,58 @@ impl Stepper {
         Ok(())
     }
 
-    /// One step: weights as `(address, len, whole)`, addresses of gradients (0 for none), and learning rates. Returns
-    /// λ, the sparsity and its target; the target is absent where λ stays. On a GPU it begins when all is done that
-    /// `stream` was given.
+    /// One step: addresses of weights (nothing if they are where they were) and gradients (0 for none), and learning
+    /// rates, each with the number of tensors that it is for. Returns its report, or nothing where a GPU still computes
+    /// in `stream` and λ does not move: `settle` has it then.
     #[pyo3(signature = (theta, grads, rates, stream = 0))]
     fn step(
         &mut self,
         py: Python<'_>,
-        theta: Vec<(usize, usize, usize)>,
+        theta: Option<Vec<usize>>,
         grads: Vec<usize>,
-        rates: Vec<f64>,
+        rates: Vec<(f64, usize)>,
         stream: u64,
-    ) -> PyResult<(f64, f64, Option<f64>)> {
-        let steering = self.steering.as_mut().ok_or_else(no_arrays)?;
-        let grads: Vec<Lent> =
-            theta.iter().zip(&grads).map(|(theta, &g)| Lent::new(g, theta.1).part(theta.2)).collect();
-        let mut theta: Vec<Lent> =
-            theta.into_iter().map(|(address, len, whole)| Lent::new(address, len).part(whole)).collect();
+    ) -> PyResult<Option<Report>> {
         py.detach(|| {
-            let grads: Vec<&Lent> = grads.iter().collect();
-            let mut theta: Vec<&mut Lent> = theta.iter_mut().collect();
-            if let Place::Cuda(place) = &steering.optimizer().state().tensors.place {
-                place.begin_after(stream)?;
-            }
-            let done = match steering {
-                Steering::Adaptive(optimizer) => {
-                    let report = optimizer.step_at(&mut theta, &grads, |tensor| rates[tensor]);
-                    report.map(|StepReport { lambda, sparsity, target }| (lambda, sparsity, Some(target)))
-                }
-                Steering::Fixed(optimizer) => optimizer.step_at(&mut theta, &grads, |tensor| rates[tensor]).map(|()| {
-                    let stats = Sparsity::new(optimizer.groups(), optimizer.stats()).total(Scope::Controlled);
-                    (optimizer.state().lambda[0], stats.sparsity(), None)
-                }),
-            };
-            if let Place::Cuda(place) = &steering.optimizer().state().tensors.place {
-                place.finish()?;
-            }
-            done
+            self.launch(theta, &grads, &rates, stream, false)?;
+            self.settle_if_due()
+        })
+        .map_err(raise)
+    }
+
+    /// The report of a step that was under way, after waiting for it; nothing if none was.
+    fn settle(&mut self, py: Python<'_>) -> PyResult<Option<Report>> {
+        py.detach(|| self.wait()).map_err(raise)
+    }
+
+    /// Puts a step into `stream`, which is being captured in a graph.
+    fn capture(&self, stream: u64) -> PyResult<()> {
+        if matches!(self.rule, Rule::Str(_)) {
+            let problem = "STR cannot be captured in a CUDA graph: before a step, thresholds move by its gradients";
+            return Err(PyRuntimeError::new_err(problem));
+        }
+        let place = self.gpu().ok_or_else(|| PyRuntimeError::new_err("only steps of our kernel can be captured"))?;
+        place.follow(stream);
+        place.capture().map_err(raise)
+    }
+
+    /// Before the replay of a graph with a step in it: as `step` but for the step itself.
+    fn prepare(
+        &mut self,
+        py: Python<'_>,
+        theta: Option<Vec<usize>>,
+        grads: Vec<usize>,
+        rates: Vec<(f64, usize)>,
+        stream: u64,
+    ) -> PyResult<()> {
+        py.detach(|| self.launch(theta, &grads, &rates, stream, true)).map_err(raise)
+    }
+
+    /// After the replay, in the same stream: the report as from `step`.
+    fn replayed(&mut self, py: Python<'_>) -> PyResult<Option<Report>> {
+        py.detach(|| {
+            self.gpu().map_or(Ok(()), CudaPlace::count)?;
+            self.settle_if_due()
         })
         .map_err(raise)
     }
@@ -225,7 +201,7 @@ impl Stepper {
 
     /// Length and zeros of every tensor at the last step.
     fn zeros(&self) -> PyResult<Vec<(u64, u64)>> {
-        let steering = self.steering.as_ref().ok_or_else(no_arrays)?;
+        let steering = self.steering.as_ref().ok_or_else(|| raise(no_arrays()))?;
         Ok(steering.optimizer().stats().iter().map(|stats| (stats.len, stats.zeros)).collect())
     }
 
@@ -235,15 +211,83 @@ impl Stepper {
     }
 }
 
-fn state<A>(saved: &Saved, tensors: A) -> OptimizerState<A> {
-    OptimizerState { step: saved.step, lambda: saved.lambda.clone(), tensors }
+impl Stepper {
+    fn gpu(&self) -> Option<&CudaPlace> {
+        match &self.steering.as_ref()?.optimizer().state().tensors.place {
+            Place::Cuda(place) => Some(place),
+            Place::Host(_) | Place::Torch(_) => None,
+        }
+    }
+
+    /// Begins a step, or only makes it ready for the replay of a graph.
+    fn launch(
+        &mut self,
+        theta: Option<Vec<usize>>,
+        grads: &[usize],
+        rates: &[(f64, usize)],
+        stream: u64,
+        replayed: bool,
+    ) -> bregman::Result<()> {
+        self.wait()?;
+        if let Some(theta) = theta {
+            self.theta = theta;
+        }
+        let rates: Vec<f64> = rates.iter().flat_map(|&(rate, count)| std::iter::repeat_n(rate, count)).collect();
+        let lend = |(&address, &(len, whole)): (&usize, &(usize, usize))| Lent::new(address, len).part(whole);
+        let grads: Vec<Lent> = grads.iter().zip(&self.sizes).map(lend).collect();
+        let mut weights: Vec<Lent> = self.theta.iter().zip(&self.sizes).map(lend).collect();
+        if let Some(place) = self.gpu() {
+            place.follow(stream);
+            place.replays(replayed);
+        }
+        let Some(steering) = &mut self.steering else { return Err(no_arrays()) };
+        let (grads, tau) = (grads.iter().collect::<Vec<_>>(), |tensor: usize| rates[tensor]);
+        let mut theta: Vec<&mut Lent> = weights.iter_mut().collect();
+        let launched = match steering {
+            Steering::Adaptive(optimizer) => optimizer.launch_at(&mut theta, &grads, tau),
+            Steering::Fixed(optimizer) => optimizer.launch_at(&mut theta, &grads, tau),
+        };
+        if let Some(place) = self.gpu() {
+            place.replays(false);
+        }
+        self.under_way = launched.is_ok().then_some(weights);
+        launched
+    }
+
+    /// Waits for a step where λ may move after it, and where nothing is gained by going on meanwhile.
+    fn settle_if_due(&mut self) -> bregman::Result<Option<Report>> {
+        let due = matches!(&self.steering, Some(Steering::Adaptive(optimizer)) if optimizer.is_due());
+        if due || self.gpu().is_none() { self.wait() } else { Ok(None) }
+    }
+
+    /// Waits for a step that is under way, and moves λ where that is due.
+    fn wait(&mut self) -> bregman::Result<Option<Report>> {
+        let (Some(mut theta), Some(steering)) = (self.under_way.take(), &mut self.steering) else { return Ok(None) };
+        let report = match steering {
+            Steering::Adaptive(optimizer) => {
+                let StepReport { lambda, sparsity, target } =
+                    optimizer.settle(&mut theta.iter_mut().collect::<Vec<_>>())?;
+                (lambda, sparsity, Some(target))
+            }
+            Steering::Fixed(optimizer) => {
+                optimizer.settle()?;
+                let stats = Sparsity::new(optimizer.groups(), optimizer.stats()).total(Scope::Controlled);
+                (mean(&optimizer.state().lambda, &optimizer.groups().controlled()), stats.sparsity(), None)
+            }
+        };
+        Ok(Some(report))
+    }
 }
 
-/// Of tensors in which nothing was counted yet.
-fn stats(groups: &Groups) -> Vec<TensorStats> {
-    groups.params().iter().map(|param| TensorStats { len: param.len() as u64, ..TensorStats::default() }).collect()
+/// The mean λ of these tensors; that of the first where none has a penalty.
+fn mean(lambda: &[f64], tensors: &[usize]) -> f64 {
+    match tensors {
+        [] => lambda[0],
+        [first, rest @ ..] if rest.iter().all(|&tensor| lambda[tensor] == lambda[*first]) => lambda[*first],
+        all => all.iter().map(|&tensor| lambda[tensor]).sum::<f64>() / all.len() as f64,
+    }
 }
 
-fn no_arrays() -> PyErr {
-    PyRuntimeError::new_err("the optimizer has no arrays yet")
+fn no_arrays() -> Error {
+    Error::Engine { problem: "the optimizer has no arrays yet".into() }
 }

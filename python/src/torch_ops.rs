@@ -51,6 +51,11 @@ impl TorchOps {
         self.call("correct", (corrections.iter().map(correction).collect::<Vec<_>>(),), |_| Ok(()))
     }
 
+    /// Σ g·sgn(θ) of the weights at this address.
+    pub(crate) fn pull(&self, theta: usize) -> Result<f64> {
+        self.call("pull", (theta,), |sum| sum.extract())
+    }
+
     pub(crate) fn duals(&self, keys: Vec<DualKey>) -> TorchDuals<'_> {
         TorchDuals { ops: self, keys }
     }

@@ -11,6 +11,9 @@ import pytest
 # where a machine announces AMX and does not permit it, torch's bf16 products end the process
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
+# the networks are small, and threads that wait for each other in a loop take forever on a machine that is busy
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from safetensors.torch import load_file
 from torch import nn

@@ -1,4 +1,4 @@
-"""On an NVIDIA GPU: our kernel takes the steps of the CPU, in the order of torch's streams."""
+"""On an NVIDIA GPU: our kernel takes the steps of the CPU, in the order of torch's streams, and in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from conftest import network
 from test_torch import MAKE
 from torch import nn
 
-import bregman.torch
-from bregman.torch import AdaBreg, LinBreg, Multiplicative, sparse_init_
+import bregman.torch._place
+from bregman.torch import STR, AdaBreg, LinBreg, Multiplicative, sparse_init_
+from bregman.torch._base import SAVED
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-
-
-@pytest.fixture(autouse=True)
-def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BREGMAN_CUDA_KERNEL", "1")
 
 
 def steps_on(device: str, make, count: int = 40) -> tuple[list[torch.Tensor], list[bregman.torch.Report], bool]:
@@ -45,6 +41,15 @@ def test_the_kernel_takes_the_steps_of_the_cpu(make, penalty: str) -> None:
     for ours, theirs in zip(reports, its_reports):
         assert theirs.lambda_ == pytest.approx(ours.lambda_, rel=1e-5)
         assert theirs.sparsity == pytest.approx(ours.sparsity, abs=1e-3)
+
+
+def test_learnt_thresholds_are_those_of_the_cpu() -> None:
+    weights, reports, _ = steps_on("cpu", lambda model: STR(model, threshold_decay=0.2))
+    on_gpu, its_reports, by_kernel = steps_on("cuda", lambda model: STR(model, threshold_decay=0.2))
+    assert by_kernel and reports[-1].lambda_ > 2 * reports[0].lambda_
+    for ours, theirs in zip(weights, on_gpu):
+        torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-4)
+    assert [report.lambda_ for report in its_reports] == pytest.approx([report.lambda_ for report in reports], rel=1e-4)
 
 
 def test_a_step_waits_for_the_stream_that_computes_gradients() -> None:
@@ -96,23 +101,120 @@ def test_a_resumed_run_on_the_gpu_equals_an_unbroken_one_to_the_bit() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
 
 
-def test_a_gradient_that_is_not_finite_is_named() -> None:
+def test_a_gradient_that_is_not_finite_is_named_when_the_step_is_over() -> None:
     model = network().cuda()
-    optimizer = AdaBreg(model, target=0.9)
+    optimizer = AdaBreg(model, target=0.9, law=Multiplicative())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     model[4].weight.grad[1, 2] = torch.nan
-    with pytest.raises(FloatingPointError, match=r"`4.weight`: gradient\[130\] is NaN"):
+    for when in (optimizer.step, lambda: optimizer.report, optimizer.state_dict):
         optimizer.step()
+        with pytest.raises(FloatingPointError, match=r"`4.weight`: gradient\[130\] is NaN"):
+            when()
+    assert optimizer.report is None
+    model[4].weight.grad[1, 2] = 0.0
+    optimizer.step()
+    assert optimizer.report is not None
 
 
-def test_a_step_in_a_captured_graph_is_refused() -> None:
-    parameter = nn.Parameter(torch.zeros(8, 8, device="cuda"))
-    optimizer = LinBreg([parameter], target=0.5)
+def test_steps_do_not_wait_for_the_gpu() -> None:
+    parameter = nn.Parameter(torch.zeros(256, 256, device="cuda"))
+    optimizer = AdaBreg([parameter], target=0.5, law=Multiplicative())
     parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    with pytest.raises(RuntimeError, match="cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+    torch.cuda.synchronize()
+    torch.cuda._sleep(400_000_000)  # a fifth of a second
+    optimizer.step()
+    done = torch.cuda.Event()
+    done.record()
+    assert not done.query(), "the step was under way when it returned"
+    assert optimizer.report is not None
+
+
+GRAPHED = {
+    **MAKE,
+    "adabreg by the paper's law": lambda model: AdaBreg(model, target=0.9, law=Multiplicative(), period=5),
+    "adabreg with λ at rest": lambda model: AdaBreg(model, lambda_=0.1),
+}
+
+
+@pytest.mark.parametrize("make", GRAPHED.values(), ids=GRAPHED.keys())
+def test_a_captured_step_is_a_step_to_the_bit(make) -> None:
+    """The learning rate changes between replays, and λ moves by its law."""
+
+    def steps(captured: bool) -> tuple[list[torch.Tensor], list[bregman.torch.Report | None], str]:
+        model = sparse_init_(network(), 0.7).cuda()
+        optimizer, reports, graph = make(model), [], torch.cuda.CUDAGraph()
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
         optimizer.step()
+        if captured:
+            with torch.cuda.graph(graph):
+                optimizer.step()
+        for step in range(140):
+            random = torch.Generator("cuda").manual_seed(step)
+            for parameter in model.parameters():
+                parameter.grad.copy_(0.1 * torch.randn(parameter.shape, generator=random, device="cuda"))
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.99
+            optimizer.replay(graph) if captured else optimizer.step()
+            if step % 7 == 0:
+                reports.append(optimizer.report)
+        saved = optimizer.state_dict()["param_groups"][0][SAVED]
+        return [p.detach().cpu() for p in model.parameters()], reports, saved
+
+    eager, replayed = steps(False), steps(True)
+    assert eager[1:] == replayed[1:]
+    assert all(torch.equal(a, b) for a, b in zip(eager[0], replayed[0]))
+
+
+def test_a_whole_iteration_in_one_graph_trains_to_the_target() -> None:
+    model = sparse_init_(network(), 0.7).cuda()
+    optimizer = AdaBreg(model, target=0.9)
+    x = torch.randn(16, 4, 8, device="cuda")
+    y = x.mean(2).argmax(1)
+
+    def iteration() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            iteration()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        iteration()
+    for step in range(200):
+        x.copy_(torch.randn(x.shape, generator=torch.Generator("cuda").manual_seed(step), device="cuda"))
+        y.copy_(x.mean(2).argmax(1))
+        optimizer.replay(graph)
+    assert optimizer.sparsity == pytest.approx(0.9, abs=0.02)
+    assert optimizer.sparsity == bregman.torch.sparsity(model)
+
+
+def test_mistakes_with_graphs_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameter = nn.Parameter(torch.zeros(8, 8, device="cuda"))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = LinBreg([parameter], target=0.5)
+    with pytest.raises(RuntimeError, match="no step of this optimizer was captured"):
+        optimizer.replay(torch.cuda.CUDAGraph())
+    with pytest.raises(RuntimeError, match="take a step before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        optimizer.step()
+    torch.cuda.synchronize()
+    learnt = STR([parameter])
+    learnt.step()
+    with pytest.raises(RuntimeError, match="STR cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        learnt.step()
+    torch.cuda.synchronize()
+    monkeypatch.setattr(bregman.torch._place, "has_kernel", lambda device: False)
+    by_torch = LinBreg([parameter], target=0.5)
+    by_torch.step()
+    with pytest.raises(RuntimeError, match="torch's operations compute"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        by_torch.step()
     torch.cuda.synchronize()
 
 

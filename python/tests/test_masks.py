@@ -13,7 +13,7 @@ from torch import nn
 
 from bregman.torch import Budget, Masks, sparsity
 
-METHODS = ["static", "set", "rigl", "granet", "mest", "gradual", "one_shot"]
+METHODS = ["static", "set", "rigl", "granet", "mest", "gradual", "one_shot", "snip", "acdc"]
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -26,7 +26,14 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def masks_of(model: nn.Module, optimizer: torch.optim.Optimizer, method: Any, **more: Any) -> Masks:
+    if method == "snip":
+        more = {"loss": lambda round: loss_of(model, round), "rounds": 4, **more}
     return Masks(model, optimizer, method, **{"target": 0.8, "steps": 100, "steps_per_epoch": 5, **more})
+
+
+def loss_of(model: nn.Module, seed: int) -> torch.Tensor:
+    x, y = batch(seed)
+    return nn.functional.cross_entropy(model(x), y)
 
 
 @every_method
@@ -59,8 +66,12 @@ def test_masks_move_when_the_method_says(method: str) -> None:
         seen.append(masks.sparsity)
         if any(not torch.equal(before[name], mask) for name, mask in masks.masks.items()):
             changed.append(step + 1)
-    if method == "static":
+    if method in ("static", "snip"):
         assert changed == []
+    elif method == "acdc":  # of ten epochs: dense, sparse and dense in turns, the last two sparse
+        sparse = [seen[10 * epoch + 1] > 0 for epoch in range(10)]
+        assert sparse == [False, True, False, True, False, True, False, False, True, True]
+        assert changed == [10, 20, 30, 40, 50, 60, 80]
     elif method == "one_shot":
         assert changed == [30] and seen[29] == 0.0
     elif method == "gradual":
@@ -107,6 +118,34 @@ def test_rigl_drops_the_smallest_and_grows_the_steepest() -> None:
         assert not masks.weights[name].detach()[mask & ~before[name]].any(), "grown weights start at zero"
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_snip_keeps_the_weights_with_the_largest_products_with_their_gradients(rounds: int) -> None:
+    model, twin = network(), network()
+    running = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    masks = masks_of(model, sgd(model), "snip", rounds=rounds)
+    weights = {name: twin.get_parameter(name) for name in masks.weights}
+    total = sum(weight.numel() for weight in weights.values())
+    expected = torch.ones(total, dtype=torch.bool)
+    for round in range(1, rounds + 1):
+        twin.zero_grad()
+        loss_of(twin, round - 1).backward()
+        scores = torch.cat([(weight * weight.grad).abs().flatten() for weight in weights.values()])
+        sparsity_now = 0.8 if round == rounds else 1 - 0.2 ** (round / rounds)
+        kept = scores.where(expected, torch.tensor(-1.0)).topk(total - round_half_away(sparsity_now * total)).indices
+        expected = torch.zeros(total, dtype=torch.bool)
+        expected[kept] = True
+        with torch.no_grad():
+            for weight, mask in zip(weights.values(), expected.split([weight.numel() for weight in weights.values()])):
+                weight.mul_(mask.view(weight.shape))
+    assert torch.equal(torch.cat([mask.flatten() for mask in masks.masks.values()]), expected)
+    assert all(torch.equal(buffer, running[name]) for name, buffer in model.named_buffers()), "norms have seen nothing"
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def round_half_away(x: float) -> int:
+    return int(x + 0.5)
+
+
 @every_method
 def test_a_resumed_run_equals_an_unbroken_one(method: str) -> None:
     unbroken = network()
@@ -143,6 +182,10 @@ def test_mistakes_name_what_is_wrong() -> None:
     optimizer = sgd(model)
     with pytest.raises(ValueError, match="gradual counts in epochs: pass steps_per_epoch"):
         Masks(model, optimizer, "gradual", target=0.9, steps=10)
+    with pytest.raises(ValueError, match="acdc counts in epochs: pass steps_per_epoch"):
+        Masks(model, optimizer, "acdc", target=0.9, steps=10)
+    with pytest.raises(ValueError, match="`loss` goes with snip"):
+        Masks(model, optimizer, "snip", target=0.9, steps=10)
     with pytest.raises(ValueError, match="target"):
         masks_of(model, optimizer, "rigl", target=1.5)
     with pytest.raises(ValueError, match="steps is 0"):

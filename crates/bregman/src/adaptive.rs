@@ -4,7 +4,9 @@ use crate::controller::{Controller, ControllerConfig, LoopGain, LoopState};
 use crate::error::{Error, Result, require};
 use crate::freeze::Freeze;
 use crate::groups::Groups;
-use crate::optimizer::{Arrays, Engine, HostArrays, Optimizer, OptimizerState, Rule, Variant, slices, slices_mut};
+use crate::optimizer::{
+    Arrays, Deferred, Engine, HostArrays, Optimizer, OptimizerState, Rule, Variant, slices, slices_mut,
+};
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -115,9 +117,45 @@ impl<A> AdaptiveOptimizer<A> {
     where
         A: Engine<W>,
     {
+        self.optimizer.step_at(theta, grads, tau)?;
+        self.steer(theta)
+    }
+
+    /// The first half of [`AdaptiveOptimizer::step_at`], see [`Optimizer::launch_at`].
+    ///
+    /// # Errors
+    /// As [`Optimizer::launch_at`].
+    pub fn launch_at<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: impl Fn(usize) -> f64) -> Result<()>
+    where
+        A: Deferred<W>,
+    {
+        self.optimizer.launch_at(theta, grads, tau)
+    }
+
+    /// Whether λ may move after the step that was launched, so that it should be settled at once.
+    pub fn is_due(&self) -> bool {
+        self.controller.is_due(self.optimizer.state().step + 1)
+    }
+
+    /// The second half: waits, counts the step, and moves λ where that is due.
+    ///
+    /// # Errors
+    /// As [`AdaptiveOptimizer::step_at`].
+    pub fn settle<W: ?Sized>(&mut self, theta: &mut [&mut W]) -> Result<StepReport>
+    where
+        A: Deferred<W>,
+    {
+        self.optimizer.settle()?;
+        self.steer(theta)
+    }
+
+    /// Moves λ where an update is due after the step just counted.
+    fn steer<W: ?Sized>(&mut self, theta: &mut [&mut W]) -> Result<StepReport>
+    where
+        A: Engine<W>,
+    {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
-        self.optimizer.step_at(theta, grads, tau)?;
         // after frozen steps nothing is due
         if self.optimizer.control(&mut self.controller)? {
             let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();

@@ -11,7 +11,8 @@
 0.95
 """
 
-from ._optimizers import AdaBreg, LinBreg, ProxSGD, Report
+from ._export import export
+from ._optimizers import STR, AdaBreg, LinBreg, ProxSGD, Report
 from .control import (
     Band,
     Budget,
@@ -24,9 +25,11 @@ from .control import (
     Ramp,
 )
 from .masks import Masks
+from .runs import load_run, save_run
 from .start import sparse_init_, sparsity
 
 __all__ = [
+    "STR",
     "AdaBreg",
     "Band",
     "Budget",
@@ -41,6 +44,9 @@ __all__ = [
     "Quantile",
     "Ramp",
     "Report",
+    "export",
+    "load_run",
+    "save_run",
     "sparse_init_",
     "sparsity",
 ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _bregman
+from ._gather import Gathered, Plain, gather, plain_parameters
 from ._ops import TorchOps
 from ._params import Params, check, groups_of, is_weight, take_names
 from ._place import Place
@@ -16,6 +17,7 @@ from ._saved import check_state
 from ._shards import Shards
 from ._storage import Slot, address, alike, local, mark_written
 from .control import Budget, Law, Ramp, controller_settings
+from .start import first_dual
 
 Control = tuple["float | None", Law, int, int, "Ramp | None", "Budget | None", "float | None"]
 """target, law, period, warmup, ramp, layers, λ₀."""
@@ -43,8 +45,10 @@ class BregmanOptimizer(torch.optim.Optimizer):
     _place: Place
     _ready_slots: list[Slot]
     _copied: list[Slot]
-    _sizes: list[tuple[int, int]]
+    _plain: Plain | None
+    _captured: Gathered | None
     _report: Report | None
+    _under_way: bool
     _saved: str | None
 
     def __init__(
@@ -83,33 +87,74 @@ class BregmanOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override, unused-ignore]
-        """One step of all weights, then of λ where it is due. Returns what ``closure`` returns."""
+        """One step of all weights, then of λ where it is due. Returns what ``closure`` returns.
+
+        On a GPU the step is under way when this returns. While a CUDA graph is captured, the step becomes a part of it:
+        see :meth:`replay`.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._place.is_capturing():
+            self._capture()
+            return loss
         stepper, slots = self._ready()
-        theta = [slot.still_there() for slot in slots]
-        grads = [slot.gradient() for slot in slots]
-        rates = [rate for group in self.param_groups for rate in [float(group["lr"])] * len(group["params"])]
-        ops, place = self._ops, self._place
-        if ops is not None:
-            ops.theta, ops.grads = theta, grads
+        step = gather(slots, self._plain, self._ops)
         try:
-            report = stepper.step(
-                [(w.data_ptr(), *sizes) for w, sizes in zip(theta, self._sizes)],
-                [address(gradient) for gradient in grads],
-                rates,
-                place.stream(),
-            )
+            with self._place.current():
+                self._take(stepper.step(step.theta, step.grads, self._rates(), self._place.stream()))
         finally:
-            if ops is not None:
-                ops.theta, ops.grads = [], []
-            for slot in self._copied:
-                slot.publish()
-            mark_written(slots)
-        self._report = Report(*report)
+            self._published(slots)
         return loss
+
+    @torch.no_grad()
+    def replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Replays a CUDA graph in which ``step()`` was captured: call it in place of ``graph.replay()``.
+
+        Learning rates and λ may change between replays. They, and all that depends on the number of steps, are given to
+        the GPU before the replay, and λ moves after it where that is due: weights, λ and report are those of steps
+        without a graph.
+        """
+        if self._captured is None or self._stepper is None:
+            raise RuntimeError("no step of this optimizer was captured: call step() under torch.cuda.graph(graph)")
+        with self._place.current():
+            self._stepper.prepare(
+                self._captured.theta, self._captured.grads, self._rates(), self._place.stream()
+            )
+            graph.replay()
+            self._take(self._stepper.replayed())
+        mark_written(self._ready_slots)
+
+    def _capture(self) -> None:
+        """The step as a part of the graph that is being captured."""
+        assert self._stepper is not None, "a place that captures was made ready"
+        self._captured = gather(self._ready_slots, None, None)
+        with self._place.current():
+            self._stepper.capture(self._place.stream())
+        self._published(self._ready_slots)
+
+    def _rates(self) -> list[tuple[float, int]]:
+        """Learning rates, and for how many parameters each is."""
+        return [(float(group["lr"]), len(group["params"])) for group in self.param_groups]
+
+    def _published(self, slots: list[Slot]) -> None:
+        """What the optimizer steps becomes what the model computes with."""
+        if self._ops is not None:
+            self._ops.theta, self._ops.grads = [], []
+        for slot in self._copied:
+            slot.publish()
+        mark_written(slots)
+
+    def _take(self, report: tuple[float, float, float | None] | None) -> None:
+        """The report of a step, or nothing while a GPU computes it."""
+        self._report, self._under_way = None if report is None else Report(*report), report is None
+
+    def _settle(self) -> None:
+        """Waits for a step that a GPU still computes."""
+        if self._under_way and self._stepper is not None:
+            self._under_way = False
+            self._take(self._stepper.settle())
 
     @property
     def lambda_(self) -> float:
@@ -122,8 +167,8 @@ class BregmanOptimizer(torch.optim.Optimizer):
     @property
     def sparsity(self) -> float:
         """Share of zeros among the weights with a penalty: after the last step, or as they are before the first."""
-        if self._report is not None:
-            return self._report.sparsity
+        if self.report is not None:
+            return self.report.sparsity
         slots, shards = self._slots(), Shards(self._slots())
         steered = _bregman.Stepper(self._settings(), self._saved).controlled()
         zeros = sum(float((slots[t].weights() == 0).sum()) for t in steered if shards.counts[t])
@@ -133,13 +178,14 @@ class BregmanOptimizer(torch.optim.Optimizer):
 
     @property
     def report(self) -> Report | None:
-        """What the last step did; None before the first."""
+        """What the last step did; None before the first. On a GPU this waits for its end."""
+        self._settle()
         return self._report
 
     def zeros(self) -> dict[str, tuple[int, int]]:
         """Zeros and number of weights of every parameter after the last step, by name."""
         stepper, slots = self._ready()
-        if self._report is None:
+        if self.report is None:
             raise RuntimeError("no step was taken yet: bregman.torch.sparsity counts in a module as it is")
         return {slot.name: (zeros, length) for slot, (length, zeros) in zip(slots, stepper.zeros())}
 
@@ -178,11 +224,14 @@ class BregmanOptimizer(torch.optim.Optimizer):
 
     def _forget(self) -> None:
         """What follows from groups and states is made again at the next step."""
-        self._stepper = self._ops = self._report = None
+        self._stepper = self._ops = self._report = self._captured = self._plain = None
+        self._under_way = False
         self._place = Place(torch.device("cpu"))
-        self._ready_slots, self._copied, self._sizes = [], [], []
+        self._ready_slots, self._copied = [], []
 
     def _save(self) -> str | None:
+        if self.__dict__.get("_stepper") is not None:
+            self._settle()
         return self._stepper.save() if self._stepper is not None else self.__dict__.get("_saved")
 
     def _slots(self) -> list[Slot]:
@@ -215,24 +264,26 @@ class BregmanOptimizer(torch.optim.Optimizer):
         slots = self._slots()
         stepper = _bregman.Stepper(self._settings(), self._saved)
         place = Place(slots[0].parameter.device)
+        if place.is_capturing():
+            raise RuntimeError("take a step before the capture, as torch asks for: it makes the optimizer's state")
         for slot, lambda_ in zip(slots, stepper.lambdas()):
             slot.prepare(place.alignment)
             for array in self._arrays:
                 if array not in slot.state:
                     values = torch.zeros_like(slot.weights())
                     if array == "dual":
-                        self._first_dual(slot, lambda_, values)
+                        first_dual(json.dumps(self._rule), slot, lambda_, values)
                     slot.state[array] = alike(slot.parameter, values)
         placed = [self._placed(slot) for slot in slots]
         addresses = [
-            (address(dual), address(first), address(second), slot.weights().numel())
-            for slot, (dual, first, second) in zip(slots, placed)
+            (weights.data_ptr(), *[address(array) for array in arrays], weights.numel(), slot.parameter.numel())
+            for slot, weights, arrays in zip(slots, map(Slot.weights, slots), placed)
         ]
         shards = Shards(slots)
         self._ops = place.lend(stepper, addresses, placed, shards)
         self._stepper, self._place, self._ready_slots = stepper, place, slots
         self._copied = [slot for slot in slots if "weight" in slot.state]
-        self._sizes = [(slot.weights().numel(), slot.parameter.numel()) for slot in slots]
+        self._plain = plain_parameters(slots)
         return stepper, slots
 
     def _placed(self, slot: Slot) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
@@ -241,22 +292,3 @@ class BregmanOptimizer(torch.optim.Optimizer):
         moments = [local(slot.state[array]) for array in self._arrays if array != "dual"]
         first, second = (*moments, None, None)[:2]
         return dual, first, second
-
-    def _first_dual(self, slot: Slot, lambda_: float, values: torch.Tensor) -> None:
-        """p⁰ = θ⁰/δ + λ·∂R(θ⁰)."""
-        theta = slot.weights().cpu()
-        dual = values if values.device.type == "cpu" else torch.empty_like(theta)
-        if theta.numel() > 0:  # a shard may be empty
-            _bregman.initial_dual(
-                json.dumps(self._rule),
-                slot.name,
-                list(theta.shape) or [1],
-                is_weight(slot.parameter),
-                json.dumps(slot.group["penalty"]),
-                slot.group["lambda_scale"],
-                lambda_,
-                theta.data_ptr(),
-                dual.data_ptr(),
-            )
-        if dual is not values:
-            values.copy_(dual)

@@ -69,6 +69,13 @@ class TorchOps:
                 kept = p.clamp(max=bound) if kind == "SoftNonNegative" else p.clamp(-bound, bound)
             p.copy_(torch.where((weights != 0).any(1, keepdim=True), moved, kept))
 
+    def pull(self, theta: int) -> float:
+        """Σ g·sgn(θ) of the weights at this address: how their gradient pulls at a threshold that is learnt."""
+        (weights, gradient), *_ = [(w, g) for w, g in zip(self.theta, self.grads) if w.data_ptr() == theta]
+        assert gradient is not None, "the core asks for no pull without a gradient"
+        usable = torch.where(torch.isfinite(gradient), gradient, 0.0)
+        return float((usable * weights.sign()).sum(dtype=None if weights.device.type == "mps" else torch.float64))
+
     def histogram(self, keys: list[tuple[int, Structure, float]], prefix: int, shift: int, width: int) -> list[int]:
         """How many weights have a key with this prefix, by the next ``width`` bits of it."""
         bins = torch.zeros(1 << width, dtype=torch.int64)
@@ -145,9 +152,16 @@ def _adam(x, g, m, v, beta1, beta2, fresh1, fresh2, eps, per_root, rate, keep): 
     x.mul_(keep).sub_(m / v.sqrt().mul_(per_root).add_(eps), alpha=rate)
 
 
-def _sgd(x, g, _m, _v, tau, _mu, _decay, of_g, _of_m):  # type: ignore[no-untyped-def]
-    x.sub_(g, alpha=tau * of_g)  # ProxSGD has neither momentum nor decay
+def _sgd(x, g, m, _v, tau, mu, decay, of_g, of_m):  # type: ignore[no-untyped-def]
+    g = g.add(x, alpha=decay)
+    momentum = g if m is None else m.mul_(mu).add_(g)
+    x.sub_(g * of_g + momentum * of_m, alpha=tau)
 
 
-UPDATES: dict[int, Callable[..., None]] = {1: _linbreg, 2: _adam, 3: _sgd}
+def _str(x, g, m, v, tau, mu, decay, of_g, of_m, threshold):  # type: ignore[no-untyped-def]
+    gated = torch.where(x.abs() > threshold, g, 0.0)
+    _sgd(x, gated, m, v, tau, mu, decay, of_g, of_m)  # type: ignore[no-untyped-call]
+
+
+UPDATES: dict[int, Callable[..., None]] = {1: _linbreg, 2: _adam, 3: _sgd, 4: _str}
 """By the core's numbers (``Update::code``); 0 is no update."""

@@ -1,4 +1,4 @@
-"""LinBreg, AdaBreg and ProxSGD as ``torch.optim.Optimizer``s whose λ is steered to a target sparsity."""
+"""LinBreg, AdaBreg and ProxSGD as ``torch.optim.Optimizer``s whose λ is steered to a target sparsity; and STR."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._base import BregmanOptimizer, Report
 from ._params import Params
 from .control import Budget, Law, Multiplicative, Quantile, Ramp
 
-__all__ = ["AdaBreg", "LinBreg", "Penalty", "ProxSGD", "Report", "Variant"]
+__all__ = ["STR", "AdaBreg", "LinBreg", "Penalty", "ProxSGD", "Report", "Variant"]
 
 Penalty = Literal["none", "l1", "l1_non_negative", "group_kernel", "group_row"]
 """Which weights become zero together: single ones, the kernel of an (out, in) pair, or the row of an output."""
@@ -133,6 +133,39 @@ class ProxSGD(BregmanOptimizer):
             {},
             defaults={"lr": lr, "penalty": penalty, "lambda_scale": lambda_scale},
             control=(target, law, period, warmup, ramp, layers, lambda_),
+        )
+
+
+class STR(BregmanOptimizer):
+    """STR (Kusupati et al., 2020), another way to sparse weights: SGD with a threshold per layer that is learnt too.
+
+    It leads to some sparsity, which is known at the end: there is no target, and ``lambda_`` is the mean threshold.
+
+    params: as of the others; ``penalty`` may be "l1" or "none". momentum, nesterov, weight_decay: of the weights.
+    threshold: at the start, in (0, 1). threshold_decay: d, which raises thresholds against the pull of the loss. More
+    gives more zeros: the program's recipe has 7 / (lr·steps).
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float = 0.1,
+        momentum: float = 0.9,
+        nesterov: bool = True,
+        weight_decay: float = 1e-4,
+        threshold: float = 1e-3,
+        threshold_decay: float = 1e-3,
+        penalty: Literal["none", "l1"] = "l1",
+        lambda_scale: float = 1.0,
+    ) -> None:
+        rule = {"kind": "str", "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
+        super().__init__(
+            params,
+            {**rule, "threshold_decay": threshold_decay},
+            {"dual": True, "momentum_buffer": momentum > 0.0},
+            defaults={"lr": lr, "penalty": penalty, "lambda_scale": lambda_scale},
+            control=(None, Quantile(), 1, 0, None, None, threshold),
         )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
-import os
 import warnings
 from pathlib import Path
 
@@ -17,10 +17,6 @@ from ._shards import Shards
 
 Arrays = tuple["torch.Tensor | None", "torch.Tensor | None", "torch.Tensor | None"]
 """Dual, first and second moment; None for those that are not kept."""
-
-
-CUDA_KERNEL = "BREGMAN_CUDA_KERNEL"
-"""Environment variable: 1 lets our kernel compute on NVIDIA GPUs. Not the default before it was tested on one."""
 
 
 class Place:
@@ -35,16 +31,16 @@ class Place:
     def lend(
         self,
         stepper: _bregman.Stepper,
-        addresses: list[tuple[int, int, int, int]],
+        addresses: list[tuple[int, ...]],
         arrays: list[Arrays],
         shards: Shards,
     ) -> TorchOps | None:
         """Gives an optimizer its arrays. Returns what computes where it is torch."""
         add = shards.sum(self.device)
-        if self.by_kernel and self.device.type == "cuda":
+        if self.on_gpu:
             load_compiler()
             try:
-                stepper.lend(addresses, self.device.index or 0, None, add, shards.counts)
+                stepper.lend(addresses, self.device.index, None, add, shards.counts)
                 return None
             except RuntimeError as problem:
                 self.by_kernel = False
@@ -53,18 +49,33 @@ class Place:
         stepper.lend(addresses, None, ops, add, shards.counts)
         return ops
 
+    def current(self) -> contextlib.AbstractContextManager[object]:
+        """Makes the GPU torch's current one, where it is not."""
+        if not self.on_gpu or torch.cuda.current_device() == self.device.index:
+            return contextlib.nullcontext()
+        return torch.cuda.device(self.device)
+
     def stream(self) -> int:
-        """What the step has to wait for: the handle of torch's current stream on a GPU."""
-        if not self.by_kernel or self.device.type != "cuda":
-            return 0
-        if torch.cuda.is_current_stream_capturing():
-            raise RuntimeError("a Bregman optimizer cannot be captured in a CUDA graph: step outside of the capture")
-        return torch.cuda.current_stream(self.device).cuda_stream
+        """The handle of torch's current stream on the GPU, in which a step is computed."""
+        return torch._C._cuda_getCurrentRawStream(self.device.index) if self.on_gpu else 0
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether our kernel computes on a GPU."""
+        return self.by_kernel and self.device.type == "cuda"
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured."""
+        if self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            return False
+        if not self.by_kernel:
+            raise RuntimeError("only our kernel can be captured in a CUDA graph, and torch's operations compute here")
+        return True
 
 
 def has_kernel(device: torch.device) -> bool:
     """Whether the core may compute on this device; torch does on others."""
-    return device.type == "cpu" or (device.type == "cuda" and os.environ.get(CUDA_KERNEL) == "1")
+    return device.type == "cpu" or (device.type == "cuda" and torch.version.hip is None)
 
 
 @functools.cache

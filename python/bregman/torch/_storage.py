@@ -7,6 +7,7 @@ Of a DTensor it is the local shard.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -85,8 +86,22 @@ def usable(tensor: torch.Tensor, alignment: int) -> bool:
 
 def mark_written(slots: list[Slot]) -> None:
     """Tells autograd that parameters were written, so that it refuses graphs that need the values before."""
-    for slot in slots:
-        torch.autograd.graph.increment_version(slot.parameter)
+    parameters = [slot.parameter for slot in slots]
+    if takes_many():
+        torch.autograd.graph.increment_version(parameters)
+    else:
+        for parameter in parameters:
+            torch.autograd.graph.increment_version(parameter)
+
+
+@functools.cache
+def takes_many() -> bool:
+    """Whether this torch marks many tensors in one call."""
+    try:
+        torch.autograd.graph.increment_version([])
+    except (TypeError, RuntimeError):
+        return False
+    return True
 
 
 def alike(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -12,7 +13,9 @@ from .. import _bregman
 from ._params import weights_of
 from .control import Budget
 
-Method = Literal["static", "set", "rigl", "granet", "mest", "gradual", "one_shot"]
+Method = Literal["static", "set", "rigl", "granet", "mest", "gradual", "one_shot", "snip", "acdc"]
+IN_EPOCHS = ("gradual", "one_shot", "acdc")
+"""Methods that count in epochs."""
 
 LONGEST_PERIOD = {"set": 100, "rigl": 100, "granet": 1000}
 """Steps between two exchanges of weights in a long run."""
@@ -31,15 +34,18 @@ class Masks:
 
     method: ``static`` (a random mask that stays), ``set`` (SET: the smallest weights in exchange for random ones),
     ``rigl`` (RigL: for those with the largest gradients), ``granet`` (GraNet: that, from ``start`` zeros to
-    ``target``), ``mest`` (MEST), ``gradual`` (the smallest weights, epoch by epoch) or ``one_shot`` (at once).
+    ``target``), ``mest`` (MEST), ``gradual`` (the smallest weights, epoch by epoch), ``one_shot`` (at once), ``snip``
+    (SNIP: those with the smallest |θ·g| before the first step) or ``acdc`` (AC/DC: under a mask of the largest
+    weights and dense in turns, at last under a mask).
 
-    target: the share of weights that are zero. steps: of the whole run. steps_per_epoch: needed by ``gradual`` and
-    ``one_shot`` only. layers: how the zeros are shared out between layers; without, Erdős–Rényi-kernel, uniform with
-    ``mest``, and with ``granet``, ``gradual`` and ``one_shot`` all weights are compared with each other. period: steps
-    between exchanges, by default a fiftieth of the run, at most the published number. fraction: the share that is
-    exchanged at first. until: the share of the run after which nothing is exchanged. start: of ``granet``. epochs: of
-    ``gradual``, over which it prunes. at: of ``one_shot``, the epoch before which it prunes. All defaults are those of
-    the program's recipes.
+    target: the share of weights that are zero. steps: of the whole run. steps_per_epoch: needed by ``gradual``,
+    ``one_shot`` and ``acdc`` only. layers: how the zeros are shared out between layers; without, Erdős–Rényi-kernel
+    with ``static``, ``set`` and ``rigl``, uniform with ``mest``, and with the others all weights are compared with each
+    other. period: steps between exchanges, by default a fiftieth of the run, at most the published number. fraction:
+    the share that is exchanged at first. until: the share of the run after which nothing is exchanged. start: of
+    ``granet``. epochs: of ``gradual``, over which it prunes. at: of ``one_shot``, the epoch before which it prunes.
+    loss: of ``snip``, called with the number of every round; it returns the model's loss on a batch, another in each
+    round. rounds: of ``snip``; 1 is the SNIP of Lee et al. All defaults are those of the program's recipes.
     """
 
     def __init__(
@@ -58,19 +64,25 @@ class Masks:
         start: float = 0.5,
         epochs: int = 10,
         at: int = 0,
+        loss: Callable[[int], torch.Tensor] | None = None,
+        rounds: int = 100,
         seed: int = 0,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps is {steps}, expected those of the whole run")
-        if method in ("gradual", "one_shot") and not steps_per_epoch:
+        if method in IN_EPOCHS and not steps_per_epoch:
             raise ValueError(f"{method} counts in epochs: pass steps_per_epoch")
+        if (method == "snip") != (loss is not None):
+            raise ValueError("`loss` goes with snip, which looks at gradients before the first step, and only with it")
         self.weights = weights_of(model)
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for name, parameter in self.weights.items():
             if id(parameter) not in owned:
                 raise ValueError(f"parameter `{name}` is not one of the optimizer's: a mask on it would not hold")
         self.optimizer, self.steps, self.steps_per_epoch = optimizer, steps, steps_per_epoch or steps
-        policy = policy_settings(method, target, steps, period, fraction, until, start, epochs, at)
+        if method == "acdc":
+            epochs = -(-steps // self.steps_per_epoch)  # of the whole run
+        policy = policy_settings(method, target, steps, period, fraction, until, start, epochs, at, rounds)
         layers = layers or LAYERS.get(method)
         pruning = {} if layers is None else {"layers": layers.settings()}
         shapes = [(name, list(parameter.shape)) for name, parameter in self.weights.items()]
@@ -78,11 +90,34 @@ class Masks:
         self.step = 0
         self.masks = {name: torch.ones_like(p, dtype=torch.bool) for name, p in self.weights.items()}
         self._gradients: dict[str, torch.Tensor] = {}
-        first = self._mover.start([values.data_ptr() for values in self._on_the_host(self.weights)])
-        if first is not None:
-            self._take(first)
+        if loss is None:
+            self._start(0, {})
+        else:
+            self._score(model, loss, rounds)
         self._move()
         self._hooks = [optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)]
+
+    def _start(self, round: int, grads: dict[str, torch.Tensor]) -> None:
+        """The masks before the first step, or those after a round that makes them."""
+        theta, held = self._on_the_host(self.weights), self._on_the_host(grads)
+        masks = self._mover.start(round, addresses(theta), addresses(held), self._as_bytes())
+        if masks is not None:
+            self._take(masks)
+
+    def _score(self, model: nn.Module, loss: Callable[[int], torch.Tensor], rounds: int) -> None:
+        """Masks by gradients, in rounds. After them the model's buffers and gradients are as they were before."""
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        for round in range(rounds):
+            model.zero_grad(set_to_none=True)
+            with torch.enable_grad():
+                loss(round).backward()  # type: ignore[no-untyped-call, unused-ignore]
+            self._start(round, {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in self.weights.items()})
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name]
 
     @property
     def sparsity(self) -> float:
@@ -144,9 +179,11 @@ class Masks:
 
     def _change(self, step: int, grads: dict[str, torch.Tensor]) -> None:
         theta, held = self._on_the_host(self.weights), self._on_the_host(grads)
-        masks = [bytes(mask.to("cpu", torch.uint8).contiguous().numpy()) for mask in self.masks.values()]
-        weights, gradients = ([values.data_ptr() for values in tensors] for tensors in (theta, held))
-        self._take(self._mover.change(self._clock(step), weights, gradients, masks))
+        masks = self._mover.change(self._clock(step), addresses(theta), addresses(held), self._as_bytes())
+        self._take(masks)
+
+    def _as_bytes(self) -> list[bytes]:
+        return [bytes(mask.to("cpu", torch.uint8).contiguous().numpy()) for mask in self.masks.values()]
 
     @staticmethod
     def _on_the_host(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -169,12 +206,16 @@ class Masks:
                     moment.mul_(mask)
 
 
+def addresses(tensors: list[torch.Tensor]) -> list[int]:
+    """Where tensors are."""
+    return [values.data_ptr() for values in tensors]
+
+
 def policy_settings(
     method: Method, target: float, steps: int, period: int | None, fraction: float | None, until: float | None,
-    start: float, epochs: int, at: int,
+    start: float, epochs: int, at: int, rounds: int,
 ) -> dict[str, Any]:  # fmt: skip
     """A policy in the words of the program's recipes, with their defaults."""
-
 
     def given(value: float | None, default: float) -> float:
         return default if value is None else value
@@ -194,4 +235,8 @@ def policy_settings(
         policy["ramp"] = {"shape": "exponential", "end": epochs}
     elif method == "one_shot":
         policy["at"] = at
+    elif method == "snip":
+        policy["rounds"] = rounds
+    elif method == "acdc":
+        policy["epochs"] = epochs
     return policy

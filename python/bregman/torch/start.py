@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from .. import _bregman
-from ._params import weights_of
+from ._params import is_weight, weights_of
+from ._storage import Slot
 
 
 @torch.no_grad()
@@ -47,3 +48,23 @@ def sparsity(model: nn.Module) -> float:
     weights = weights_of(model).values()
     zeros = sum(int((parameter == 0).sum()) for parameter in weights)
     return zeros / max(1, sum(parameter.numel() for parameter in weights))
+
+
+def first_dual(rule: str, slot: Slot, lambda_: float, values: torch.Tensor) -> None:
+    """Writes p⁰ = θ⁰/δ + λ·∂R(θ⁰), the dual with which an optimizer begins at weights θ⁰."""
+    theta = slot.weights().cpu()
+    dual = values if values.device.type == "cpu" else torch.empty_like(theta)
+    if theta.numel() > 0:  # a shard may be empty
+        _bregman.initial_dual(
+            rule,
+            slot.name,
+            list(theta.shape) or [1],
+            is_weight(slot.parameter),
+            json.dumps(slot.group["penalty"]),
+            slot.group["lambda_scale"],
+            lambda_,
+            theta.data_ptr(),
+            dual.data_ptr(),
+        )
+    if dual is not values:
+        values.copy_(dual)

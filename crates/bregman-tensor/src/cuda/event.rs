@@ -10,6 +10,8 @@ pub(super) struct Event(sys::CUevent);
 
 // SAFETY: events may be used from any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// In the context that is current.

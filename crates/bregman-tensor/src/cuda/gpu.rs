@@ -16,12 +16,17 @@ use crate::Result;
 /// Bytes of shared memory that a block has without asking.
 const USUAL_SHARED_MEMORY: u32 = 48 << 10;
 
+/// No handle of a stream; 0 is the default stream.
+const OWN: u64 = u64::MAX;
+
 /// A GPU that is ready to work. Everything runs in order on the compute stream, but for batches that are uploaded ahead
 /// on the copy stream.
 pub(super) struct Gpu {
     pub(super) context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     copies: Arc<CudaStream>,
+    /// A stream of somebody else in place of the compute stream, see [`Gpu::follow`]; `OWN` where there is none.
+    followed: AtomicU64,
     /// Counts allocations and frees: a captured graph holds addresses, and is valid as long as this stays the same.
     generation: AtomicU64,
     module: sys::CUmodule,
@@ -90,12 +95,23 @@ impl Gpu {
         // SAFETY: the image is a complete program of the compiler for this GPU, and the context is current on this
         // thread.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(driver)?;
-        let (generation, functions) = (AtomicU64::new(0), Mutex::default());
-        Ok(Self { context, stream, copies, generation, module, functions, processors, shared_memory, name })
+        let (followed, generation, functions) = (AtomicU64::new(OWN), AtomicU64::new(0), Mutex::default());
+        Ok(Self { context, stream, copies, followed, generation, module, functions, processors, shared_memory, name })
     }
 
     pub(super) fn stream(&self) -> sys::CUstream {
-        self.stream.cu_stream()
+        match self.followed.load(Ordering::Relaxed) {
+            OWN => self.stream.cu_stream(),
+            followed => followed as sys::CUstream,
+        }
+    }
+
+    /// Makes this stream of the primary context the compute stream.
+    ///
+    /// # Safety
+    /// It must be alive in all later calls, until another one is followed.
+    pub(super) unsafe fn follow(&self, stream: u64) {
+        self.followed.store(stream, Ordering::Relaxed);
     }
 
     pub(super) fn copy_stream(&self) -> sys::CUstream {
@@ -117,7 +133,8 @@ impl Gpu {
 
     /// Waits until all work so far is done.
     pub(super) fn wait(&self) -> Result<()> {
-        self.stream.synchronize().map_err(driver)
+        // SAFETY: the stream is ours, or alive by the promise of who made us follow it.
+        unsafe { result::stream::synchronize(self.stream()) }.map_err(driver)
     }
 
     /// Lets later work of the compute stream wait for what the copy stream has to do so far.

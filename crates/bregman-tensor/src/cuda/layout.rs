@@ -31,7 +31,7 @@ use bregman::optimizer::Update;
 
 use super::duals::DualJob;
 use super::multi::Stretch;
-use super::step::{BlockCount, StepJob, StepPlan};
+use super::step_table::{BlockCount, StepJob, StepPlan};
 
 /// What the kernels over all tensors share with Rust, in C.
 pub(super) fn declarations() -> String {
@@ -47,7 +47,7 @@ mod tests {
     /// Size of a type in C, which is its alignment too but for the union of coefficients.
     fn size(c: &str) -> (usize, usize) {
         match c {
-            "double" => (8, 8),
+            "double" | "u64" => (8, 8),
             pointer if pointer.ends_with('*') => (8, 8),
             "u32" | "float" | "Update" | "Shrinkage" => (4, 4),
             "Coefficients" => (Update::MOST_BYTES, 4),

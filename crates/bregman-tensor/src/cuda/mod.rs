@@ -13,13 +13,14 @@
 //! | `stem` | the convolution of a single channel, likewise |
 //! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
 //! | `filterbank` | features from samples |
-//! | `multi`, `step`, `duals` | all tensors at once: clipping, the optimizer's step, a controller's questions |
+//! | `multi`, `duals` | all tensors at once: clipping, a controller's questions |
+//! | `step`, `step_table` | the optimizer's step, and what its kernel reads and writes |
 //! | `nccl` | between GPUs: gradients, and what ranks tell each other |
 //! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
 //! | `program`, `cache` | the kernels, compiled |
-//! | `memory`, `transfer` | its memory, and copies to and from it |
+//! | `memory`, `pinned`, `transfer` | its memory, and copies to and from it |
 //! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
@@ -44,12 +45,14 @@ mod multi;
 mod narrow;
 mod nccl;
 mod norm;
+mod pinned;
 mod pointwise;
 mod pooling;
 mod program;
 mod segments;
 mod stem;
 mod step;
+mod step_table;
 mod transfer;
 
 pub(crate) use driver::probe;
@@ -64,6 +67,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bregman::{HostArrays, Param};
 use cudnn::Cudnn;
+use event::Event;
 use gemm::Gemm;
 use gpu::{Gpu, KernelVariant};
 use launch::Launch;

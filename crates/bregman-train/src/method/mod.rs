@@ -181,6 +181,11 @@ impl<B: Device> Method<B> {
         }
     }
 
+    /// The names of all tensors, in the optimizer's order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.optimizer().groups().params().iter().map(|param| param.name.clone()).collect()
+    }
+
     /// The optimizer's arrays, wherever the device keeps them, to be saved.
     ///
     /// # Errors

@@ -78,8 +78,7 @@ pub(crate) fn restore<B: Device>(
     let file = from.model();
     model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
     let file = from.optimizer();
-    let names: Vec<String> = method.optimizer().groups().params().iter().map(|param| param.name.clone()).collect();
-    let tensors = read_optimizer(&file, &names)?;
+    let tensors = read_optimizer(&file, &method.names())?;
     let optimizer = OptimizerState { step: state.step, lambda: state.lambda.clone(), tensors };
     method
         .restore(optimizer, state.loops.clone(), model)

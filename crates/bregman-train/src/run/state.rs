@@ -17,6 +17,10 @@ pub struct RunState {
     pub position: BatchPosition,
     /// Speakers told apart.
     pub classes: usize,
+    /// The names of the tensors, for others who read this: in the order of `lambda`, and of the control loops where
+    /// each layer has its own. Unknown to runs from before this was kept, until they are saved again.
+    #[serde(default)]
+    pub parameters: Vec<String>,
     /// λ of every tensor.
     pub lambda: Vec<f64>,
     /// Control loops.

@@ -101,6 +101,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let mut built = build(device, open, &mut experiment, &data, observer)?;
         let mut state = checkpoint::restore(&last, &mut built.model, &mut built.method)?;
         state.corpus = Some(data.corpus.clone());
+        state.parameters = built.method.names();
         ranks.meet()?; // all have read the checkpoint that may be replaced now
         if ranks.leads() && run.experiment().is_err() {
             write_file(&run.config(), format::to_toml(&experiment))?;
@@ -141,6 +142,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             step: 0,
             position: BatchPosition::default(),
             classes: data.classes,
+            parameters: method.names(),
             lambda: method.optimizer().state().lambda.clone(),
             loops: method.loops().to_vec(),
             lr: LearningRate::new(schedule, experiment.base_lr()),

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `rule` | the optimizers: settings, coefficients, the update of one element |
 //! | `engine` | what an optimizer and its arrays tell each other, wherever the arrays are |
+//! | `deferred` | a step in two halves, where a device computes while the host goes on |
 //! | `host`, `pass` | arrays in memory, and the fused pass over slices |
 //! | `duals` | what a controller may ask of the duals |
 //! | `correction` | how the duals follow λ |
@@ -15,6 +16,7 @@
 //! | `state` | what is saved |
 
 mod correction;
+mod deferred;
 mod duals;
 mod engine;
 mod host;
@@ -24,9 +26,11 @@ pub(crate) mod rule;
 mod state;
 
 pub use correction::Correction;
+pub use deferred::Deferred;
 pub use duals::{DualKey, Duals, HostDuals};
 pub use engine::{Arrays, Counted, Engine, HostArrays, Prox, TensorStep};
 pub use host::StateSlices;
+pub use pass::pull;
 pub use rule::*;
 pub use state::{OptimizerState, TensorState};
 
@@ -197,32 +201,9 @@ impl<A> Optimizer<A> {
     where
         A: Engine<W>,
     {
-        for (tensor, param) in self.groups.params().iter().enumerate() {
-            let (tau, name) = (tau(tensor), || format!("learning rate of `{}`", param.name));
-            if !(tau >= 0.0 && tau.is_finite()) {
-                require(false, &name(), tau, "a number ≥ 0")?;
-            }
-        }
-        self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
-        self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
-        let (step, frozen) = (self.state.step + 1, !self.next_is_full());
-        let scaled: Vec<f64> = (0..theta.len()).map(|tensor| tau(tensor) * self.groups.rule(tensor).lr_scale).collect();
-        let before = self.learn_thresholds(theta, grads, &scaled)?;
-        let update = |tensor: usize, tau| match &before {
-            Some(before) if self.is_sparse(tensor) => self.rule.update(step, tau).above(before[tensor]),
-            _ => self.rule.update(step, tau),
-        };
-        let steps = self.plan(|tensor| scaled[tensor], update, frozen);
+        let steps = self.plan_step(theta, grads, tau)?;
         let counted = self.state.tensors.pass(theta, grads, &steps)?;
-        self.record(&counted);
-        if let Some((tensor, (index, value))) =
-            counted.iter().enumerate().find_map(|(tensor, counted)| Some((tensor, counted.non_finite?)))
-        {
-            let parameter = self.groups.params()[tensor].name.clone();
-            return Err(Error::NonFinite { parameter, what: "gradient", index, value });
-        }
-        self.state.step = step;
-        Ok(())
+        self.count_step(&counted)
     }
 
     /// [`Optimizer::reproject`] on weights where the arrays are.
@@ -380,6 +361,47 @@ impl<A> Optimizer<A> {
     /// For every tensor: what becomes zero together, and its weight a·√n.
     pub fn dual_keys(&self) -> Vec<DualKey> {
         (0..self.shrinkage.len()).map(|tensor| self.dual_key(tensor)).collect()
+    }
+
+    /// What the next step does to every tensor, after all that may be refused was checked.
+    fn plan_step<W: ?Sized>(
+        &mut self,
+        theta: &[&mut W],
+        grads: &[&W],
+        tau: impl Fn(usize) -> f64,
+    ) -> Result<Vec<TensorStep>>
+    where
+        A: Engine<W>,
+    {
+        for (tensor, param) in self.groups.params().iter().enumerate() {
+            let (tau, name) = (tau(tensor), || format!("learning rate of `{}`", param.name));
+            if !(tau >= 0.0 && tau.is_finite()) {
+                require(false, &name(), tau, "a number ≥ 0")?;
+            }
+        }
+        self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
+        self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
+        let (step, frozen) = (self.state.step + 1, !self.next_is_full());
+        let scaled: Vec<f64> = (0..theta.len()).map(|tensor| tau(tensor) * self.groups.rule(tensor).lr_scale).collect();
+        let before = self.learn_thresholds(theta, grads, &scaled)?;
+        let update = |tensor: usize, tau| match &before {
+            Some(before) if self.is_sparse(tensor) => self.rule.update(step, tau).above(before[tensor]),
+            _ => self.rule.update(step, tau),
+        };
+        Ok(self.plan(|tensor| scaled[tensor], update, frozen))
+    }
+
+    /// Takes the step into the books, unless a gradient was not finite.
+    fn count_step(&mut self, counted: &[Counted]) -> Result<()> {
+        self.record(counted);
+        if let Some((tensor, (index, value))) =
+            counted.iter().enumerate().find_map(|(tensor, counted)| Some((tensor, counted.non_finite?)))
+        {
+            let parameter = self.groups.params()[tensor].name.clone();
+            return Err(Error::NonFinite { parameter, what: "gradient", index, value });
+        }
+        self.state.step += 1;
+        Ok(())
     }
 
     /// What a pass does to every tensor, given its learning rate and the update at that rate.

@@ -128,8 +128,8 @@ fn count_block(theta: &[f32]) -> Counted {
     }
 }
 
-/// Σ g·sgn(θ), the same on any number of threads.
-pub(crate) fn pull(theta: &[f32], gradient: &[f32]) -> f64 {
+/// Σ g·sgn(θ) of slices, see [`Engine::pull`](super::Engine::pull); the same on any number of threads.
+pub fn pull(theta: &[f32], gradient: &[f32]) -> f64 {
     let pull = |(x, g): (&f32, &f32)| {
         let side = f32::from(*x > 0.0) - f32::from(*x < 0.0);
         f64::from(side * lanes::finite_or_zero(*g))

@@ -55,13 +55,18 @@ DEVICE float group_norm(const float *x, u32 length) {
 
 extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *plans, BlockCount *counts) {
     __shared__ u32 first_bad;
-    StepJob job = jobs[blockIdx.x];
-    const StepPlan plan = plans[job.tensor];
+    const StepJob job = jobs[blockIdx.x];
+    StepPlan plan = plans[job.tensor];
+    plan.theta += job.start, plan.g += job.start; // g is read in steps that move only
+    if (plan.p) plan.p += job.start;
+    if (plan.m) plan.m += job.start;
+    if (plan.v) plan.v += job.start;
+    if (plan.mask) plan.mask += job.start;
     if (threadIdx.x == 0) first_bad = NONE;
     __syncthreads();
     bool moves = plan.update != Update::Rest, grouped = plan.shrinkage == Shrinkage::Group;
-    bool keeps_m = job.m, keeps_v = job.v;
-    float *at = job.p ? job.p : job.theta; // x: the dual, or the weights themselves
+    bool keeps_m = plan.m, keeps_v = plan.v;
+    float *at = plan.p ? plan.p : plan.theta; // x: the dual, or the weights themselves
     u32 zeros = 0;
     float squares = 0.f;
     u32 quads = job.length / 4;
@@ -72,19 +77,19 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
         int lanes = whole ? 4 : 1;
         float x[4], g[4] = {}, m[4] = {}, v[4] = {}, w[4] = {1.f, 1.f, 1.f, 1.f};
         if (plan.frozen) { // only weights that are not 0 move
-            if (whole) *(float4 *)w = *(const float4 *)(job.theta + i);
-            else w[0] = job.theta[i];
+            if (whole) *(float4 *)w = *(const float4 *)(plan.theta + i);
+            else w[0] = plan.theta[i];
         }
         if (whole) {
             *(float4 *)x = *(const float4 *)(at + i);
-            if (moves) *(float4 *)g = *(const float4 *)(job.g + i);
-            if (keeps_m) *(float4 *)m = *(const float4 *)(job.m + i);
-            if (keeps_v) *(float4 *)v = *(const float4 *)(job.v + i);
+            if (moves) *(float4 *)g = *(const float4 *)(plan.g + i);
+            if (keeps_m) *(float4 *)m = *(const float4 *)(plan.m + i);
+            if (keeps_v) *(float4 *)v = *(const float4 *)(plan.v + i);
         } else {
             x[0] = at[i];
-            if (moves) g[0] = job.g[i];
-            if (keeps_m) m[0] = job.m[i];
-            if (keeps_v) v[0] = job.v[i];
+            if (moves) g[0] = plan.g[i];
+            if (keeps_m) m[0] = plan.m[i];
+            if (keeps_v) v[0] = plan.v[i];
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -99,27 +104,27 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
             }
             x[k] = advance(plan, x[k], g[k], m[k], v[k]);
             w[k] = grouped ? x[k] : shrink(plan, x[k]);
-            if (job.mask && !job.mask[i + k]) w[k] = 0.f, m[k] = 0.f;
+            if (plan.mask && !plan.mask[i + k]) w[k] = 0.f, m[k] = 0.f;
             zeros += w[k] == 0.f;
             squares += w[k] * w[k];
         }
         if (whole) {
-            if (moves && job.p) *(float4 *)(job.p + i) = *(float4 *)x;
-            *(float4 *)(job.theta + i) = *(float4 *)w;
-            if (moves && keeps_m) *(float4 *)(job.m + i) = *(float4 *)m;
-            if (moves && keeps_v) *(float4 *)(job.v + i) = *(float4 *)v;
+            if (moves && plan.p) *(float4 *)(plan.p + i) = *(float4 *)x;
+            *(float4 *)(plan.theta + i) = *(float4 *)w;
+            if (moves && keeps_m) *(float4 *)(plan.m + i) = *(float4 *)m;
+            if (moves && keeps_v) *(float4 *)(plan.v + i) = *(float4 *)v;
         } else {
-            if (moves && job.p) job.p[i] = x[0];
-            job.theta[i] = w[0];
-            if (moves && keeps_m) job.m[i] = m[0];
-            if (moves && keeps_v) job.v[i] = v[0];
+            if (moves && plan.p) plan.p[i] = x[0];
+            plan.theta[i] = w[0];
+            if (moves && keeps_m) plan.m[i] = m[0];
+            if (moves && keeps_v) plan.v[i] = v[0];
         }
     }
     if (grouped) { // x stands in θ: half a warp per group shrinks its norm
         __syncthreads();
         zeros = 0, squares = 0.f;
         for (u32 group = threadIdx.x / 16; group < job.length / plan.group; group += blockDim.x / 16) {
-            float *theta = job.theta + (u64)group * plan.group, norm = group_norm(theta, plan.group);
+            float *theta = plan.theta + (u64)group * plan.group, norm = group_norm(theta, plan.group);
             float keep = norm > plan.threshold ? (norm - plan.threshold) / norm * plan.scale : 0.f;
             for (u32 i = threadIdx.x % 16; i < plan.group; i += 16) {
                 float w = theta[i] * keep + 0.f;
@@ -131,7 +136,8 @@ extern "C" __global__ void step_tensors(const StepJob *jobs, const StepPlan *pla
     }
     double total = sum_block((double)squares);
     zeros = sum_block(zeros);
-    if (threadIdx.x == 0) counts[blockIdx.x] = {total, zeros, first_bad};
+    float value = first_bad == NONE ? 0.f : plan.g[first_bad];
+    if (threadIdx.x == 0) counts[blockIdx.x] = {total, zeros, first_bad, value, 0};
 }
 
 // Σ g·sgn(θ), a part per block.
