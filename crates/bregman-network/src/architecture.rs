@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::size::within;
-use crate::{CampPlusConfig, EcapaConfig, Graph, LayerSpec, ResNetConfig, SizeError};
+use crate::{CampPlusConfig, EcapaConfig, Graph, LayerSpec, ResNetConfig, SizeError, SpeechBrainEcapaConfig};
 
 /// Weights of the largest network: twenty times those of the usual ones, a gigabyte in single precision.
 const MOST_WEIGHTS: u64 = 1 << 28;
@@ -50,6 +50,9 @@ networks! {
     ResNet(ResNetConfig), called "WeSpeaker's ResNet";
     /// CAM++: speaker embeddings from densely connected frame layers behind a small ResNet.
     CampPlus(CampPlusConfig), called "3D-Speaker's and WeSpeaker's CAMPPlus";
+    /// ECAPA-TDNN as SpeechBrain has it.
+    #[serde(rename = "speechbrain-ecapa")]
+    SpeechBrainEcapa(SpeechBrainEcapaConfig), called "SpeechBrain's ECAPA_TDNN";
 }
 
 impl Default for NetworkConfig {
@@ -126,6 +129,11 @@ impl Architecture {
         } else {
             Err(SizeError { field: "weights", value: weights as usize, expected: "at most 2²⁸" })
         }
+    }
+
+    /// The fewest frames it takes: mirroring an input at its ends needs more frames than are mirrored.
+    pub fn fewest_frames(&self) -> usize {
+        1 + self.layers().iter().map(LayerSpec::mirrored).max().unwrap_or(0)
     }
 
     /// All layers with weights, in the order of a model file.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::{Described, Recognised, TensorShapes, UnknownNetwork};
 use crate::size::within;
 use crate::{
-    Architecture, BasicBlockLayers, Graph, LayerKind, LayerSpec, NormSpec, Operation, Pointwise, SizeError, Value,
+    Architecture, BasicBlockLayers, Deviation, Graph, LayerKind, LayerSpec, NormSpec, Operation, Pointwise, SizeError, Value,
 };
 
 /// The size of a CAM++. The defaults make the published network: 6.85 M parameters with an embedding of 192.
@@ -247,7 +247,7 @@ impl Described for CampPlusConfig {
         let rows = graph.add("head", Operation::Rows, &[maps]);
         let frames = graph.layer(&first, &[rows]);
         let frames = blocks.iter().fold(frames, |x, block| block.add_to(&mut graph, x));
-        let statistics = graph.add("xvector.stats", Operation::Moments { raised: false }, &[frames]);
+        let statistics = graph.add("xvector.stats", Operation::Moments(Deviation::Plain), &[frames]);
         graph.layer(&linear, &[statistics]);
         graph
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Described, Recognised, TensorShapes, UnknownNetwork};
 use crate::size::within;
-use crate::{Architecture, Graph, LayerSpec, Operation, Pointwise, SizeError, Value};
+use crate::{Architecture, Deviation, Graph, LayerSpec, Operation, Pointwise, SizeError, Value};
 
 /// The size of an ECAPA-TDNN. The defaults make ECAPA-TDNN GLOB C1024: 14.66 M parameters.
 ///
@@ -31,7 +31,7 @@ impl Default for EcapaConfig {
     }
 }
 
-/// The layers of an ECAPA-TDNN.
+/// The layers of an ECAPA-TDNN, WeSpeaker's or [SpeechBrain's](crate::SpeechBrainEcapaConfig).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EcapaLayers {
     /// From features to frames.
@@ -53,8 +53,10 @@ pub struct SeRes2Layers {
     pub name: String,
     /// f₀, pointwise.
     pub first: LayerSpec,
-    /// All parts of the channels but the last, which passes unchanged: y₀ = g₀(x₀), yᵢ = gᵢ(xᵢ + yᵢ₋₁).
+    /// All parts of the channels but one, which passes unchanged; of the others y₀ = g₀(x₀), yᵢ = gᵢ(xᵢ + yᵢ₋₁).
     pub res2: Vec<LayerSpec>,
+    /// The part that passes: the first, or the last.
+    pub passes: usize,
     /// f₂, pointwise.
     pub last: LayerSpec,
     /// Squeeze-excitation: from the mean over time …
@@ -70,6 +72,8 @@ pub struct AttentionLayers {
     pub hidden: LayerSpec,
     /// To one logit per channel and frame.
     pub logits: LayerSpec,
+    /// Of the moments, and of the statistics under the attention.
+    pub deviation: Deviation,
 }
 
 impl EcapaConfig {
@@ -92,6 +96,7 @@ impl EcapaConfig {
             attention: AttentionLayers {
                 hidden: LayerSpec::conv1d("pool.linear1", seen, hidden, 1, 1).after([Pointwise::Tanh]),
                 logits: LayerSpec::conv1d("pool.linear2", [hidden], frames, 1, 1),
+                deviation: Deviation::Raised,
             },
             linear: LayerSpec::linear("linear", 2 * frames, embedding).before([Pointwise::norm("bn")]),
         }
@@ -118,11 +123,22 @@ impl SeRes2Layers {
         Self {
             first: frame_layer(&part(0), channels, channels, 1),
             res2: (0..EcapaConfig::SCALE - 1).map(branch).collect(),
+            passes: EcapaConfig::SCALE - 1,
             last: frame_layer(&part(2), channels, channels, 1),
             squeeze: linear(1, channels, EcapaConfig::BOTTLENECK).after([Pointwise::Relu]),
             excite: linear(2, EcapaConfig::BOTTLENECK, channels).after([Pointwise::Sigmoid]),
             name,
         }
+    }
+
+    /// The part that the first convolution of Res2 reads.
+    pub fn first_part(&self) -> usize {
+        usize::from(self.passes == 0)
+    }
+
+    /// What happens to a part; none where it passes.
+    fn layer_of(&self, part: usize) -> Option<&LayerSpec> {
+        part.checked_sub(self.first_part()).and_then(|at| self.res2.get(at))
     }
 
     fn layers(&self) -> impl Iterator<Item = &LayerSpec> {
@@ -132,20 +148,19 @@ impl SeRes2Layers {
     fn add_to(&self, graph: &mut Graph, x: Value) -> Value {
         let named = |part: &str| format!("{}.{part}", self.name);
         let wide = graph.layer(&self.first, &[x]);
-        let mut parts = Vec::new();
-        for index in 0..=self.res2.len() {
-            let operation = Operation::Part { index, of: self.res2.len() + 1 };
-            let part = graph.add(named(&format!("parts.{index}")), operation, &[wide]);
-            let Some(layer) = self.res2.get(index) else {
-                parts.push(part);
-                break;
-            };
-            let input = match parts.last() {
-                Some(&before) => graph.add(named(&format!("sums.{index}")), Operation::Add, &[part, before]),
-                None => part,
-            };
-            parts.push(graph.layer(layer, &[input]));
-        }
+        let mut before = None;
+        let parts: Vec<Value> = (0..=self.res2.len())
+            .map(|index| {
+                let operation = Operation::Part { index, of: self.res2.len() + 1 };
+                let part = graph.add(named(&format!("parts.{index}")), operation, &[wide]);
+                let Some(layer) = self.layer_of(index) else { return part };
+                let input = match before {
+                    Some(before) => graph.add(named(&format!("sums.{index}")), Operation::Add, &[part, before]),
+                    None => part,
+                };
+                *before.insert(graph.layer(layer, &[input]))
+            })
+            .collect();
         let joined = graph.add(named("joined"), Operation::Join, &parts);
         let last = graph.layer(&self.last, &[joined]);
         let mean = graph.add(named("mean"), Operation::Mean, &[last]);
@@ -153,6 +168,38 @@ impl SeRes2Layers {
         let gate = graph.layer(&self.excite, &[squeezed]);
         let gated = graph.add(named("gated"), Operation::Scale, &[last, gate]);
         graph.add(self.name.clone(), Operation::Add, &[x, gated])
+    }
+}
+
+impl EcapaLayers {
+    /// All layers in the order of the `state_dict`.
+    pub(crate) fn layers(self) -> Vec<LayerSpec> {
+        let Self { first, blocks, aggregate, attention, linear } = self;
+        let mut layers = vec![first];
+        blocks.iter().for_each(|block| layers.extend(block.layers().cloned()));
+        layers.extend([aggregate, attention.hidden, attention.logits, linear]);
+        layers
+    }
+
+    /// The same layers in the order of execution.
+    pub(crate) fn graph(self) -> Graph {
+        let Self { first, blocks, aggregate, attention: AttentionLayers { hidden, logits, deviation }, linear } = self;
+        let mut graph = Graph::new(first.inputs[0]);
+        let mut x = graph.layer(&first, &[graph.input()]);
+        let outputs = blocks.map(|block| {
+            x = block.add_to(&mut graph, x);
+            x
+        });
+        let frames = graph.layer(&aggregate, &outputs);
+        let mut seen = vec![frames];
+        if hidden.inputs.len() > 1 {
+            seen.push(graph.add("pool.context", Operation::Moments(deviation), &[frames]));
+        }
+        let hidden = graph.layer(&hidden, &seen);
+        let logits = graph.layer(&logits, &[hidden]);
+        let statistics = graph.add("pool", Operation::AttentiveMoments(deviation), &[frames, logits]);
+        graph.layer(&linear, &[statistics]);
+        graph
     }
 }
 
@@ -171,31 +218,11 @@ impl Described for EcapaConfig {
     }
 
     fn layers(&self, features: usize) -> Vec<LayerSpec> {
-        let EcapaLayers { first, blocks, aggregate, attention, linear } = self.describe(features);
-        let mut layers = vec![first];
-        blocks.iter().for_each(|block| layers.extend(block.layers().cloned()));
-        layers.extend([aggregate, attention.hidden, attention.logits, linear]);
-        layers
+        self.describe(features).layers()
     }
 
     fn graph(&self, features: usize) -> Graph {
-        let EcapaLayers { first, blocks, aggregate, attention, linear } = self.describe(features);
-        let mut graph = Graph::new(features);
-        let mut x = graph.layer(&first, &[graph.input()]);
-        let outputs = blocks.map(|block| {
-            x = block.add_to(&mut graph, x);
-            x
-        });
-        let frames = graph.layer(&aggregate, &outputs);
-        let mut seen = vec![frames];
-        if self.global_context {
-            seen.push(graph.add("pool.context", Operation::Moments { raised: true }, &[frames]));
-        }
-        let hidden = graph.layer(&attention.hidden, &seen);
-        let logits = graph.layer(&attention.logits, &[hidden]);
-        let statistics = graph.add("pool", Operation::AttentiveMoments, &[frames, logits]);
-        graph.layer(&linear, &[statistics]);
-        graph
+        self.describe(features).graph()
     }
 
     fn summary(&self) -> String {

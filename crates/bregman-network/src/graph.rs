@@ -36,13 +36,32 @@ pub enum Operation {
     SegmentContext(usize),
     /// The first input, each channel times the value in the second of its segment of so many positions.
     SegmentScale(usize),
-    /// Mean and √(unbiased variance + ε) over time of each channel and row, first all means, then all deviations.
-    Moments {
-        /// Whether there is an ε (1e-7) under the square root.
-        raised: bool,
-    },
-    /// As [`Operation::Moments`] with ε of the first input, weighted by the softmax over time of the second.
-    AttentiveMoments,
+    /// Mean and standard deviation over time of each channel and row, first all means, then all deviations.
+    Moments(Deviation),
+    /// As [`Operation::Moments`] of the first input, weighted by the softmax over time of the second.
+    AttentiveMoments(Deviation),
+}
+
+/// How statistics over time make a standard deviation of a variance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deviation {
+    /// √(unbiased variance)
+    Plain,
+    /// √(unbiased variance + ε), with weights √max(variance, ε): WeSpeaker's, ε = 1e-7.
+    Raised,
+    /// √max(biased variance, ε), with weights, too: SpeechBrain's, ε = 1e-12.
+    Floored,
+}
+
+impl Deviation {
+    /// ε
+    pub const fn epsilon(self) -> f32 {
+        match self {
+            Self::Plain => 0.0,
+            Self::Raised => 1e-7,
+            Self::Floored => 1e-12,
+        }
+    }
 }
 
 /// One operation.
@@ -132,7 +151,7 @@ impl Graph {
                 Operation::Add | Operation::Scale | Operation::SegmentScale(_) => of(0),
                 Operation::Mean => Extent::vector(of(0).channels),
                 Operation::SegmentContext(segment) => Extent { step: of(0).step.map(|step| step * segment), ..of(0) },
-                Operation::Moments { .. } | Operation::AttentiveMoments => {
+                Operation::Moments(_) | Operation::AttentiveMoments(_) => {
                     Extent::vector(2 * of(0).channels * of(0).height.unwrap_or(1))
                 }
             };

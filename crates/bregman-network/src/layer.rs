@@ -1,6 +1,6 @@
 //! A layer with weights, and what happens to each channel before and after its products.
 
-/// How a layer's weights meet its input. Convolutions pad with zeros by half their reach.
+/// How a layer's weights meet its input. Convolutions [pad](Padding) by half their reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// A matrix product, of one vector per utterance.
@@ -21,6 +21,16 @@ pub enum LayerKind {
         /// Positions from one output to the next.
         stride: [usize; 2],
     },
+}
+
+/// What a convolution reads beyond both ends of its input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The input itself, mirrored at its first and its last frame. Only convolutions over time have it.
+    Reflected,
 }
 
 /// A batch norm.
@@ -61,6 +71,8 @@ pub struct LayerSpec {
     pub name: String,
     /// How W is applied.
     pub kind: LayerKind,
+    /// What it reads beyond the ends.
+    pub padding: Padding,
     /// Channels of each input; W reads several inputs side by side.
     pub inputs: Vec<usize>,
     /// Channels of the output.
@@ -97,7 +109,7 @@ impl LayerSpec {
     }
 
     fn new(name: String, kind: LayerKind, inputs: Vec<usize>, outputs: usize, bias: bool) -> Self {
-        Self { name, kind, inputs, outputs, bias, before: Vec::new(), after: Vec::new() }
+        Self { name, kind, padding: Padding::Zeros, inputs, outputs, bias, before: Vec::new(), after: Vec::new() }
     }
 
     /// The same with other `before`.
@@ -108,6 +120,24 @@ impl LayerSpec {
     /// The same with other `after`.
     pub fn after(self, after: impl Into<Vec<Pointwise>>) -> Self {
         Self { after: after.into(), ..self }
+    }
+
+    /// The same, its input mirrored at both ends.
+    pub fn reflected(self) -> Self {
+        Self { padding: Padding::Reflected, ..self }
+    }
+
+    /// Frames that are mirrored at each end; the input must have more than these.
+    pub fn mirrored(&self) -> usize {
+        match self.kind {
+            LayerKind::Conv1d { kernel, dilation, .. } if self.padding == Padding::Reflected => dilation * (kernel / 2),
+            _ => 0,
+        }
+    }
+
+    /// Whether W is one matrix for every position: a linear layer, or a convolution with a single tap.
+    pub fn is_pointwise(&self) -> bool {
+        self.shape().len() == 2 || matches!(self.kind, LayerKind::Conv1d { kernel: 1, stride: 1, .. })
     }
 
     /// The shape of W in PyTorch's order: outputs, inputs, taps.

@@ -16,11 +16,13 @@ mod graph;
 mod layer;
 mod resnet;
 mod size;
+mod speechbrain;
 
 pub use architecture::{Architecture, NetworkConfig, TensorShapes, UnknownNetwork};
 pub use campplus::{CampPlusConfig, CampPlusHead, CampPlusLayers, DenseBlockLayers, DenseLayer};
 pub use ecapa::{AttentionLayers, EcapaConfig, EcapaLayers, SeRes2Layers};
-pub use graph::{Extent, Graph, Node, Operation, Value};
-pub use layer::{LayerKind, LayerSpec, NormSpec, Pointwise};
+pub use graph::{Deviation, Extent, Graph, Node, Operation, Value};
+pub use layer::{LayerKind, LayerSpec, NormSpec, Padding, Pointwise};
 pub use resnet::{BasicBlockLayers, ResNetConfig, ResNetLayers, ResNetStage};
 pub use size::SizeError;
+pub use speechbrain::SpeechBrainEcapaConfig;

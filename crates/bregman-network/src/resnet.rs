@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Described, Recognised, TensorShapes, UnknownNetwork};
 use crate::size::within;
-use crate::{Architecture, Graph, LayerSpec, Operation, Pointwise, SizeError, Value};
+use crate::{Architecture, Deviation, Graph, LayerSpec, Operation, Pointwise, SizeError, Value};
 
 /// The size of a ResNet. The defaults make ResNet34: 6.63 M parameters.
 ///
@@ -155,7 +155,7 @@ impl Described for ResNetConfig {
         let plane = graph.add("plane", Operation::Plane, &[graph.input()]);
         let stem = graph.layer(&stem, &[plane]);
         let last = blocks.iter().fold(stem, |x, block| block.add_to(&mut graph, x));
-        let statistics = graph.add("pool", Operation::Moments { raised: true }, &[last]);
+        let statistics = graph.add("pool", Operation::Moments(Deviation::Raised), &[last]);
         graph.layer(&linear, &[statistics]);
         graph
     }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bregman_network::{
-    Architecture, CampPlusConfig, EcapaConfig, LayerKind, Operation, Pointwise, ResNetConfig, TensorShapes,
+    Architecture, CampPlusConfig, EcapaConfig, LayerKind, Operation, Pointwise, ResNetConfig, SpeechBrainEcapaConfig,
+    TensorShapes,
 };
 
 fn all() -> Vec<Architecture> {
@@ -14,6 +15,11 @@ fn all() -> Vec<Architecture> {
         Architecture::new(8, ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 }),
         Architecture::new(80, CampPlusConfig::default()),
         Architecture::new(16, CampPlusConfig { head: 3, channels: 5, growth: 3, bottleneck: 2, embedding: 7 }),
+        Architecture::new(80, SpeechBrainEcapaConfig::default()),
+        Architecture::new(
+            40,
+            SpeechBrainEcapaConfig { channels: 8, pooled: 48, embedding: 12, global_context: false },
+        ),
     ]
 }
 
@@ -69,10 +75,11 @@ fn tensors_of_a_network_that_is_too_large_are_refused_by_its_size() {
 }
 
 /// As headers of model files have them since the first version.
-const HEADERS: [&str; 3] = [
+const HEADERS: [&str; 4] = [
     r#"{"kind":"ecapa","channels":512,"features":80,"embedding":192,"global_context":false}"#,
     r#"{"kind":"resnet","blocks":[3,4,6,3],"channels":32,"features":80,"embedding":256}"#,
     r#"{"kind":"campplus","head":32,"channels":128,"growth":32,"bottleneck":4,"features":80,"embedding":192}"#,
+    r#"{"kind":"speechbrain-ecapa","channels":1024,"pooled":3072,"features":80,"embedding":192,"global_context":true}"#,
 ];
 
 #[test]
@@ -80,7 +87,8 @@ fn settings_are_written_and_read_under_their_names() {
     let ecapa = Architecture::new(80, EcapaConfig { channels: 512, embedding: 192, global_context: false });
     let resnet = Architecture::new(80, ResNetConfig::default());
     let campplus = Architecture::new(80, CampPlusConfig::default());
-    for (architecture, header) in [ecapa, resnet, campplus].into_iter().zip(HEADERS) {
+    let speechbrain = Architecture::new(80, SpeechBrainEcapaConfig::default());
+    for (architecture, header) in [ecapa, resnet, campplus, speechbrain].into_iter().zip(HEADERS) {
         assert_eq!(serde_json::from_str::<Architecture>(header).unwrap(), architecture);
         let written = serde_json::to_value(architecture).unwrap();
         assert_eq!(written, serde_json::from_str::<serde_json::Value>(header).unwrap());
@@ -89,7 +97,7 @@ fn settings_are_written_and_read_under_their_names() {
         assert!(fail(&header.replace("features", "bins")).contains("features"));
         assert!(
             fail(&header.replace("\"kind\":\"", "\"kind\":\"x"))
-                .contains("expected one of `ecapa`, `resnet`, `campplus`")
+                .contains("expected one of `ecapa`, `resnet`, `campplus`, `speechbrain-ecapa`")
         );
     }
 }
@@ -100,7 +108,10 @@ fn sizes_out_of_range_are_named() {
     let ecapa = EcapaConfig::default();
     let resnet = ResNetConfig::default();
     let campplus = CampPlusConfig::default();
+    let speechbrain = SpeechBrainEcapaConfig::default();
     for (architecture, field) in [
+        (Architecture::new(80, SpeechBrainEcapaConfig { channels: 12, ..speechbrain }), "channels"),
+        (Architecture::new(80, SpeechBrainEcapaConfig { pooled: 24, ..speechbrain }), "pooled"),
         (Architecture::new(84, campplus), "features"),
         (Architecture::new(80, CampPlusConfig { head: 0, ..campplus }), "head"),
         (Architecture::new(80, CampPlusConfig { channels: 1 << 20, ..campplus }), "channels"),
@@ -117,5 +128,32 @@ fn sizes_out_of_range_are_named() {
         (Architecture::new(80, ResNetConfig { blocks: [64; 4], channels: 512, ..resnet }), "weights"),
     ] {
         assert_eq!(architecture.check().unwrap_err().field, field, "{architecture}");
+    }
+}
+
+#[test]
+fn mirrored_ends_need_more_frames_than_are_mirrored() {
+    let [ecapa, speechbrain] = [
+        Architecture::new(80, EcapaConfig::default()),
+        Architecture::new(80, SpeechBrainEcapaConfig::default()),
+    ];
+    assert_eq!([ecapa.fewest_frames(), speechbrain.fewest_frames()], [1, 5]);
+}
+
+#[test]
+fn variants_of_speechbrains_ecapa_are_refused_by_what_they_are() {
+    let config = SpeechBrainEcapaConfig { channels: 8, pooled: 48, embedding: 12, global_context: true };
+    let layers = Architecture::new(40, config).layers();
+    let tensors: BTreeMap<String, Vec<usize>> = layers.iter().flat_map(|layer| layer.tensors()).collect();
+    for (tensor, shape, named) in [
+        ("blocks.2.shortcut.conv.weight", [8, 8, 1], "block 2"),
+        ("asp.tdnn.conv.conv.weight", [64, 144, 1], "attention_channels = 64"),
+        ("blocks.1.se_block.conv1.conv.weight", [32, 8, 1], "se_channels = 32"),
+        ("asp.tdnn.conv.conv.weight", [128, 50, 1], "50 inputs for 48 channels"),
+    ] {
+        let shape_of =
+            |name: &str| if name == tensor { Some(&shape[..]) } else { tensors.get(name).map(Vec::as_slice) };
+        let refused = Architecture::recognise(&TensorShapes(&shape_of)).unwrap_err().to_string();
+        assert!(refused.contains(named), "{refused}");
     }
 }

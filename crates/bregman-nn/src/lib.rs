@@ -17,7 +17,9 @@ mod model;
 mod networks;
 
 pub use bregman_base::Rng;
-pub use bregman_network::{Architecture, CampPlusConfig, EcapaConfig, NetworkConfig, ResNetConfig};
+pub use bregman_network::{
+    Architecture, CampPlusConfig, EcapaConfig, NetworkConfig, ResNetConfig, SpeechBrainEcapaConfig,
+};
 pub use error::{Error, Result};
 pub use files::checkpoint::{Array, Checkpoint, Values};
 pub use heads::cross_entropy::CrossEntropy;

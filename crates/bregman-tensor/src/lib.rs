@@ -18,8 +18,8 @@ mod tensor;
 
 pub use backend::{
     Activation, Backend, BatchNorm, Capture, Collectives, Convolution, DeviceMemory, Filterbanks, GradientPart,
-    Gradients, Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Relu,
-    Segments, Storage, Weight, constants,
+    Gradients, Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Reflection,
+    Relu, Segments, Spread, Storage, Weight, constants,
 };
 pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, CpuArrays, WeightPolicy, dot_products, kernels};

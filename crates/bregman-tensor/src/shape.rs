@@ -47,6 +47,17 @@ impl Shape {
         self.len() == 0
     }
 
+    /// Frames that a signal of shape `wide` shows mirrored on each side of a signal of this shape.
+    ///
+    /// # Panics
+    /// Shapes that differ in more than that, or a signal with no more frames than are mirrored.
+    pub(crate) fn mirrored_in(&self, wide: Self) -> usize {
+        let edge = wide.width.saturating_sub(self.width) / 2;
+        assert_eq!(Self { width: self.width + 2 * edge, ..*self }, wide, "a mirrored signal");
+        assert!(self.height == 1 && edge < self.width, "{edge} frames of {self:?} cannot be mirrored");
+        edge
+    }
+
     /// The same positions with another number of channels.
     pub fn with_channels(self, channels: usize) -> Self {
         Self { channels, ..self }

@@ -38,7 +38,7 @@ impl<B: Backend> ContextMask<B> {
     }
 
     /// Fills `y`.
-    pub fn forward(&mut self, ctx: &Context<B>, x: View<B>, y: ViewMut<B>) -> Result<()> {
+    pub fn forward(&mut self, ctx: &mut Context<B>, x: View<B>, y: ViewMut<B>) -> Result<()> {
         self.local.forward(ctx, x, &mut self.unmasked)?;
         self.context.resize(&ctx.backend, x.shape.per_segment(SEGMENT))?;
         ctx.backend.segment_context(x, SEGMENT, self.context.view_mut())?;

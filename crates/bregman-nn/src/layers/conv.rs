@@ -2,11 +2,13 @@
 
 use bregman::{Param, Role};
 use bregman_network::{LayerKind, LayerSpec};
-use bregman_tensor::{Backend, Conv, OutputStart, Tensor, View, ViewMut};
+use bregman_tensor::{Backend, Conv, OutputStart, Shape, Tensor, View, ViewMut};
 
 use crate::{Builder, Context, ParamId, Result};
 
 /// `y = W ∗ x + b`
+///
+/// Where its description says so, the input is mirrored at both ends first.
 ///
 /// # Shapes
 /// x `[inputs, batch, height, width]`, W `[outputs, inputs, taps…]`, y `[outputs, batch, height′, width′]`.
@@ -17,6 +19,8 @@ pub struct ConvLayer {
     weight: ParamId,
     bias: Option<ParamId>,
     geometry: Conv,
+    /// Frames that are mirrored at each end; the geometry has no padding then.
+    mirrored: usize,
     outputs: usize,
 }
 
@@ -33,7 +37,11 @@ pub enum InputGradient<'a, B: Backend> {
 impl ConvLayer {
     /// The weight and bias of a description, drawn as PyTorch draws them (Kaiming uniform with a = √5).
     pub fn new<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<Self> {
-        Self::with_geometry(builder, spec, &spec.inputs, geometry(spec.kind))
+        let mut geometry = geometry(spec.kind);
+        if spec.mirrored() > 0 {
+            geometry.padding = [0, 0];
+        }
+        Self::with_geometry(builder, spec, &spec.inputs, geometry)
     }
 
     /// A convolution over time whose inputs are the rows of a map: its kernel is as tall as the map of `height` rows,
@@ -57,23 +65,46 @@ impl ConvLayer {
         let param = Param::new(format!("{name}.weight"), spec.shape(), role);
         let weight = builder.weight(param, inputs, geometry.taps(), bound)?;
         let bias = if spec.bias { Some(builder.bias(format!("{name}.bias"), outputs, bound)?) } else { None };
-        Ok(Self { weight, bias, geometry, outputs })
+        Ok(Self { weight, bias, geometry, mirrored: spec.mirrored(), outputs })
+    }
+
+    /// What the products read of an input of this shape.
+    fn read(&self, input: Shape) -> Shape {
+        Shape { width: input.width + 2 * self.mirrored, ..input }
+    }
+
+    /// The input, mirrored where that is asked for; to be given back then.
+    fn mirror<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>) -> Result<Option<Tensor<B>>> {
+        if self.mirrored == 0 {
+            return Ok(None);
+        }
+        let mut wide = ctx.take(self.read(x.shape))?;
+        ctx.backend.reflect(x, wide.view_mut())?;
+        Ok(Some(wide))
     }
 
     /// Gives `y` its shape and fills it.
-    pub fn forward<B: Backend>(&self, ctx: &Context<B>, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
-        y.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
+    pub fn forward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+        y.resize(&ctx.backend, self.geometry.output(self.read(x.shape), self.outputs))?;
         self.forward_block(ctx, 0, x, y)
     }
 
     /// As [`ConvLayer::forward`], over several inputs of equal positions.
-    pub fn forward_all<B: Backend>(&self, ctx: &Context<B>, inputs: &[View<B>], y: &mut Tensor<B>) -> Result<()> {
-        y.resize(&ctx.backend, self.geometry.output(inputs[0].shape, self.outputs))?;
+    pub fn forward_all<B: Backend>(&self, ctx: &mut Context<B>, inputs: &[View<B>], y: &mut Tensor<B>) -> Result<()> {
+        y.resize(&ctx.backend, self.geometry.output(self.read(inputs[0].shape), self.outputs))?;
         inputs.iter().enumerate().try_for_each(|(block, &x)| self.forward_block(ctx, block, x, y))
     }
 
     /// Block `block`'s share of the output; block 0 starts it.
-    fn forward_block<B: Backend>(&self, ctx: &Context<B>, block: usize, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
+    fn forward_block<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        block: usize,
+        x: View<B>,
+        y: &mut Tensor<B>,
+    ) -> Result<()> {
+        let mirrored = self.mirror(ctx, x)?;
+        let x = mirrored.as_ref().map_or(x, Tensor::view);
         let weight = ctx.params.get(self.weight);
         let start = match self.bias {
             _ if block > 0 => OutputStart::Keep,
@@ -81,7 +112,9 @@ impl ConvLayer {
             None => OutputStart::Zero,
         };
         ctx.backend.conv_forward(&self.geometry, x, weight.weight(block), start, y.view_mut())?;
-        ctx.checked(y.view(), weight.param.name.trim_end_matches(".weight"))
+        ctx.checked(y.view(), weight.param.name.trim_end_matches(".weight"))?;
+        mirrored.into_iter().for_each(|tensor| ctx.give(tensor));
+        Ok(())
     }
 
     /// `y = Wᵢ ∗ x`: one block without bias, for an input that lies outside of the others' positions.
@@ -138,20 +171,31 @@ impl ConvLayer {
         x: View<B>,
         dy: View<B>,
     ) -> Result<()> {
+        let mirrored = self.mirror(ctx, x)?;
+        let x = mirrored.as_ref().map_or(x, Tensor::view);
         let Context { backend, params, extent, .. } = ctx;
         params.get_mut(self.weight).backward(backend, *extent, &self.geometry, block, x, dy)?;
+        mirrored.into_iter().for_each(|tensor| ctx.give(tensor));
         ctx.wrote(self.weight)
     }
 
     /// `dxᵢ = Wᵢᵀ ∗ dy`, or adds that.
     pub fn backward_input<B: Backend>(
         &self,
-        ctx: &Context<B>,
+        ctx: &mut Context<B>,
         block: usize,
         dy: View<B>,
         add: bool,
         dx: ViewMut<B>,
     ) -> Result<()> {
+        if self.mirrored > 0 {
+            let mut wide = ctx.take(self.read(dx.shape))?;
+            let weight = ctx.params.get(self.weight).weight(block);
+            ctx.backend.conv_backward_input(&self.geometry, weight, dy, false, wide.view_mut())?;
+            ctx.backend.reflect_backward(wide.view(), add, dx)?;
+            ctx.give(wide);
+            return Ok(());
+        }
         let weight = ctx.params.get(self.weight).weight(block);
         Ok(ctx.backend.conv_backward_input(&self.geometry, weight, dy, add, dx)?)
     }

@@ -69,10 +69,12 @@ impl<B: Backend> ConvNorm<B> {
 }
 
 /// The norm after a layer, with the ReLU where its description has it.
-pub(super) fn norm_after<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<NormLayer> {
+pub(crate) fn norm_after<B: Backend>(builder: &mut Builder<B>, spec: &LayerSpec) -> Result<NormLayer> {
     let (norm, relu) = match &spec.after[..] {
         [Pointwise::Norm(norm)] => (norm, Relu::Absent),
-        [Pointwise::Relu, Pointwise::Norm(norm)] => (norm, Relu::Before),
+        [Pointwise::Relu, Pointwise::Norm(norm)] | [Pointwise::Relu, Pointwise::Norm(norm), Pointwise::Tanh] => {
+            (norm, Relu::Before)
+        }
         [Pointwise::Norm(norm), Pointwise::Relu] => (norm, Relu::After),
         [Pointwise::Norm(norm), Pointwise::Residual, Pointwise::Relu] => (norm, Relu::After),
         _ => {

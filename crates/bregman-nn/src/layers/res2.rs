@@ -1,13 +1,13 @@
 //! Res2Net's multi-scale convolution (Gao et al., IEEE TPAMI 2021).
 
-use bregman_network::LayerSpec;
+use bregman_network::SeRes2Layers;
 use bregman_tensor::{Backend, Tensor};
 
 use super::conv_norm::norm_after;
 use crate::{Builder, Context, ConvLayer, InputGradient, NormLayer, Result};
 
-/// The channels are cut into parts x₀ … x₇, and
-/// y₀ = f₀(x₀), yᵢ = fᵢ(xᵢ + yᵢ₋₁), the last part passes unchanged; f = bn ∘ relu ∘ dilated conv.
+/// The channels are cut into parts, of which one passes unchanged: the last, or the first. Of the others x₀ … x₆
+/// y₀ = f₀(x₀), yᵢ = fᵢ(xᵢ + yᵢ₋₁); f = bn ∘ relu ∘ dilated conv.
 ///
 /// # Shapes
 /// x, y `[channels, batch, 1, time]`.
@@ -19,24 +19,37 @@ pub struct Res2<B: Backend> {
     before: Vec<Tensor<B>>,
     output: Tensor<B>,
     width: usize,
+    /// The part that the first convolution reads, and the one that passes.
+    first: usize,
+    passes: usize,
 }
 
 impl<B: Backend> Res2<B> {
-    /// One convolution for each part but the last.
-    pub fn new(builder: &mut Builder<B>, parts: &[LayerSpec]) -> Result<Self> {
+    /// One convolution for each part but the one that passes.
+    pub fn new(builder: &mut Builder<B>, specs: &SeRes2Layers) -> Result<Self> {
+        let parts = &specs.res2;
         let convs = parts.iter().map(|spec| ConvLayer::new(builder, spec)).collect::<Result<_>>()?;
         let norms = parts.iter().map(|spec| norm_after(builder, spec)).collect::<Result<_>>()?;
         let empty = || parts.iter().map(|_| Tensor::empty(builder.backend)).collect::<bregman_tensor::Result<_>>();
         let width = parts.first().map_or(0, |spec| spec.outputs);
-        Ok(Self { convs, norms, sums: empty()?, before: empty()?, output: Tensor::empty(builder.backend)?, width })
+        Ok(Self {
+            convs,
+            norms,
+            sums: empty()?,
+            before: empty()?,
+            output: Tensor::empty(builder.backend)?,
+            width,
+            first: specs.first_part(),
+            passes: specs.passes,
+        })
     }
 
     /// Fills [`Res2::output`].
     pub fn forward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>) -> Result<()> {
         self.output.resize(&ctx.backend, x.shape())?;
-        let parts = self.convs.len();
-        let part = |i: usize| i * self.width..(i + 1) * self.width;
-        for i in 0..parts {
+        let of = |part: usize| part * self.width..(part + 1) * self.width;
+        let part = |i: usize| of(self.first + i);
+        for i in 0..self.convs.len() {
             let input = if i == 0 {
                 x.channels(part(0))
             } else {
@@ -48,7 +61,7 @@ impl<B: Backend> Res2<B> {
             self.convs[i].forward(ctx, input, &mut self.before[i])?;
             self.norms[i].forward(ctx, self.before[i].view(), None, self.output.channels_mut(part(i)))?;
         }
-        Ok(ctx.backend.copy(x.channels(part(parts)), self.output.channels_mut(part(parts)))?)
+        Ok(ctx.backend.copy(x.channels(of(self.passes)), self.output.channels_mut(of(self.passes)))?)
     }
 
     /// What the last forward pass made.
@@ -60,8 +73,9 @@ impl<B: Backend> Res2<B> {
     /// + yᵢ₋₁. Each part's lies in a tensor of its own, which convolutions read faster than a range of channels.
     pub fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, dy: &Tensor<B>, dx: &mut Tensor<B>) -> Result<()> {
         let parts = self.convs.len();
-        let part = |i: usize| i * self.width..(i + 1) * self.width;
-        ctx.backend.copy(dy.channels(part(parts)), dx.channels_mut(part(parts)))?;
+        let of = |part: usize| part * self.width..(part + 1) * self.width;
+        let part = |i: usize| of(self.first + i);
+        ctx.backend.copy(dy.channels(of(self.passes)), dx.channels_mut(of(self.passes)))?;
         let mut d = ctx.take(x.shape().with_channels(self.width))?;
         for i in (0..parts).rev() {
             if i + 1 < parts {

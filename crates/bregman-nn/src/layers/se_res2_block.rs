@@ -23,7 +23,7 @@ impl<B: Backend> SeRes2Block<B> {
     pub fn new(builder: &mut Builder<B>, specs: &SeRes2Layers) -> Result<Self> {
         Ok(Self {
             first: ConvNorm::new(builder, &specs.first)?,
-            res2: Res2::new(builder, &specs.res2)?,
+            res2: Res2::new(builder, specs)?,
             last: ConvNorm::new(builder, &specs.last)?,
             se: SqueezeExcite::new(builder, &specs.squeeze, &specs.excite)?,
             output: Tensor::empty(builder.backend)?,

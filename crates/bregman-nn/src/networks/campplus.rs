@@ -1,6 +1,6 @@
 //! CAM++, forward and backward; [`CampPlusConfig`] describes its layers.
 
-use bregman_network::{Architecture, CampPlusConfig, CampPlusHead, CampPlusLayers, Graph};
+use bregman_network::{Architecture, CampPlusConfig, CampPlusHead, CampPlusLayers, Deviation, Graph};
 use bregman_tensor::{Backend, Relu, Shape, Tensor, View};
 
 use crate::{
@@ -42,7 +42,7 @@ impl<B: Backend> CampPlus<B> {
             blocks: [DenseBlock::new(builder, b1)?, DenseBlock::new(builder, b2)?, DenseBlock::new(builder, b3)?],
             norm: NormLayer::new(builder, norm, b3.transit.outputs, Relu::After)?,
             frames: Tensor::empty(builder.backend)?,
-            pool: TemporalStatistics::new(builder, 0.0)?,
+            pool: TemporalStatistics::new(builder, Deviation::Plain)?,
             linear: ConvNorm::new(builder, &linear)?,
         })
     }

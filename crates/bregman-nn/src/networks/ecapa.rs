@@ -1,8 +1,11 @@
-//! ECAPA-TDNN, forward and backward; [`EcapaConfig`] describes its layers.
+//! ECAPA-TDNN, forward and backward; [`EcapaLayers`] are those of WeSpeaker's or of SpeechBrain's.
 
-use bregman_network::{Architecture, EcapaConfig, EcapaLayers, Graph};
+use std::ops::RangeInclusive;
+
+use bregman_network::{Architecture, EcapaLayers, Graph};
 use bregman_tensor::{Activation, Backend, Relu, Shape, Tensor, View};
 
+use crate::layers::conv_norm::norm_after;
 use crate::{
     AttentiveStatistics, Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, NormLayer, Result, SeRes2Block,
 };
@@ -16,6 +19,7 @@ pub struct Ecapa<B: Backend> {
     first: ConvNorm<B>,
     blocks: [SeRes2Block<B>; 3],
     aggregate: ConvLayer,
+    aggregate_norm: Option<AggregateNorm<B>>,
     pool: AttentiveStatistics<B>,
     norm: NormLayer,
     linear: ConvLayer,
@@ -24,21 +28,34 @@ pub struct Ecapa<B: Backend> {
     output: Tensor<B>,
 }
 
+/// The norm of the aggregated blocks, and what it reads.
+struct AggregateNorm<B: Backend> {
+    norm: NormLayer,
+    sums: Tensor<B>,
+}
+
 impl<B: Backend> Ecapa<B> {
-    /// A freshly initialised network for features of so many bins.
-    pub fn new(builder: &mut Builder<B>, config: &EcapaConfig, features: usize) -> Result<Self> {
-        let EcapaLayers { first, blocks: [b2, b3, b4], aggregate, attention, linear } = config.describe(features);
+    /// A freshly initialised network with the layers of its architecture.
+    pub fn new(builder: &mut Builder<B>, architecture: Architecture, layers: EcapaLayers) -> Result<Self> {
+        let EcapaLayers { first, blocks: [b2, b3, b4], aggregate, attention, linear } = layers;
         let first = ConvNorm::new(builder, &first)?;
         let blocks =
             [SeRes2Block::new(builder, &b2)?, SeRes2Block::new(builder, &b3)?, SeRes2Block::new(builder, &b4)?];
-        let aggregate = ConvLayer::new(builder, &aggregate)?;
+        let norm = aggregate.norm_after().is_some();
+        let (aggregate, aggregate_spec) = (ConvLayer::new(builder, &aggregate)?, aggregate);
+        let aggregate_norm = if norm {
+            Some(AggregateNorm { norm: norm_after(builder, &aggregate_spec)?, sums: Tensor::empty(builder.backend)? })
+        } else {
+            None
+        };
         let pool = AttentiveStatistics::new(builder, &attention)?;
         let norm = linear.norm_before().expect("the pooled statistics are normalised");
         Ok(Self {
-            architecture: Architecture::new(features, *config),
+            architecture,
             first,
             blocks,
             aggregate,
+            aggregate_norm,
             pool,
             norm: NormLayer::new(builder, norm, linear.inputs[0], Relu::Absent)?,
             linear: ConvLayer::new(builder, &linear)?,
@@ -62,6 +79,10 @@ impl<B: Backend> Network<B> for Ecapa<B> {
         Shape::signal(self.architecture.features, batch, frames)
     }
 
+    fn frames(&self) -> RangeInclusive<usize> {
+        self.architecture.fewest_frames()..=usize::MAX
+    }
+
     fn graph(&self) -> Option<Graph> {
         Some(self.architecture.graph())
     }
@@ -72,12 +93,15 @@ impl<B: Backend> Network<B> for Ecapa<B> {
         b2.forward(ctx, self.first.output().view())?;
         b3.forward(ctx, b2.output().view())?;
         b4.forward(ctx, b3.output().view())?;
-        self.aggregate.forward_all(
-            ctx,
-            &[b2.output().view(), b3.output().view(), b4.output().view()],
-            &mut self.frames,
-        )?;
-        ctx.backend.activate(Activation::Relu, self.frames.view_mut())?;
+        let blocks = [b2.output().view(), b3.output().view(), b4.output().view()];
+        if let Some(AggregateNorm { norm, sums }) = &mut self.aggregate_norm {
+            self.aggregate.forward_all(ctx, &blocks, sums)?;
+            self.frames.resize(&ctx.backend, sums.shape())?;
+            norm.forward(ctx, sums.view(), None, self.frames.view_mut())?;
+        } else {
+            self.aggregate.forward_all(ctx, &blocks, &mut self.frames)?;
+            ctx.backend.activate(Activation::Relu, self.frames.view_mut())?;
+        }
         self.pool.forward(ctx, self.frames.view())?;
         self.normed.resize(&ctx.backend, self.pool.output().shape())?;
         self.norm.forward(ctx, self.pool.output().view(), None, self.normed.view_mut())?;
@@ -95,10 +119,15 @@ impl<B: Backend> Network<B> for Ecapa<B> {
         let mut dframes = ctx.take(self.frames.shape())?;
         self.pool.backward(ctx, self.frames.view(), dpooled.view(), &mut dframes)?;
         ctx.give(dpooled);
-        ctx.backend.activate_backward(Activation::Relu, self.frames.view(), dframes.view_mut())?;
+        let frames = self.frames.view();
+        if let Some(AggregateNorm { norm, sums }) = &self.aggregate_norm {
+            norm.backward(ctx, sums.view(), frames, dframes.view_mut(), None, self.aggregate.bias())?;
+        } else {
+            ctx.backend.activate_backward(Activation::Relu, frames, dframes.view_mut())?;
+            self.aggregate.backward_bias(ctx, dframes.view())?;
+        }
 
         // each block's output feeds the aggregation and the next block
-        self.aggregate.backward_bias(ctx, dframes.view())?;
         let mut d = ctx.take(self.first.output().shape())?;
         for i in (0..3).rev() {
             let output = self.blocks[i].output().view();

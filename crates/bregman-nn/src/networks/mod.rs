@@ -16,7 +16,10 @@ use crate::{Builder, CampPlus, Context, Ecapa, ResNet, Result};
 pub(crate) fn build<B: Backend>(builder: &mut Builder<B>, architecture: &Architecture) -> Result<Box<dyn Network<B>>> {
     let features = architecture.features;
     Ok(match &architecture.network {
-        NetworkConfig::Ecapa(config) => Box::new(Ecapa::new(builder, config, features)?),
+        NetworkConfig::Ecapa(config) => Box::new(Ecapa::new(builder, *architecture, config.describe(features))?),
+        NetworkConfig::SpeechBrainEcapa(config) => {
+            Box::new(Ecapa::new(builder, *architecture, config.describe(features))?)
+        }
         NetworkConfig::ResNet(config) => Box::new(ResNet::new(builder, config, features)?),
         NetworkConfig::CampPlus(config) => Box::new(CampPlus::new(builder, config, features)?),
     })

@@ -1,7 +1,6 @@
 //! ResNet of basic blocks, forward and backward; [`ResNetConfig`] describes its layers.
 
-use bregman_network::{Architecture, Graph, ResNetConfig, ResNetLayers};
-use bregman_tensor::constants::POOL_EPSILON;
+use bregman_network::{Architecture, Deviation, Graph, ResNetConfig, ResNetLayers};
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
 use crate::{BasicBlock, Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, Result, TemporalStatistics};
@@ -27,7 +26,7 @@ impl<B: Backend> ResNet<B> {
             architecture: Architecture::new(features, *config),
             stem: ConvNorm::new(builder, &stem)?,
             blocks: blocks.iter().map(|block| BasicBlock::new(builder, block)).collect::<Result<_>>()?,
-            pool: TemporalStatistics::new(builder, POOL_EPSILON)?,
+            pool: TemporalStatistics::new(builder, Deviation::Raised)?,
             linear: ConvLayer::new(builder, &linear)?,
             output: Tensor::empty(builder.backend)?,
         })

@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 pub(crate) use bregman_golden::{dir, json};
-use bregman_nn::{Architecture, CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, TrainableModel, Values};
+use bregman_nn::{
+    Architecture, CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, SpeechBrainEcapaConfig, TrainableModel,
+    Values,
+};
 use bregman_tensor::Backend;
 use serde_json::Value;
 
@@ -37,8 +40,18 @@ fn number(value: &Value, key: &str) -> usize {
 /// The network that a golden json describes.
 pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
-    let features = number(constructor, "feat_dim");
     let kind = case["kind"].as_str().unwrap();
+    if kind == "speechbrain-ecapa" {
+        let channels = |at: usize| constructor["channels"][at].as_u64().unwrap() as usize;
+        let config = SpeechBrainEcapaConfig {
+            channels: channels(0),
+            pooled: channels(4),
+            embedding: number(constructor, "lin_neurons"),
+            global_context: true,
+        };
+        return Architecture::new(number(constructor, "input_size"), config);
+    }
+    let features = number(constructor, "feat_dim");
     let embedding = number(constructor, if kind == "campplus" { "embedding_size" } else { "embed_dim" });
     match kind {
         "ecapa" => Architecture::new(

@@ -13,6 +13,7 @@
 //! | [`BatchNorm`] | batch norm with ReLU and residual | `norm` | `norm` |
 //! | [`PointwiseOps`] | sums, copies, activations | `pointwise` | `pointwise` |
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
+//! | [`Reflection`] | signals mirrored at their ends | `reflection` | `reflection` |
 //! | [`Segments`] | means of segments, and gates for each | `segments` | `segments` |
 //! | [`Loss`] | margin softmax, cross-entropy | `loss` | `loss` |
 //! | [`Collectives`] | sums over ranks | `collectives` | `nccl` |
@@ -30,6 +31,7 @@ mod memory;
 mod norm;
 mod pointwise;
 mod pooling;
+mod reflection;
 mod segments;
 
 pub use capture::Capture;
@@ -41,7 +43,8 @@ pub use loss::{Loss, Margin};
 pub use memory::{DeviceMemory, Storage};
 pub use norm::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu};
 pub use pointwise::{Activation, PointwiseOps};
-pub use pooling::Pooling;
+pub use pooling::{Pooling, Spread};
+pub use reflection::Reflection;
 pub use segments::Segments;
 
 /// Constants shared by every backend.
@@ -50,7 +53,7 @@ pub mod constants {
     pub const NORM_EPSILON: f32 = 1e-5;
     /// Weight of the newest batch in the running statistics.
     pub const NORM_MOMENTUM: f32 = 0.1;
-    /// Added to (moments) or the floor of (attentive) the variance before the square root in statistics pooling.
+    /// Added to (moments) or the floor of (attentive) the variance before the square root in WeSpeaker's pooling.
     pub const POOL_EPSILON: f32 = 1e-7;
 }
 
@@ -58,7 +61,7 @@ pub mod constants {
 pub trait Backend
 where
     Self: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm,
-    Self: PointwiseOps + Pooling + Segments + Loss + Gradients + Collectives,
+    Self: PointwiseOps + Pooling + Reflection + Segments + Loss + Gradients + Collectives,
 {
 }
 
@@ -70,6 +73,7 @@ impl<B> Backend for B where
         + BatchNorm
         + PointwiseOps
         + Pooling
+        + Reflection
         + Segments
         + Loss
         + Gradients

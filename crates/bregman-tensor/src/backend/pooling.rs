@@ -3,6 +3,15 @@
 use super::DeviceMemory;
 use crate::{Result, View, ViewMut};
 
+/// How a variance becomes a standard deviation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spread {
+    /// √(unbiased variance + ε)
+    Raised(f32),
+    /// √max(biased variance, ε)
+    Floored(f32),
+}
+
 /// Kernels that reduce over positions, or spread one value per channel and item over them.
 pub trait Pooling: DeviceMemory {
     /// `mean[c, b] = mean of x[c, b, …]`
@@ -16,34 +25,47 @@ pub trait Pooling: DeviceMemory {
     fn gate_backward_input(&self, gate: View<Self>, dmean: View<Self>, dy: View<Self>, dx: ViewMut<Self>)
     -> Result<()>;
 
-    /// Mean and standard deviation `√(unbiased variance + ε)` over the width: `stats` has `2 · channels · height`
-    /// channels and one position, all means first, channel-major.
-    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()>;
+    /// Mean and standard deviation over the width: `stats` has `2 · channels · height` channels and one position, all
+    /// means first, channel-major.
+    fn moments_forward(&self, x: View<Self>, spread: Spread, stats: ViewMut<Self>) -> Result<()>;
     /// Gradient of [`Pooling::moments_forward`], overwriting `dx` or adding to it. A deviation of 0, which only a
-    /// constant without ε has, passes nothing on.
+    /// constant without ε has, passes nothing on, nor does one at its floor.
     fn moments_backward(
         &self,
         x: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        spread: Spread,
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()>;
 
+    /// Adds `context[c, b]` to `h`.
+    fn context_add(&self, context: View<Self>, h: ViewMut<Self>) -> Result<()>;
+    /// Gradient of [`Pooling::context_add`]: `dcontext = Σ dh`.
+    fn context_add_backward(&self, dh: View<Self>, dcontext: ViewMut<Self>) -> Result<()>;
     /// `h = tanh(h + context[c, b])`
     fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()>;
     /// Gradient of [`Pooling::context_tanh`] from its result `a`: `d` holds da and becomes dh; `dcontext = Σ dh`.
     fn context_tanh_backward(&self, a: View<Self>, d: ViewMut<Self>, dcontext: Option<ViewMut<Self>>) -> Result<()>;
     /// Softmax of `attention` over the width, in place, and the statistics of `x` under it: `stats` is `[mean; std]`, 2
-    /// · channels.
-    fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()>;
+    /// · channels, with std = √max(variance, floor).
+    fn attentive_forward(
+        &self,
+        x: View<Self>,
+        attention: ViewMut<Self>,
+        floor: f32,
+        stats: ViewMut<Self>,
+    ) -> Result<()>;
     /// Gradient of [`Pooling::attentive_forward`] to the logits and to `x`.
+    #[allow(clippy::too_many_arguments)]
     fn attentive_backward(
         &self,
         x: View<Self>,
         attention: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        floor: f32,
         dlogits: ViewMut<Self>,
         dx: ViewMut<Self>,
     ) -> Result<()>;

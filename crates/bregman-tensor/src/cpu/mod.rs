@@ -18,6 +18,7 @@ mod norm;
 mod patches;
 mod pointwise;
 mod pooling;
+mod reflection;
 mod routes;
 mod segments;
 mod weights;

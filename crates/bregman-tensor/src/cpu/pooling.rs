@@ -8,8 +8,7 @@ use rayon::prelude::*;
 use super::Cpu;
 use super::math::{SERIAL, each, simd, sum, sum_over, sum2};
 use super::matmul::Target;
-use crate::constants::POOL_EPSILON;
-use crate::{Pooling, Result, Shape, View, ViewMut};
+use crate::{Pooling, Result, Shape, Spread, View, ViewMut};
 
 impl Pooling for Cpu {
     fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()> {
@@ -62,7 +61,7 @@ impl Pooling for Cpu {
         Ok(())
     }
 
-    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()> {
+    fn moments_forward(&self, x: View<Self>, spread: Spread, stats: ViewMut<Self>) -> Result<()> {
         let (shape, x, stats) = (x.shape, x.slice(), stats.slice());
         let (n, rows) = (shape.width, x.len() / shape.width);
         assert_eq!(stats.len(), 2 * rows, "moments");
@@ -71,9 +70,13 @@ impl Pooling for Cpu {
             let x = &x[row * n..][..n];
             let (mean, deviation) = simd!({
                 let mean = sum(x, |x| x) / n as f32;
-                // one frame has no variance; PyTorch gives NaN there, we give none
-                let variance = sum(x, |x| (x - mean) * (x - mean)) / (n.max(2) - 1) as f32;
-                (mean, (variance + epsilon).sqrt())
+                let squares = sum(x, |x| (x - mean) * (x - mean));
+                let variance = match spread {
+                    // one frame has no variance; PyTorch gives NaN there, we give none
+                    Spread::Raised(epsilon) => squares / (n.max(2) - 1) as f32 + epsilon,
+                    Spread::Floored(floor) => at_least(squares / n as f32, floor),
+                };
+                (mean, variance.sqrt())
             });
             let slot = slot(shape, row);
             // SAFETY: each task has its own two slots.
@@ -85,23 +88,28 @@ impl Pooling for Cpu {
         Ok(())
     }
 
-    /// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
+    /// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ), or n in place of n − 1
     fn moments_backward(
         &self,
         x: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        spread: Spread,
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()> {
         let shape = x.shape;
         let (x, stats, dstats, dx) = (x.slice(), stats.slice(), dstats.slice(), dx.slice());
         let (n, rows) = (shape.width, x.len() / shape.width);
+        let (least, divisor) = match spread {
+            Spread::Raised(_) => (0.0, (n.max(2) - 1) as f32),
+            Spread::Floored(floor) => (floor.sqrt(), n as f32),
+        };
         let work = |(row, (dx, x)): (usize, (&mut [f32], &[f32]))| {
             let slot = slot(shape, row);
             let (mean, deviation) = (stats[slot], stats[rows + slot]);
             let share = dstats[slot] / n as f32;
-            let slope = if deviation > 0.0 { dstats[rows + slot] / ((n.max(2) - 1) as f32 * deviation) } else { 0.0 };
+            let slope = if deviation > least { dstats[rows + slot] / (divisor * deviation) } else { 0.0 };
             let pairs = dx.iter_mut().zip(x);
             simd!({
                 if add {
@@ -112,6 +120,22 @@ impl Pooling for Cpu {
             });
         };
         dx.par_chunks_mut(n).zip(x.par_chunks(n)).enumerate().with_min_len(rows_per_task(n)).for_each(work);
+        Ok(())
+    }
+
+    fn context_add(&self, context: View<Self>, h: ViewMut<Self>) -> Result<()> {
+        let (n, context, h) = (h.shape.positions(), context.slice(), h.slice());
+        h.par_chunks_mut(n).zip(context).with_min_len(rows_per_task(n)).for_each(|(h, &context)| {
+            simd!(h.iter_mut().for_each(|h| *h += context));
+        });
+        Ok(())
+    }
+
+    fn context_add_backward(&self, dh: View<Self>, dcontext: ViewMut<Self>) -> Result<()> {
+        let (n, dh, dcontext) = (dh.shape.positions(), dh.slice(), dcontext.slice());
+        dcontext.par_iter_mut().zip(dh.par_chunks(n)).with_min_len(rows_per_task(n)).for_each(|(dcontext, dh)| {
+            *dcontext = simd!(sum(dh, |d| d));
+        });
         Ok(())
     }
 
@@ -139,8 +163,15 @@ impl Pooling for Cpu {
         Ok(())
     }
 
-    /// α = softmax(logits) over each row in place; μ = Σ αx, σ = √max(Σ αx² − μ², ε), into `[means; stds]`.
-    fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()> {
+    /// α = softmax(logits) over each row in place; with u = x − x₀, where x₀ is the first frame so that a constant has
+    /// no variance, μ = x₀ + Σ αu, σ = √max(Σ αu² − (Σ αu)², ε), into `[means; stds]`.
+    fn attentive_forward(
+        &self,
+        x: View<Self>,
+        attention: ViewMut<Self>,
+        floor: f32,
+        stats: ViewMut<Self>,
+    ) -> Result<()> {
         let (x, attention, stats) = (x.slice(), attention.slice(), stats.slice());
         let (means, deviations) = stats.split_at_mut(stats.len() / 2);
         let n = x.len() / means.len();
@@ -151,23 +182,23 @@ impl Pooling for Cpu {
                 attention.iter_mut().for_each(|a| *a = exp(*a - largest));
                 let total = sum(attention, |a| a);
                 attention.iter_mut().for_each(|a| *a /= total);
-                let (first, second) = sum2(attention, x, |a, x| (a * x, a * x * x));
-                let variance = second - first * first;
-                *mean = first;
-                *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();
+                let origin = x[0];
+                let (first, second) = sum2(attention, x, |a, x| (a * (x - origin), a * (x - origin) * (x - origin)));
+                *mean = origin + first;
+                *deviation = at_least(second - first * first, floor).sqrt();
             });
         });
         Ok(())
     }
 
-    /// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x),
-    /// dlogits = α(dα − Σ α·dα).
+    /// With v = dσ/2σ (0 where σ is at its floor) and z = x − μ: dlogits = α(dμ·z + v(z² − σ²)), dx = α(dμ + 2v·z).
     fn attentive_backward(
         &self,
         x: View<Self>,
         attention: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        floor: f32,
         dlogits: ViewMut<Self>,
         dx: ViewMut<Self>,
     ) -> Result<()> {
@@ -175,7 +206,7 @@ impl Pooling for Cpu {
             (x.slice(), attention.slice(), stats.slice(), dstats.slice(), dlogits.slice(), dx.slice());
         let rows = stats.len() / 2;
         let n = x.len() / rows;
-        let floor = POOL_EPSILON.sqrt();
+        let floor = floor.sqrt();
         let each_row = dlogits
             .par_chunks_mut(n)
             .zip(dx.par_chunks_mut(n))
@@ -185,17 +216,23 @@ impl Pooling for Cpu {
         each_row.with_min_len(rows_per_task(n)).for_each(|(row, (((dlogits, dx), x), attention))| {
             let (mean, deviation) = (stats[row], stats[rows + row]);
             let v = if deviation > floor { dstats[rows + row] / (2.0 * deviation) } else { 0.0 };
-            let u = dstats[row] - 2.0 * mean * v;
+            let (dmean, variance) = (dstats[row], deviation * deviation);
             simd!({
-                let centre = sum_over(attention, x, |a, x| a * x * (u + v * x));
                 for (((dlogit, dx), &x), &a) in dlogits.iter_mut().zip(dx).zip(x).zip(attention) {
-                    *dlogit = a * (x * (u + v * x) - centre);
-                    *dx = a * (u + 2.0 * v * x);
+                    let z = x - mean;
+                    *dlogit = a * (dmean * z + v * (z * z - variance));
+                    *dx = a * (dmean + 2.0 * v * z);
                 }
             });
         });
         Ok(())
     }
+}
+
+/// Not `max`: NaN must stay visible.
+#[inline(always)]
+fn at_least(variance: f32, floor: f32) -> f32 {
+    if variance < floor { floor } else { variance }
 }
 
 /// Rows of length n per task.

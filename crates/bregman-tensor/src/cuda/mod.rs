@@ -49,6 +49,7 @@ mod pinned;
 mod pointwise;
 mod pooling;
 mod program;
+mod reflection;
 mod segments;
 mod stem;
 mod step;

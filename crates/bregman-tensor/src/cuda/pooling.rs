@@ -2,7 +2,17 @@
 //! kernels/pooling.cu.
 
 use super::Cuda;
-use crate::{Pooling, Result, View, ViewMut};
+use crate::{Pooling, Result, Spread, View, ViewMut};
+
+impl Spread {
+    /// ε, and whether it is a floor.
+    fn numbers(self) -> (f32, i32) {
+        match self {
+            Self::Raised(epsilon) => (epsilon, 0),
+            Self::Floored(epsilon) => (epsilon, 1),
+        }
+    }
+}
 
 impl Pooling for Cuda {
     fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()> {
@@ -51,11 +61,12 @@ impl Pooling for Cuda {
         }
     }
 
-    fn moments_forward(&self, x: View<Self>, epsilon: f32, stats: ViewMut<Self>) -> Result<()> {
+    fn moments_forward(&self, x: View<Self>, spread: Spread, stats: ViewMut<Self>) -> Result<()> {
+        let (epsilon, floored) = spread.numbers();
         let (shape, x, stats) = (x.shape, self.rows(x), self.rows_mut(&stats));
         let variant = x.variant();
         let launch = self.device.variant("moments", variant).view(x).arg(shape.width as u32).arg(shape.height as u32);
-        let launch = launch.arg(epsilon).view(stats).arg(x.channels);
+        let launch = launch.arg(epsilon).arg(floored).view(stats).arg(x.channels);
         // SAFETY: `stats` has 2 · channels · height values per item.
         unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 1) }
     }
@@ -65,6 +76,7 @@ impl Pooling for Cuda {
         x: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        spread: Spread,
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()> {
@@ -72,10 +84,29 @@ impl Pooling for Cuda {
             (x.shape, self.rows(x), self.rows(stats), self.rows(dstats), self.rows_mut(&dx));
         let variant = x.variant_with(&[dx]);
         let launch = self.device.variant("moments_backward", variant).view(x).view(stats);
-        let launch = launch.view(dstats).arg(i32::from(add)).view(dx);
+        let (epsilon, floored) = spread.numbers();
+        let launch = launch.view(dstats).arg(epsilon).arg(floored).arg(i32::from(add)).view(dx);
         let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(x.channels);
         // SAFETY: the maps are alike; the statistics have 2 · channels · height values per item.
         unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 0) }
+    }
+
+    fn context_add(&self, context: View<Self>, h: ViewMut<Self>) -> Result<()> {
+        let (shape, context, h) = (h.shape, self.rows(context), self.rows_mut(&h));
+        let variant = h.variant();
+        let launch = self.device.variant("context_add", variant).view(context).view(h);
+        let launch = launch.arg(shape.positions() as u32).arg(h.channels);
+        // SAFETY: `context` has a row per item.
+        unsafe { self.over_items(launch, variant, shape.batch, h.channels, 0) }
+    }
+
+    fn context_add_backward(&self, dh: View<Self>, dcontext: ViewMut<Self>) -> Result<()> {
+        let (shape, dh, dcontext) = (dh.shape, self.rows(dh), self.rows_mut(&dcontext));
+        let variant = dh.variant();
+        let launch = self.device.variant("context_add_backward", variant).view(dh).view(dcontext);
+        let launch = launch.arg(shape.positions() as u32).arg(dh.channels);
+        // SAFETY: `dcontext` has a row per item.
+        unsafe { self.over_items(launch, variant, shape.batch, dh.channels, 1) }
     }
 
     fn context_tanh(&self, context: Option<View<Self>>, h: ViewMut<Self>) -> Result<()> {
@@ -96,10 +127,16 @@ impl Pooling for Cuda {
         unsafe { self.over_items(launch.arg(a.channels), variant, shape.batch, a.channels, 1) }
     }
 
-    fn attentive_forward(&self, x: View<Self>, attention: ViewMut<Self>, stats: ViewMut<Self>) -> Result<()> {
+    fn attentive_forward(
+        &self,
+        x: View<Self>,
+        attention: ViewMut<Self>,
+        floor: f32,
+        stats: ViewMut<Self>,
+    ) -> Result<()> {
         let (shape, x, attention, stats) = (x.shape, self.rows(x), self.rows_mut(&attention), self.rows_mut(&stats));
         let variant = x.variant_with(&[attention]);
-        let launch = self.device.variant("attentive", variant).view(x).view(attention);
+        let launch = self.device.variant("attentive", variant).view(x).view(attention).arg(floor);
         let launch = launch.view(stats).arg(shape.positions() as u32).arg(x.channels);
         // SAFETY: the maps are alike; `stats` has 2 · channels values per item.
         unsafe { self.over_items(launch, variant, shape.batch, x.channels, 4) }
@@ -111,6 +148,7 @@ impl Pooling for Cuda {
         attention: View<Self>,
         stats: View<Self>,
         dstats: View<Self>,
+        floor: f32,
         dlogits: ViewMut<Self>,
         dx: ViewMut<Self>,
     ) -> Result<()> {
@@ -119,7 +157,7 @@ impl Pooling for Cuda {
         let (dlogits, dx) = (self.rows_mut(&dlogits), self.rows_mut(&dx));
         let variant = x.variant_with(&[attention, dlogits, dx]);
         let launch = self.device.variant("attentive_backward", variant).view(x).view(attention);
-        let launch = launch.view(stats).view(dstats);
+        let launch = launch.view(stats).view(dstats).arg(floor);
         let launch = launch.view(dlogits).view(dx);
         // SAFETY: the maps are alike; the statistics have 2 · channels values per item.
         unsafe {

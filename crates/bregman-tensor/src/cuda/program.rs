@@ -17,6 +17,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/pointwise.cu"),
     include_str!("kernels/norm.cu"),
     include_str!("kernels/pooling.cu"),
+    include_str!("kernels/reflection.cu"),
     include_str!("kernels/segments.cu"),
     include_str!("kernels/conv.cu"),
     include_str!("kernels/tensor.cu"),

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use bregman_network::NormSpec;
-use bregman_tensor::constants::{NORM_EPSILON, POOL_EPSILON};
+use bregman_network::{Deviation, NormSpec};
+use bregman_tensor::constants::NORM_EPSILON;
 
 use super::proto::Message;
 use crate::{Array, Checkpoint, Values};
@@ -16,9 +16,10 @@ pub(super) enum Attribute<'a> {
     Int(i64),
     Ints(&'a [i64]),
     Float(f32),
+    Text(&'a str),
 }
 
-use Attribute::{Float, Int, Ints};
+use Attribute::{Float, Int, Ints, Text};
 
 /// `TensorProto.DataType`.
 const FLOAT: i64 = 1;
@@ -153,27 +154,37 @@ impl<'a> OnnxGraph<'a> {
         self.node(name, "Unsqueeze", &[x, &axis], &[])
     }
 
-    /// Mean and √(unbiased variance + ε), where it is `raised` by one, over one axis, which stays with size 1. A single
-    /// frame has the variance 0.
-    pub(super) fn moments(&mut self, name: &str, x: &str, axis: i64, raised: bool) -> [String; 2] {
+    /// Mean and deviation over one axis, which stays with size 1. A single frame has the variance 0.
+    pub(super) fn moments(&mut self, name: &str, x: &str, axis: i64, deviation: Deviation) -> [String; 2] {
         let named = |part: &str| format!("{name}.{part}");
-        let (one, two) = (self.number(1.0), self.number(2.0));
         let mean = self.node(&named("mean"), "ReduceMean", &[x], &[("axes", Ints(&[axis]))]);
         let centred = self.node(&named("centred"), "Sub", &[x, &mean], &[]);
         let squares = self.node(&named("squares"), "Mul", &[&centred, &centred], &[]);
+        if deviation == Deviation::Floored {
+            let variance = self.node(&named("variance"), "ReduceMean", &[&squares], &[("axes", Ints(&[axis]))]);
+            return [mean, self.floored_root(name, &variance, deviation)];
+        }
+        let (one, two) = (self.number(1.0), self.number(2.0));
         let total = self.sum(&named("total"), &squares, axis);
         let count = self.node(&named("count"), "Shape", &[x], &[("start", Int(axis)), ("end", Int(axis + 1))]);
         let count = self.node(&named("frames"), "Cast", &[&count], &[("to", Int(FLOAT))]);
         let count = self.node(&named("at_least_two"), "Max", &[&count, &two], &[]);
         let freedom = self.node(&named("freedom"), "Sub", &[&count, &one], &[]);
         let variance = self.node(&named("variance"), "Div", &[&total, &freedom], &[]);
-        let variance = if raised {
-            let epsilon = self.number(POOL_EPSILON);
+        let variance = if deviation == Deviation::Raised {
+            let epsilon = self.number(deviation.epsilon());
             self.node(&named("raised"), "Add", &[&variance, &epsilon], &[])
         } else {
             variance
         };
         [mean, self.node(&named("deviation"), "Sqrt", &[&variance], &[])]
+    }
+
+    /// √max(variance, ε)
+    pub(super) fn floored_root(&mut self, name: &str, variance: &str, deviation: Deviation) -> String {
+        let floor = self.number(deviation.epsilon());
+        let raised = self.node(&format!("{name}.raised"), "Max", &[variance, &floor], &[]);
+        self.node(&format!("{name}.deviation"), "Sqrt", &[&raised], &[])
     }
 }
 
@@ -183,6 +194,7 @@ fn attribute(name: &str, value: &Attribute) -> Message {
     match *value {
         Float(value) => message.float(2, value).int(20, 1),
         Int(value) => message.int(3, value).int(20, 2),
+        Text(value) => message.text(4, value).int(20, 3),
         Ints(values) => message.each(values, |message, &value| message.int(8, value)).int(20, 7),
     }
 }

@@ -2,7 +2,7 @@
 
 use bregman_network::{Extent, LayerKind, LayerSpec, Pointwise};
 
-use super::graph::{Attribute, Attribute::Int, Attribute::Ints, OnnxGraph};
+use super::graph::{Attribute, Attribute::Int, Attribute::Ints, Attribute::Text, OnnxGraph};
 
 /// `after(W ∗ before(x) + b)`; of several inputs, `x` lists name and extent, a residual last.
 pub(super) fn layer(graph: &mut OnnxGraph, spec: &LayerSpec, x: &[(&str, Extent)]) -> String {
@@ -75,14 +75,20 @@ fn products(graph: &mut OnnxGraph, spec: &LayerSpec, inputs: &[(String, Extent)]
 }
 
 fn product(graph: &mut OnnxGraph, spec: &LayerSpec, name: &str, x: &str, weight: &str, bias: &[String]) -> String {
-    let mut inputs = vec![x, weight];
+    let mirrored = spec.mirrored() as i64;
+    let mut x = x.to_owned();
+    if mirrored > 0 {
+        let pads = graph.ints(&[0, 0, mirrored, 0, 0, mirrored]);
+        x = graph.node(&format!("{name}.mirrored"), "Pad", &[&x, &pads], &[("mode", Text("reflect"))]);
+    }
+    let mut inputs = vec![&*x, weight];
     inputs.extend(bias.iter().map(String::as_str));
     let mut conv = |attributes: &[(&str, Attribute)]| graph.node(name, "Conv", &inputs, attributes);
     match spec.kind {
         LayerKind::Linear => graph.node(name, "Gemm", &inputs, &[("transB", Int(1))]),
         LayerKind::Conv1d { kernel, stride, dilation } => conv(&[
             ("dilations", Ints(&[dilation as i64])),
-            ("pads", Ints(&[(dilation * (kernel / 2)) as i64; 2])),
+            ("pads", Ints(&[(dilation * (kernel / 2)) as i64 - mirrored; 2])),
             ("strides", Ints(&[stride as i64])),
         ]),
         LayerKind::Conv2d { kernel, stride } => {

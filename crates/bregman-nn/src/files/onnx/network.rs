@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 
-use bregman_network::{Graph, Operation};
-use bregman_tensor::constants::POOL_EPSILON;
+use bregman_network::{Deviation, Graph, Operation};
 
 use super::graph::{Attribute::Int, Attribute::Ints, OnnxGraph};
 use super::layer::layer;
@@ -47,12 +46,12 @@ pub(super) fn network(graph: &mut OnnxGraph, network: &Graph) -> String {
             }
             Operation::SegmentContext(length) => segment_context(graph, name, x(0), *length as i64),
             Operation::SegmentScale(length) => segment_scale(graph, name, x(0), x(1), *length as i64),
-            Operation::Moments { raised } => {
-                let moments = graph.moments(name, x(0), last_axis(0), *raised);
+            Operation::Moments(deviation) => {
+                let moments = graph.moments(name, x(0), last_axis(0), *deviation);
                 stacked(graph, name, moments)
             }
-            Operation::AttentiveMoments => {
-                let moments = attentive_moments(graph, name, x(0), x(1));
+            Operation::AttentiveMoments(deviation) => {
+                let moments = attentive_moments(graph, name, x(0), x(1), *deviation);
                 stacked(graph, name, moments)
             }
         };
@@ -90,16 +89,15 @@ fn stacked(graph: &mut OnnxGraph, name: &str, [mean, deviation]: [String; 2]) ->
 }
 
 /// Mean and deviation under α = softmaxₜ(logits).
-fn attentive_moments(graph: &mut OnnxGraph, name: &str, x: &str, logits: &str) -> [String; 2] {
+fn attentive_moments(graph: &mut OnnxGraph, name: &str, x: &str, logits: &str, deviation: Deviation) -> [String; 2] {
     let named = |part: &str| format!("{name}.{part}");
     let attention = graph.node(&named("attention"), "Softmax", &[logits], &[("axis", Int(2))]);
     let weighted = graph.node(&named("weighted"), "Mul", &[&attention, x], &[]);
     let mean = graph.sum(&named("mean"), &weighted, 2);
-    let squares = graph.node(&named("squares"), "Mul", &[&weighted, x], &[]);
-    let second = graph.sum(&named("second_moment"), &squares, 2);
-    let square = graph.node(&named("squared_mean"), "Mul", &[&mean, &mean], &[]);
-    let variance = graph.node(&named("variance"), "Sub", &[&second, &square], &[]);
-    let floor = graph.number(POOL_EPSILON);
-    let raised = graph.node(&named("raised"), "Max", &[&variance, &floor], &[]);
-    [mean, graph.node(&named("deviation"), "Sqrt", &[&raised], &[])]
+    // about the mean, so that no rounding error of large numbers shows beside a small variance
+    let centred = graph.node(&named("centred"), "Sub", &[x, &mean], &[]);
+    let squares = graph.node(&named("squares"), "Mul", &[&centred, &centred], &[]);
+    let weighted = graph.node(&named("weighted_squares"), "Mul", &[&attention, &squares], &[]);
+    let variance = graph.sum(&named("variance"), &weighted, 2);
+    [mean, graph.floored_root(name, &variance, deviation)]
 }

@@ -3,7 +3,6 @@
 
 #define ITEM_ROWS(row, n) \
     for (u64 row = (u64)blockIdx.y * (n) + threadIdx.y, end = ((u64)blockIdx.y + 1) * (n); row < end; row += blockDim.y)
-#define POOL_EPSILON 1e-7f
 
 template <typename T, int V> DEVICE void mean_body(const T *x, u32 sx, u32 n, float *mean, u32 sm, u32 channels) {
     extern __shared__ float shared[];
@@ -85,9 +84,10 @@ DEVICE u64 moment_slot(u32 group, u32 height, u32 stride, u32 c) {
     return (u64)(group / height) * stride + c * height + group % height;
 }
 
-// Mean and √(unbiased variance + ε) over the width.
+// Mean and √(unbiased variance + ε), or floored √max(biased variance, ε), over the width.
 template <typename T, int V>
-DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float epsilon, float *stats, u32 ss, u32 channels) {
+DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float epsilon, int floored, float *stats, u32 ss,
+                         u32 channels) {
     extern __shared__ float shared[];
     __shared__ float means[32 * V];
     u32 c = COLUMN;
@@ -115,16 +115,19 @@ DEVICE void moments_body(const T *x, u32 sx, u32 n, u32 height, float epsilon, f
             u64 slot = moment_slot(blockIdx.y, height, ss, c + i);
             stats[slot] = mean[i];
             // one frame has no variance; PyTorch gives NaN there, we give none
-            stats[slot + (u64)channels * height] = sqrtf(square[i] / (n > 1 ? n - 1 : 1) + epsilon);
+            float variance = floored ? square[i] / n : square[i] / (n > 1 ? n - 1 : 1) + epsilon;
+            stats[slot + (u64)channels * height] = sqrtf(floored && variance < epsilon ? epsilon : variance);
         }
 }
-EXPORT(moments, (const T *x, u32 sx, u32 n, u32 height, float epsilon, float *stats, u32 ss, u32 channels),
-       (x, sx, n, height, epsilon, stats, ss, channels))
+EXPORT(moments,
+       (const T *x, u32 sx, u32 n, u32 height, float epsilon, int floored, float *stats, u32 ss, u32 channels),
+       (x, sx, n, height, epsilon, floored, stats, ss, channels))
 
-// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ)
+// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ), floored n in place of n − 1
 template <typename T, int V>
-DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add,
-                                  T *dx, u32 st, u32 n, u32 height, u32 channels) {
+DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd,
+                                  float epsilon, int floored, int add, T *dx, u32 st, u32 n, u32 height,
+                                  u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float mean[V], share[V], slope[V];
@@ -134,7 +137,8 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
         mean[i] = stats[slot];
         share[i] = dstats[dslot] / n;
         float deviation = stats[slot + half];
-        slope[i] = deviation > 0.f ? dstats[dslot + half] / ((n > 1 ? n - 1 : 1) * deviation) : 0.f;
+        float least = floored ? sqrtf(epsilon) : 0.f, divisor = floored ? n : n > 1 ? n - 1 : 1;
+        slope[i] = deviation > least ? dstats[dslot + half] / (divisor * deviation) : 0.f;
     }
     ITEM_ROWS(row, n) {
         float v[V], d[V] = {};
@@ -145,9 +149,44 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
     }
 }
 EXPORT(moments_backward,
-       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, int add, T *dx, u32 st, u32 n,
-        u32 height, u32 channels),
-       (x, sx, stats, ss, dstats, sd, add, dx, st, n, height, channels))
+       (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, float epsilon, int floored,
+        int add, T *dx, u32 st, u32 n, u32 height, u32 channels),
+       (x, sx, stats, ss, dstats, sd, epsilon, floored, add, dx, st, n, height, channels))
+
+// h += context
+template <typename T, int V>
+DEVICE void context_add_body(const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels) {
+    u32 c = COLUMN;
+    if (c >= channels) return;
+    float add[V];
+    LANES add[i] = context[(u64)blockIdx.y * sc + c + i];
+    ITEM_ROWS(row, n) {
+        float v[V];
+        load<T, V>(h + row * sh + c, v);
+        LANES v[i] += add[i];
+        Lanes<T, V>::store(h + row * sh + c, v);
+    }
+}
+EXPORT(context_add, (const float *context, u32 sc, T *h, u32 sh, u32 n, u32 channels),
+       (context, sc, h, sh, n, channels))
+
+// dcontext = Σ dh
+template <typename T, int V>
+DEVICE void context_add_backward_body(const T *dh, u32 sd, float *dcontext, u32 sc, u32 n, u32 channels) {
+    extern __shared__ float shared[];
+    u32 c = COLUMN;
+    float sum[V] = {};
+    if (c < channels)
+        ITEM_ROWS(row, n) {
+            float v[V];
+            load<T, V>(dh + row * sd + c, v);
+            LANES sum[i] += v[i];
+        }
+    sum_rows_of_block<V>(sum, shared);
+    if (c < channels && threadIdx.y == 0) LANES dcontext[(u64)blockIdx.y * sc + c + i] = sum[i];
+}
+EXPORT(context_add_backward, (const T *dh, u32 sd, float *dcontext, u32 sc, u32 n, u32 channels),
+       (dh, sd, dcontext, sc, n, channels))
 
 // h = tanh(h + context)
 template <typename T, int V>
@@ -203,15 +242,19 @@ struct Attended {
     }
 };
 
-// α = softmax(logits) over the positions, in place; μ = Σαx, σ = √max(Σαx² − μ², ε).
+// α = softmax(logits) over the positions, in place; with u = x − x₀, where x₀ is the first row so that a constant has no
+// variance, μ = x₀ + Σαu, σ = √max(Σαu² − (Σαu)², ε).
 template <typename T, int V>
-DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stats, u32 ss, u32 n, u32 channels) {
+DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float epsilon, float *stats, u32 ss, u32 n,
+                           u32 channels) {
     extern __shared__ float shared[];
     Attended *strips = (Attended *)shared;
     u32 c = COLUMN, slot = threadIdx.x * V;
     bool inside = c < channels;
     Attended state[V];
     LANES state[i] = {-INFINITY, 0.f, 0.f, 0.f};
+    float origin[V] = {};
+    if (inside) load<T, V>(x + (u64)blockIdx.y * n * sx + c, origin);
     if (inside)
         ITEM_ROWS(row, n) {
             float v[V], a[V];
@@ -224,8 +267,8 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
                     s.total *= shrink, s.first *= shrink, s.second *= shrink;
                     s.largest = a[i];
                 }
-                float e = __expf(a[i] - s.largest);
-                s.total += e, s.first += e * v[i], s.second += e * v[i] * v[i];
+                float e = __expf(a[i] - s.largest), u = v[i] - origin[i];
+                s.total += e, s.first += e * u, s.second += e * u * u;
             }
         }
     LANES strips[threadIdx.y * blockDim.x * V + slot + i] = state[i];
@@ -238,8 +281,8 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
     if (threadIdx.y == 0) LANES {
             float mean = state[i].first / state[i].total, variance = state[i].second / state[i].total - mean * mean;
             u64 at = (u64)blockIdx.y * ss + c + i;
-            stats[at] = mean;
-            stats[at + channels] = sqrtf(variance < POOL_EPSILON ? POOL_EPSILON : variance);
+            stats[at] = origin[i] + mean;
+            stats[at + channels] = sqrtf(variance < epsilon ? epsilon : variance);
         }
     ITEM_ROWS(row, n) {
         float a[V];
@@ -248,32 +291,32 @@ DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float *stat
         Lanes<T, V>::store(attention + row * sa + c, a);
     }
 }
-EXPORT(attentive, (const T *x, u32 sx, T *attention, u32 sa, float *stats, u32 ss, u32 n, u32 channels),
-       (x, sx, attention, sa, stats, ss, n, channels))
+EXPORT(attentive,
+       (const T *x, u32 sx, T *attention, u32 sa, float epsilon, float *stats, u32 ss, u32 n, u32 channels),
+       (x, sx, attention, sa, epsilon, stats, ss, n, channels))
 
-// With v = dσ/2σ (0 where σ is at its floor) and u = dμ − 2μv: dα = u·x + v·x², dx = α(u + 2v·x), dlogits = α(dα −
-// Σα·dα). The sum is known without looking: Σα·dα = u·μ + v·(σ² + μ²), but at the floor of σ, where v = 0.
+// With v = dσ/2σ (0 where σ is at its floor) and z = x − μ: dlogits = α(dμ·z + v(z² − σ²)), dx = α(dμ + 2v·z).
 template <typename T, int V>
 DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss,
-                                    const float *dstats, u32 sd, T *dlogits, u32 sl, T *dx, u32 st, u32 n,
-                                    u32 channels) {
+                                    const float *dstats, u32 sd, float epsilon, T *dlogits, u32 sl, T *dx, u32 st,
+                                    u32 n, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
-    float u[V], v[V], centre[V];
+    float mean[V], variance[V], u[V], v[V];
     LANES {
         u64 at = (u64)blockIdx.y * ss + c + i, dat = (u64)blockIdx.y * sd + c + i;
-        float mean = stats[at], deviation = stats[at + channels];
-        v[i] = deviation > sqrtf(POOL_EPSILON) ? dstats[dat + channels] / (2.f * deviation) : 0.f;
-        u[i] = dstats[dat] - 2.f * mean * v[i];
-        centre[i] = u[i] * mean + v[i] * (deviation * deviation + mean * mean);
+        float deviation = stats[at + channels];
+        mean[i] = stats[at], variance[i] = deviation * deviation, u[i] = dstats[dat];
+        v[i] = deviation > sqrtf(epsilon) ? dstats[dat + channels] / (2.f * deviation) : 0.f;
     }
     ITEM_ROWS(row, n) {
         float w[V], a[V], logit[V];
         load<T, V>(x + row * sx + c, w);
         load<T, V>(attention + row * sa + c, a);
         LANES {
-            logit[i] = a[i] * (w[i] * (u[i] + v[i] * w[i]) - centre[i]);
-            w[i] = a[i] * (u[i] + 2.f * v[i] * w[i]);
+            float z = w[i] - mean[i];
+            logit[i] = a[i] * (u[i] * z + v[i] * (z * z - variance[i]));
+            w[i] = a[i] * (u[i] + 2.f * v[i] * z);
         }
         Lanes<T, V>::store(dlogits + row * sl + c, logit);
         Lanes<T, V>::store(dx + row * st + c, w);
@@ -281,5 +324,5 @@ DEVICE void attentive_backward_body(const T *x, u32 sx, const T *attention, u32 
 }
 EXPORT(attentive_backward,
        (const T *x, u32 sx, const T *attention, u32 sa, const float *stats, u32 ss, const float *dstats, u32 sd,
-        T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels),
-       (x, sx, attention, sa, stats, ss, dstats, sd, dlogits, sl, dx, st, n, channels))
+        float epsilon, T *dlogits, u32 sl, T *dx, u32 st, u32 n, u32 channels),
+       (x, sx, attention, sa, stats, ss, dstats, sd, epsilon, dlogits, sl, dx, st, n, channels))

@@ -6,6 +6,7 @@ mod conv;
 mod loss;
 mod norm;
 mod pooling;
+mod reflection;
 mod segments;
 
 use bregman_tensor::Backend;
@@ -18,6 +19,7 @@ pub(crate) fn all<B: Backend>(backend: &B) {
     norm::batch_norms(backend);
     pooling::squeeze_excitation(backend);
     pooling::statistics(backend);
+    reflection::mirrored(backend);
     segments::masks(backend);
     loss::losses(backend);
 }

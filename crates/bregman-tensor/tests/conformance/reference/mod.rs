@@ -9,6 +9,7 @@ mod loss;
 mod norm;
 mod pointwise;
 mod pooling;
+mod reflection;
 mod segments;
 
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{
     Activation, Backend, Block, Conv, FilterbankTables, Margin, NormGradients, NormParams, NormStatistics, OutputStart,
-    Relu, Shape, Storage, Tensor, Weight,
+    Relu, Shape, Spread, Storage, Tensor, Weight,
 };
 
 use crate::harness::{Random, exact, mostly_zero, poisoned, read_exact, tensor, values};
@@ -188,16 +188,18 @@ impl<B: Backend> Cases<'_, B> {
         let (x, dy) = (self.tensor(shape), self.tensor(shape));
         let moments = Shape::vector(2 * shape.channels * shape.height, shape.batch);
         let mut stats = self.poisoned(moments);
-        for epsilon in [0.0, POOL_EPSILON] {
-            backend.moments_forward(x.view(), epsilon, stats.view_mut()).unwrap();
-            self.keep("moments", &stats);
-        }
         let dstats = self.tensor(moments);
         let mut dx = self.tensor(shape);
-        backend.moments_backward(x.view(), stats.view(), dstats.view(), true, dx.view_mut()).unwrap();
-        self.keep("moments gradient adds", &dx);
-        backend.moments_backward(x.view(), stats.view(), dstats.view(), false, dx.view_mut()).unwrap();
-        self.keep("moments gradient", &dx);
+        for spread in [Spread::Raised(0.0), Spread::Floored(0.5), Spread::Floored(1e-12), Spread::Raised(POOL_EPSILON)]
+        {
+            let name = |what: &str| format!("{what}, {spread:?}");
+            backend.moments_forward(x.view(), spread, stats.view_mut()).unwrap();
+            self.keep(&name("moments"), &stats);
+            backend.moments_backward(x.view(), stats.view(), dstats.view(), spread, true, dx.view_mut()).unwrap();
+            self.keep(&name("moments gradient adds"), &dx);
+            backend.moments_backward(x.view(), stats.view(), dstats.view(), spread, false, dx.view_mut()).unwrap();
+            self.keep(&name("moments gradient"), &dx);
+        }
         if shape.height > 1 {
             return;
         }
@@ -225,26 +227,29 @@ impl<B: Backend> Cases<'_, B> {
                 self.keep("context gradient", &dcontext);
             }
         }
+        let mut h = self.tensor(shape);
+        backend.context_add(gate.view(), h.view_mut()).unwrap();
+        self.keep("context added", &h);
+        let mut dcontext = self.poisoned(vector);
+        backend.context_add_backward(dy.view(), dcontext.view_mut()).unwrap();
+        self.keep("gradient of the context added", &dcontext);
         if shape.width == 1 {
             return; // the softmax of a single logit has no gradient but rounding errors
         }
-        let mut attention = self.tensor(shape);
-        backend.attentive_forward(x.view(), attention.view_mut(), stats.view_mut()).unwrap();
-        self.keep("attention", &attention);
-        self.keep("attentive statistics", &stats);
-        let mut dlogits = self.poisoned(shape);
-        backend
-            .attentive_backward(
-                x.view(),
-                attention.view(),
-                stats.view(),
-                dstats.view(),
-                dlogits.view_mut(),
-                dx.view_mut(),
-            )
-            .unwrap();
-        self.keep("attention gradient", &dlogits);
-        self.keep("attentive input's gradient", &dx);
+        for floor in [POOL_EPSILON, 1e-12, 0.5] {
+            let name = |what: &str| format!("{what}, floor {floor}");
+            let mut attention = self.tensor(shape);
+            backend.attentive_forward(x.view(), attention.view_mut(), floor, stats.view_mut()).unwrap();
+            self.keep(&name("attention"), &attention);
+            self.keep(&name("attentive statistics"), &stats);
+            let mut dlogits = self.poisoned(shape);
+            let (found, slopes) = (stats.view(), dstats.view());
+            backend
+                .attentive_backward(x.view(), attention.view(), found, slopes, floor, dlogits.view_mut(), dx.view_mut())
+                .unwrap();
+            self.keep(&name("attention gradient"), &dlogits);
+            self.keep(&name("attentive input's gradient"), &dx);
+        }
     }
 
     pub(super) fn losses(&mut self, classes: usize, dim: usize, batch: usize) {

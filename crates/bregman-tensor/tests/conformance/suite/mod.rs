@@ -2,6 +2,7 @@
 
 mod cases;
 mod frozen;
+mod reflection;
 mod segments;
 mod whole;
 
@@ -108,6 +109,18 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
         (Shape::signal(8, 2, 9), 4),
     ] {
         cases.segments(shape, length);
+    }
+    for (shape, edge) in [
+        (Shape::signal(16, 2, 61), 4),
+        (Shape::signal(7, 3, 5), 4),
+        (Shape::signal(5, 1, 2), 1),
+        (Shape::signal(8, 2, 301), 2),
+    ] {
+        cases.reflection(shape, edge);
+        // what follows it: a convolution without padding
+        let wide = Shape { width: shape.width + 2 * edge, ..shape };
+        cases.conv(Conv { padding: [0, 0], ..Conv::same_1d(3, edge) }, wide, 24, 0);
+        cases.conv(Conv { padding: [0, 0], ..Conv::same_1d(3, edge) }, wide, 9, 0);
     }
     // CAM++: strides along one axis, and a kernel as tall as the map
     for width in [7, 61] {
