@@ -120,7 +120,7 @@ fn invalid_arguments_are_errors_with_a_reason() {
         embed(model.0, good, 8_000, null_mut(), size, Argument, "embedding is NULL");
         embed(model.0, good, 8_000, out, size + 1, Argument, "size");
         embed(model.0, good.byte_add(1), 100, out, size, Argument, "samples is not aligned");
-        embed(model.0, good, 10, out, size, Audio, "shorter than one window");
+        embed(model.0, good, 10, out, size, Audio, "are too few");
         embed(model.0, [f32::NAN; 8_000].as_ptr(), 8_000, out, size, Audio, "not finite");
         assert_eq!(bregman_score(null(), good, 1, &mut score), Argument);
         assert_eq!(bregman_score(good, good, 1, null_mut()), Argument);

@@ -47,13 +47,13 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Audio that is too short for the front end.
-    #[error("{samples} samples at {rate} Hz are shorter than one window: at least {needed} ({:.3} s) are \
-        needed", *needed as f64 / f64::from(*rate))]
+    /// Audio that is too short for one window of the front end, or for the network.
+    #[error("{samples} samples at {rate} Hz are too few: at least {needed} ({:.3} s) are needed",
+        *needed as f64 / f64::from(*rate))]
     TooShort {
         /// How many there were.
         samples: usize,
-        /// How many make one window.
+        /// How many are needed.
         needed: usize,
         /// Samples per second.
         rate: u32,
@@ -65,6 +65,14 @@ pub enum Error {
         values: usize,
         /// Values per frame.
         bins: usize,
+    },
+    /// Fewer frames of features than the network takes.
+    #[error("{frames} frames are too few: this network mirrors its input at both ends and takes at least {fewest}")]
+    TooFewFrames {
+        /// How many there were.
+        frames: usize,
+        /// How many it takes.
+        fewest: usize,
     },
     /// Sliding windows of impossible length.
     #[error("{field} = {value} s: {expected}")]

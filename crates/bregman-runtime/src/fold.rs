@@ -4,10 +4,10 @@
 //! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything
 //! between (ResNet), W ← diag(s)·W and b ← s·b + t; before a linear one (the end of ECAPA), b ← b + W·t, then W ←
 //! W·diag(s). Zeros stay zeros. In ECAPA's frame layers a ReLU stands between, and the next convolution pads with zeros
-//! *after* the norm: there it is stored as a scale and a shift. So is the norm of CAM++ that a ReLU separates from the
+//! *after* the norm, or mirrors its input: there it is stored as a scale and a shift. So is the norm of CAM++ that a ReLU separates from the
 //! weights after it.
 
-use bregman_network::{LayerKind, LayerSpec, NormSpec, Pointwise};
+use bregman_network::{LayerSpec, NormSpec, Pointwise};
 
 use crate::file::{Layer, ModelFile};
 use crate::{Architecture, Error, FrontEnd, Result};
@@ -61,7 +61,7 @@ fn fold<'a>(spec: &LayerSpec, find: impl Fn(&str, &[usize]) -> Result<&'a [f32]>
     let (mut input_mean, mut before) = (None, None);
     match &spec.before[..] {
         [] => {}
-        [Pointwise::Norm(norm)] if spec.kind == LayerKind::Linear => {
+        [Pointwise::Norm(norm)] if spec.is_pointwise() => {
             let [scale, shift] = affine(norm, columns)?;
             input_mean = Some(find(&format!("{}.running_mean", norm.name), &[columns])?.to_vec());
             for (row, weights) in weight.chunks_exact_mut(columns).enumerate() {

@@ -22,7 +22,7 @@ mod audio {
     use bregman_audio::{Fbank, FbankConfig, Features};
 
     use super::FrontEnd;
-    use crate::{Error, Result};
+    use crate::{Architecture, Error, Result};
 
     impl From<&FbankConfig> for FrontEnd {
         fn from(config: &FbankConfig) -> Self {
@@ -45,19 +45,22 @@ mod audio {
         fbank: Fbank,
         samples: Vec<f32>,
         features: Features,
-        /// Samples of one window.
-        window: usize,
+        /// The fewest samples that it takes.
+        shortest: usize,
     }
 
     impl Extractor {
-        pub(crate) fn new(front_end: &FrontEnd, bins: usize) -> Result<Self> {
-            let config = front_end.fbank()?;
+        pub(crate) fn new(front_end: &FrontEnd, architecture: &Architecture) -> Result<Self> {
+            let (config, bins) = (front_end.fbank()?, architecture.features);
             if config.bins != bins {
                 return Err(Error::FrontEnd(format!("{} bins for a network of {bins}", config.bins)));
             }
             let window = (f64::from(config.rate) * f64::from(config.window_ms) / 1000.0) as usize;
             let fbank = Fbank::new(config).map_err(|error| Error::FrontEnd(error.to_string()))?;
-            Ok(Self { fbank, samples: Vec::new(), features: Features::default(), window })
+            let fewest = architecture.fewest_frames();
+            let enough = |samples: &usize| fbank.frames(*samples) >= fewest;
+            let shortest = (window..).find(enough).expect("frames grow with samples");
+            Ok(Self { fbank, samples: Vec::new(), features: Features::default(), shortest })
         }
 
         /// Samples per second that it wants.
@@ -65,15 +68,15 @@ mod audio {
             self.fbank.config().rate
         }
 
-        /// Samples of one window, the fewest that give features.
-        pub(crate) fn window(&self) -> usize {
-            self.window
+        /// The fewest samples that it takes: those of one window, or of as many frames as the network needs.
+        pub(crate) fn shortest(&self) -> usize {
+            self.shortest
         }
 
         /// Frames × bins.
         pub(crate) fn features(&mut self, samples: &[f32]) -> Result<&[f32]> {
-            if samples.len() < self.window {
-                return Err(Error::TooShort { samples: samples.len(), needed: self.window, rate: self.rate() });
+            if samples.len() < self.shortest {
+                return Err(Error::TooShort { samples: samples.len(), needed: self.shortest, rate: self.rate() });
             }
             if samples.iter().any(|sample| !sample.is_finite()) {
                 return Err(Error::NotFinite);

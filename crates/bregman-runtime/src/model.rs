@@ -96,6 +96,7 @@ impl LayerInfo {
 pub struct Model {
     network: Network,
     architecture: Architecture,
+    fewest_frames: usize,
     front_end: FrontEnd,
     threshold: Option<Threshold>,
     layers: Vec<LayerInfo>,
@@ -103,8 +104,9 @@ pub struct Model {
     pool: Option<rayon::ThreadPool>,
     threads: usize,
     idle: Mutex<Vec<Session>>,
+    /// The fewest samples, and how many make a second.
     #[cfg(feature = "audio")]
-    window: (usize, u32),
+    shortest: (usize, u32),
 }
 
 /// What one call needs.
@@ -169,6 +171,7 @@ impl Model {
         let mut model = Self {
             network,
             architecture,
+            fewest_frames: architecture.fewest_frames(),
             front_end,
             threshold,
             layers,
@@ -177,12 +180,12 @@ impl Model {
             threads,
             idle: Mutex::default(),
             #[cfg(feature = "audio")]
-            window: (0, 0),
+            shortest: (0, 0),
         };
         let session = model.session()?; // checks the front end
         #[cfg(feature = "audio")]
         {
-            model.window = (session.extractor.window(), session.extractor.rate());
+            model.shortest = (session.extractor.shortest(), session.extractor.rate());
         }
         model.idle.get_mut().expect("nobody else has it").push(session);
         Ok(model)
@@ -191,7 +194,7 @@ impl Model {
     /// The embedding of one utterance: mono samples at [`Model::rate`], nominally in [−1, 1].
     ///
     /// # Errors
-    /// Audio shorter than one window, or with NaN or infinity in it.
+    /// Audio shorter than [`Model::shortest`], or with NaN or infinity in it.
     #[cfg(feature = "audio")]
     pub fn embed(&self, samples: &[f32]) -> Result<Vec<f32>> {
         let mut embedding = vec![0.0; self.embedding_size()];
@@ -219,7 +222,7 @@ impl Model {
     /// The embedding of features: frames × bins, as the model's front end makes them.
     ///
     /// # Errors
-    /// No whole number of frames, none at all, or NaN or infinity among them.
+    /// No whole number of frames, fewer than the network takes, or NaN or infinity among them.
     pub fn embed_features(&self, features: &[f32]) -> Result<Vec<f32>> {
         let mut embedding = vec![0.0; self.embedding_size()];
         self.embed_features_into(features, &mut embedding)?;
@@ -298,13 +301,13 @@ impl Model {
     /// Samples per second that [`Model::embed`] wants.
     #[cfg(feature = "audio")]
     pub fn rate(&self) -> u32 {
-        self.window.1
+        self.shortest.1
     }
 
     /// The fewest samples that [`Model::embed`] takes.
     #[cfg(feature = "audio")]
     pub fn shortest(&self) -> usize {
-        self.window.0
+        self.shortest.0
     }
 
     /// Values of an embedding.
@@ -350,6 +353,10 @@ impl Model {
         if features.is_empty() || !features.len().is_multiple_of(bins) {
             return Err(Error::Features { values: features.len(), bins });
         }
+        let (frames, fewest) = (features.len() / bins, self.fewest_frames);
+        if frames < fewest {
+            return Err(Error::TooFewFrames { frames, fewest });
+        }
         if features.iter().any(|value| !value.is_finite()) { Err(Error::NotFinite) } else { Ok(()) }
     }
 
@@ -388,6 +395,11 @@ impl Model {
         Ok(result)
     }
 
+    /// The fewest frames of features that the network takes.
+    pub(crate) fn fewest_frames(&self) -> usize {
+        self.fewest_frames
+    }
+
     #[cfg(feature = "audio")]
     pub(crate) fn incremental(&self, frames: usize) -> Incremental {
         Incremental::new(&self.network, self.architecture.features, frames)
@@ -397,7 +409,7 @@ impl Model {
         Ok(Session {
             workspace: self.network.workspace(),
             #[cfg(feature = "audio")]
-            extractor: crate::front_end::Extractor::new(&self.front_end, self.architecture.features)?,
+            extractor: crate::front_end::Extractor::new(&self.front_end, &self.architecture)?,
         })
     }
 

@@ -22,7 +22,7 @@ impl ModelFile {
     /// No utterances, utterances that cannot be embedded, and a network without arithmetic in whole numbers.
     #[cfg(feature = "audio")]
     pub fn calibrate(&mut self, utterances: &[impl AsRef<[f32]>]) -> Result<()> {
-        let mut extractor = crate::front_end::Extractor::new(&self.front_end, self.architecture.features)?;
+        let mut extractor = crate::front_end::Extractor::new(&self.front_end, &self.architecture)?;
         let features = |samples: &_| -> Result<Vec<f32>> {
             let samples: &[f32] = AsRef::as_ref(samples);
             Ok(extractor.features(samples)?.to_vec())
@@ -47,11 +47,14 @@ impl ModelFile {
             if features.is_empty() || !features.len().is_multiple_of(bins) {
                 return Err(Error::Features { values: features.len(), bins });
             }
+            let (frames, fewest) = (features.len() / bins, self.architecture.fewest_frames());
+            if frames < fewest {
+                return Err(Error::TooFewFrames { frames, fewest });
+            }
             if features.iter().any(|value| !value.is_finite()) {
                 return Err(Error::NotFinite);
             }
             // whole blocks, as far as there are any: what lies beyond the last frame of a block was not said by anybody
-            let frames = features.len() / bins;
             let features = &features[..bins * if frames < BLOCK { frames } else { frames - frames % BLOCK }];
             let mut run = Execution { arch, team: None, times: None };
             network.forward(&mut run, &mut workspace, features, &mut embedding);

@@ -4,14 +4,14 @@
 mod common;
 
 use bregman_runtime::{Instructions, Model, Options, ValueFormat};
-use common::{Pair, campplus, distance, ecapa, features, golden, random, resnet};
+use common::{Pair, campplus, distance, ecapa, features, golden, random, resnet, speechbrain};
 
 fn model(pair: &Pair, format: ValueFormat, options: &Options) -> Model {
     Model::from_bytes_with(&pair.file.to_bytes(format).unwrap(), options).unwrap()
 }
 
 /// Lengths around the edges of blocks and vectors.
-const FRAMES: [usize; 9] = [1, 2, 15, 79, 80, 81, 163, 241, 300];
+const FRAMES: [usize; 12] = [1, 2, 5, 15, 79, 80, 81, 83, 84, 163, 241, 300];
 
 fn networks() -> Vec<Pair> {
     let sparsities = [0.0, 0.5, 0.9, 0.99];
@@ -23,6 +23,8 @@ fn networks() -> Vec<Pair> {
             random(resnet([2, 1, 1, 1], 3, 8, 7), sparsity, 4),
             random(campplus(8, 24, 20), sparsity, 5),
             random(campplus(3, 8, 7), sparsity, 6),
+            random(speechbrain(32, 96, 80, 48, true), sparsity, 7),
+            random(speechbrain(16, 32, 24, 10, false), sparsity, 8),
         ]
     };
     sparsities.into_iter().flat_map(each).collect()
@@ -59,7 +61,8 @@ fn embeddings_equal_the_training_engines_at_every_sparsity_and_length() {
     for mut pair in networks() {
         let bins = pair.file.architecture.features;
         let model = model(&pair, ValueFormat::F32, &Options::default());
-        for frames in FRAMES {
+        let fewest = pair.file.architecture.fewest_frames();
+        for frames in FRAMES.into_iter().filter(|&frames| frames >= fewest) {
             let features = features(frames, bins, frames as u64);
             let distance = distance(&model.embed_features(&features).unwrap(), &pair.expected(&features));
             assert!(distance < 1e-4, "{}, {frames} frames: {distance:e}", pair.name);

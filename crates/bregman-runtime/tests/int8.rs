@@ -85,7 +85,7 @@ fn a_calibration_that_cannot_work_says_why() {
     assert!(refused(file.calibrate_features(&[] as &[Vec<f32>])).contains("no utterances"));
     assert!(refused(file.calibrate_features(&[vec![0.0; 25]])).contains("25 feature values"));
     assert!(refused(file.calibrate_features(&[vec![f32::NAN; 24]])).contains("not finite"));
-    assert!(refused(file.calibrate(&[vec![0.5f32; 10]])).contains("shorter than one window"));
+    assert!(refused(file.calibrate(&[vec![0.5f32; 10]])).contains("are too few"));
     let mut other = random(resnet([1, 1, 1, 1], 4, 24, 20), 0.5, 1).file;
     assert!(refused(other.calibrate_features(&[features(20, 24, 1)])).contains("f32 only"));
     file.layers[0].input_range = Some(f32::NAN);

@@ -32,7 +32,7 @@ fn the_module_gives_the_scores_and_errors_of_the_native_runtime() {
     let number = |key: &str| report[key].as_f64().unwrap();
     assert!((number("score") - score).abs() <= 1e-4, "{} against {score}", number("score"));
     assert!((number("self") - 1.0).abs() <= 1e-6);
-    let reasons = ["model file", "shorter than one window", "not finite", "embeddings of", "model is NULL"];
+    let reasons = ["model file", "are too few", "not finite", "embeddings of", "model is NULL"];
     for (error, reason) in report["errors"].as_array().unwrap().iter().zip(reasons) {
         assert!(error.as_str().unwrap().contains(reason), "{error} without {reason}");
     }

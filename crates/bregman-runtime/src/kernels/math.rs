@@ -6,6 +6,7 @@
 
 use bregman_base::lanes::LANES;
 use bregman_base::math::{exp, sigmoid, tanh};
+use bregman_network::Deviation;
 use pulp::Arch;
 
 /// `fn name<'a>(arch, …)`: the body compiled for the instructions of `arch`. All functions in it must be
@@ -74,31 +75,28 @@ fn sum(x: &[f32]) -> f32 {
     combined(lanes, plus)
 }
 
-/// Adds Σw, Σwx and Σwx² with w = e^(logit − largest).
+/// Adds Σw, Σwu and Σwu² with w = e^(logit − largest) and u = x − origin.
 #[inline(always)]
-fn add_weighted(x: &[f32], logits: &[f32], largest: f32, sums: &mut [[f32; LANES]; 3]) {
+fn add_weighted(x: &[f32], logits: &[f32], largest: f32, origin: f32, sums: &mut [[f32; LANES]; 3]) {
     let ((x_chunks, x_rest), (chunks, rest)) = (x.as_chunks::<LANES>(), logits.as_chunks::<LANES>());
     let [mut total, mut first, mut second] = *sums;
     for (x, logits) in x_chunks.iter().zip(chunks) {
         for i in 0..LANES {
-            let weight = exp(logits[i] - largest);
+            let (weight, u) = (exp(logits[i] - largest), x[i] - origin);
             total[i] += weight;
-            first[i] += weight * x[i];
-            second[i] += weight * x[i] * x[i];
+            first[i] += weight * u;
+            second[i] += weight * u * u;
         }
     }
     *sums = [total, first, second];
     let [total, first, second] = sums; // in memory, since the loop below counts through them
     for (i, (x, logit)) in x_rest.iter().zip(rest).enumerate() {
-        let weight = exp(logit - largest);
+        let (weight, u) = (exp(logit - largest), x - origin);
         total[i] += weight;
-        first[i] += weight * x;
-        second[i] += weight * x * x;
+        first[i] += weight * u;
+        second[i] += weight * u * u;
     }
 }
-
-/// ε under the square roots of standard deviations, where there is one.
-pub(crate) const POOL_EPSILON: f32 = 1e-7;
 
 /// Rows that are cut into pieces: piece p of row r are the numbers from `p · step + r · pitch` on, `pitch` of them but
 /// in the last piece.
@@ -183,12 +181,10 @@ vectorized! {
 }
 
 vectorized! {
-    /// `x = tanh(x + shift[r])` for rows r of `pitch` numbers.
-    fn shifted_tanh<'a>(rows: &'a mut [f32], pitch: usize, shift: &'a [f32]) {
-        for (row, &shift) in rows.chunks_exact_mut(pitch).zip(shift) {
-            for x in row {
-                *x = tanh(*x + shift);
-            }
+    /// `x = tanh x`
+    fn tanhs<'a>(values: &'a mut [f32]) {
+        for x in values {
+            *x = tanh(*x);
         }
     }
 }
@@ -218,12 +214,12 @@ vectorized! {
 }
 
 vectorized! {
-    /// Mean and √(unbiased variance + ε) of rows `first …`, as many as there are `means`.
+    /// Mean and deviation of rows `first …`, as many as there are `means`.
     fn moments<'a>(
         x: &'a [f32],
         pieces: Pieces,
         first: usize,
-        epsilon: f32,
+        of: Deviation,
         means: &'a mut [f32],
         deviations: &'a mut [f32],
     ) {
@@ -243,19 +239,26 @@ vectorized! {
                 );
             }
             *mean = middle;
-            // one frame has no variance
-            *deviation = (combined(lanes, plus) / (pieces.length.max(2) - 1) as f32 + epsilon).sqrt();
+            let squares = combined(lanes, plus);
+            let variance = match of {
+                // one frame has no variance
+                Deviation::Plain | Deviation::Raised => squares / (pieces.length.max(2) - 1) as f32 + of.epsilon(),
+                Deviation::Floored => larger(squares / pieces.length as f32, of.epsilon()),
+            };
+            *deviation = variance.sqrt();
         }
     }
 }
 
 vectorized! {
-    /// With w = softmax of a row's logits: Σwx and √max(Σwx² − (Σwx)², ε) of rows `first …`.
+    /// With w = softmax of a row's logits: Σwx and √max(variance under w, ε) of rows `first …`. Numbers are taken
+    /// relative to the row's first, so that a constant has no variance.
     fn attended<'a>(
         x: &'a [f32],
         logits: &'a [f32],
         pieces: Pieces,
         first: usize,
+        epsilon: f32,
         means: &'a mut [f32],
         deviations: &'a mut [f32],
     ) {
@@ -265,17 +268,18 @@ vectorized! {
                 add_lanes(pieces.of(logits, piece, first + i), &mut lanes, larger);
             }
             let top = combined(lanes, larger);
-            let mut sums = [[0.0; LANES]; 3];
+            let (mut sums, origin) = ([[0.0; LANES]; 3], pieces.of(x, 0, first + i)[0]);
             for piece in 0..pieces.count {
-                add_weighted(pieces.of(x, piece, first + i), pieces.of(logits, piece, first + i), top, &mut sums);
+                let (x, logits) = (pieces.of(x, piece, first + i), pieces.of(logits, piece, first + i));
+                add_weighted(x, logits, top, origin, &mut sums);
             }
             let [weight, first, second] = sums.map(
                 #[inline(always)]
                 |lanes| combined(lanes, plus),
             );
-            *mean = first / weight;
-            let variance = second / weight - *mean * *mean;
-            *deviation = if variance < POOL_EPSILON { POOL_EPSILON } else { variance }.sqrt();
+            let beyond = first / weight;
+            *mean = origin + beyond;
+            *deviation = larger(second / weight - beyond * beyond, epsilon).sqrt();
         }
     }
 }

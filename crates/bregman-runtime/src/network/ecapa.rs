@@ -1,33 +1,35 @@
-//! ECAPA-TDNN. Time is cut into strips of [`BLOCK`] frames that lie one after the other, `[strip][channel][frame]`:
+//! ECAPA-TDNN, WeSpeaker's and SpeechBrain's. Time is cut into strips of [`BLOCK`] frames that lie one after the other, `[strip][channel][frame]`:
 //! what a pointwise convolution needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy
 //! with the neighbouring frames on both sides.
 
 use bregman_base::{Buffer, Disjoint};
-use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
+use bregman_network::{Deviation, EcapaConfig, EcapaLayers, LayerKind, LayerSpec, Padding, SeRes2Layers};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::math::{self, POOL_EPSILON, Pieces};
-use crate::kernels::{BLOCK, Offsets, Place};
+use crate::kernels::math::{self, Pieces};
+use crate::kernels::{BLOCK, Offsets, Place, Store};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
 /// it in the next row's margin.
 const HALO_PITCH: usize = MARGIN + BLOCK;
 const MARGIN: usize = Buffer::LINE;
-const FRAME_CHANNELS: usize = EcapaConfig::FRAME_CHANNELS;
 const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
 pub(super) const SCALE: usize = EcapaConfig::SCALE;
 
 pub(crate) struct Ecapa {
     pub(super) channels: usize,
     pub(super) features: usize,
+    /// Channels of the last frame layer.
+    pooled: usize,
     pub(super) first: Halo,
     pub(super) blocks: Vec<EcapaBlock>,
     aggregate: Strip,
     hidden: Strip,
-    /// The columns of `hidden` for the utterance's mean and deviation.
+    /// The columns of `hidden` for the utterance's mean and deviation, with its bias.
     context: Option<Product>,
     logits: Strip,
+    deviation: Deviation,
     linear: Product,
     /// Room for codes that a strip needs.
     codes: usize,
@@ -57,6 +59,8 @@ pub(super) struct Halo {
     pub(super) dilation: usize,
     /// Neighbours on each side.
     pub(super) reach: usize,
+    /// What lies beyond the ends.
+    pub(super) padding: Padding,
 }
 
 impl Halo {
@@ -66,7 +70,7 @@ impl Halo {
         };
         let conv = layers.coded_conv(spec)?;
         let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
-        Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation })
+        Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation, padding: spec.padding })
     }
 }
 
@@ -74,6 +78,10 @@ impl Halo {
 pub(super) struct EcapaBlock {
     pub(super) first: Strip,
     pub(super) res2: Vec<Halo>,
+    /// The part of Res2 that its first convolution reads.
+    pub(super) first_part: usize,
+    /// The one that passes.
+    pub(super) passes: usize,
     pub(super) last: Strip,
     squeeze: Product,
     excite: Product,
@@ -90,11 +98,11 @@ pub(crate) struct EcapaWorkspace {
     middle: Buffer,
     /// `[strip][channels]`: the last convolution's output.
     pub(super) last: Buffer,
-    /// `[strip][FRAME_CHANNELS]`
+    /// `[strip][pooled]`
     frames: Buffer,
     /// `[strip][BOTTLENECK]`
     hidden: Buffer,
-    /// `[strip][FRAME_CHANNELS]`
+    /// `[strip][pooled]`
     logits: Buffer,
     /// Of each strip, what a layer in whole numbers reads.
     codes: Vec<u8>,
@@ -110,15 +118,16 @@ pub(crate) struct EcapaWorkspace {
 
 impl EcapaWorkspace {
     pub(super) fn reserve(&mut self, network: &Ecapa, strips: usize) {
-        let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
+        let (channels, pooled) = (network.channels, network.pooled);
+        let widest = network.features.max(channels / SCALE);
         self.halo.grow(strips * halo_stride(widest));
         for (buffer, rows) in [
             (&mut self.outputs, 4 * channels),
             (&mut self.middle, 2 * channels),
             (&mut self.last, channels),
-            (&mut self.frames, FRAME_CHANNELS),
+            (&mut self.frames, pooled),
             (&mut self.hidden, BOTTLENECK),
-            (&mut self.logits, FRAME_CHANNELS),
+            (&mut self.logits, pooled),
         ] {
             buffer.grow(strips * rows * BLOCK);
         }
@@ -128,9 +137,9 @@ impl EcapaWorkspace {
             (&mut self.mean, channels),
             (&mut self.squeezed, BOTTLENECK),
             (&mut self.gate, channels),
-            (&mut self.moments, 2 * FRAME_CHANNELS),
+            (&mut self.moments, 2 * pooled),
             (&mut self.share, BOTTLENECK),
-            (&mut self.statistics, 2 * FRAME_CHANNELS),
+            (&mut self.statistics, 2 * pooled),
         ];
         vectors.into_iter().for_each(|(vector, length)| vector.resize(length, 0.0));
     }
@@ -166,8 +175,8 @@ impl Strips {
 }
 
 impl Ecapa {
-    pub(super) fn new(config: &EcapaConfig, features: usize, layers: &mut Layers) -> Result<Self> {
-        let (specs, channels) = (config.describe(features), config.channels);
+    pub(super) fn new(specs: &EcapaLayers, features: usize, layers: &mut Layers) -> Result<Self> {
+        let channels = specs.first.outputs;
         let hidden = &specs.attention.hidden;
         let of_frames = hidden.inputs[0];
         let of_moments = hidden.inputs.get(1).map(|&moments| of_frames..of_frames + moments);
@@ -175,12 +184,14 @@ impl Ecapa {
         let mut ecapa = Self {
             channels,
             features,
+            pooled: specs.aggregate.outputs,
             blocks: specs.blocks.iter().enumerate().map(block).collect::<Result<_>>()?,
             first: Halo::new(layers, &specs.first)?,
             aggregate: Strip::new(layers.coded_conv(&specs.aggregate)?, |channel| channels + channel),
             hidden: Strip::new(layers.coded_conv_of(hidden, 0..of_frames)?, |channel| channel),
-            context: of_moments.map(|columns| layers.linear_of(hidden, columns, false)).transpose()?,
+            context: of_moments.map(|columns| layers.linear_of(hidden, columns, true)).transpose()?,
             logits: Strip::new(layers.coded_conv(&specs.attention.logits)?, |channel| channel),
+            deviation: specs.attention.deviation,
             linear: layers.linear(&specs.linear)?,
             codes: 0,
         };
@@ -224,7 +235,7 @@ impl Ecapa {
         run.layer(self.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of both buffers.
             let input = unsafe { halo.part(strip * stride, stride) };
-            transpose(features, self.features, strip, self.first.reach, input);
+            transpose(features, self.features, strip, &self.first, input);
             // SAFETY: as above.
             unsafe {
                 let codes = codes.part(strip * self.codes, self.codes);
@@ -267,7 +278,8 @@ impl Ecapa {
 
         // yᵢ = fᵢ(xᵢ + yᵢ₋₁): reads both parts of the neighbouring strips, writes the own one
         let (halo, stride) = (Disjoint::new(&mut work.halo), halo_stride(width));
-        for (i, part) in block.res2.iter().enumerate() {
+        for (number, part) in block.res2.iter().enumerate() {
+            let i = block.first_part + number;
             run.layer(part.conv.layer, strips.count(), |strip| {
                 // SAFETY: each task has its own strip of `halo`.
                 let sums = unsafe { halo.part(strip * stride, stride) };
@@ -279,7 +291,7 @@ impl Ecapa {
                 for channel in 0..width {
                     let before = |strip: usize, range: std::ops::Range<usize>, sums: &mut [f32]| {
                         let x = &row(strip, 0, i * width + channel)[range.clone()];
-                        if i == 0 {
+                        if number == 0 {
                             sums.copy_from_slice(x);
                         } else {
                             let y = &row(strip, 1, (i - 1) * width + channel)[range];
@@ -289,7 +301,7 @@ impl Ecapa {
                     with_neighbours(
                         strips,
                         strip,
-                        part.reach,
+                        part,
                         &mut sums[channel * HALO_PITCH..][..HALO_PITCH + MARGIN],
                         before,
                     );
@@ -350,7 +362,7 @@ impl Ecapa {
 
     /// Attentive statistics of the aggregated blocks.
     fn pool(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips) {
-        let (channels, arch) = (self.channels, run.arch);
+        let (channels, pooled, arch) = (self.channels, self.pooled, run.arch);
         let (frames, hidden, logits) =
             (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
         let (outputs, codes) = (&*work.outputs, Disjoint::new(&mut work.codes));
@@ -359,77 +371,88 @@ impl Ecapa {
         let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
             let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
-            let at = strip_of(FRAME_CHANNELS, strip);
+            let at = strip_of(pooled, strip);
             // SAFETY: each task has its own strip.
             unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
         });
 
         // SAFETY: nobody writes the frames from here on.
-        let x = unsafe { frames.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let pieces =
-            Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
+        let x = unsafe { frames.read(0, strip_of(pooled, strips.count())) };
+        let pieces = Pieces { count: strips.count(), step: pooled * BLOCK, pitch: BLOCK, length: strips.frames };
+        let chunk_size = pooled / CHUNKS;
         if let Some(context) = &self.context {
             let moments = Disjoint::new(&mut work.moments);
-            run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
+            run.layer(self.hidden.conv.layer, CHUNKS, |chunk| {
                 // SAFETY: each task has its own channels.
-                let [means, deviations] = unsafe { own_channels(moments, chunk) };
-                math::moments(arch, x, pieces, chunk * CHUNK, POOL_EPSILON, means, deviations);
+                let [means, deviations] = unsafe { own_channels(moments, pooled, chunk) };
+                math::moments(arch, x, pieces, chunk * chunk_size, self.deviation, means, deviations);
             });
             context.apply(run, &work.moments, &mut work.share);
         }
 
-        let share = &work.share;
+        // what the context adds is the same in all frames: it is there from the start, with the bias
+        let mut store = self.hidden.conv.store(None);
+        if self.context.is_some() {
+            store.bias = &work.share;
+        }
         run.layer(self.hidden.conv.layer, strips.count(), |strip| {
-            let x = &x[strip_of(FRAME_CHANNELS, strip)..][..FRAME_CHANNELS * BLOCK];
+            let x = &x[strip_of(pooled, strip)..][..pooled * BLOCK];
             let from = strip_of(BOTTLENECK, strip);
             // SAFETY: each task has its own strip.
-            unsafe { self.hidden.apply(arch, x, codes(strip), strips.width(strip), from, hidden) };
+            unsafe { self.hidden.apply_with(arch, x, codes(strip), strips.width(strip), from, &store, hidden) };
             // SAFETY: as above.
             let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
-            math::shifted_tanh(arch, hidden, BLOCK, share);
+            math::tanhs(arch, hidden);
         });
         run.layer(self.logits.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip.
             unsafe {
                 let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * BLOCK);
-                let at = strip_of(FRAME_CHANNELS, strip);
+                let at = strip_of(pooled, strip);
                 self.logits.apply(arch, x, codes(strip), strips.width(strip), at, logits);
             }
         });
 
         // SAFETY: nobody writes the logits from here on.
-        let logits = unsafe { logits.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
+        let logits = unsafe { logits.read(0, strip_of(pooled, strips.count())) };
         let statistics = Disjoint::new(&mut work.statistics);
-        run.layer(self.logits.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
+        run.layer(self.logits.conv.layer, CHUNKS, |chunk| {
             // SAFETY: each task has its own channels.
-            let [means, deviations] = unsafe { own_channels(statistics, chunk) };
-            math::attended(arch, x, logits, pieces, chunk * CHUNK, means, deviations);
+            let [means, deviations] = unsafe { own_channels(statistics, pooled, chunk) };
+            let epsilon = self.deviation.epsilon();
+            math::attended(arch, x, logits, pieces, chunk * chunk_size, epsilon, means, deviations);
         });
     }
 }
 
-/// Channels that a task of the pooling takes.
-const CHUNK: usize = FRAME_CHANNELS / 16;
+/// Tasks of the pooling; the number of channels is a multiple of it.
+const CHUNKS: usize = 16;
 
 /// The part of `[means; deviations]` that belongs to a chunk of channels.
 ///
 /// # Safety
 /// Nobody else may use that chunk.
-unsafe fn own_channels(vector: Disjoint<'_>, chunk: usize) -> [&mut [f32]; 2] {
+unsafe fn own_channels(vector: Disjoint<'_>, channels: usize, chunk: usize) -> [&mut [f32]; 2] {
+    let size = channels / CHUNKS;
     // SAFETY: as the caller promises; the two halves do not overlap.
-    unsafe { [vector.part(chunk * CHUNK, CHUNK), vector.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)] }
+    unsafe { [vector.part(chunk * size, size), vector.part(channels + chunk * size, size)] }
+}
+
+/// The row in which a channel lies after Res2: what passes is its input's, all else its output's, `channels` later.
+pub(super) fn row_after_res2(passes: usize, channels: usize, channel: usize) -> usize {
+    if channel / (channels / SCALE) == passes { channel } else { channels + channel }
 }
 
 impl EcapaBlock {
     fn new(layers: &mut Layers, specs: &SeRes2Layers, channels: usize, number: usize) -> Result<Self> {
-        // the last part of Res2 is its input's
-        let passed = channels / SCALE * (SCALE - 1);
         Ok(Self {
             // input: block 0 reads the rows of the first layer, block 1 those of block 0, …
             first: Strip::new(layers.coded_conv(&specs.first)?, |channel| number * channels + channel),
             res2: specs.res2.iter().map(|spec| Halo::new(layers, spec)).collect::<Result<_>>()?,
+            first_part: specs.first_part(),
+            passes: specs.passes,
             last: Strip::new(layers.coded_conv(&specs.last)?, |channel| {
-                if channel < passed { channels + channel } else { channel }
+                row_after_res2(specs.passes, channels, channel)
             }),
             squeeze: layers.linear(&specs.squeeze)?,
             excite: layers.linear(&specs.excite)?,
@@ -441,9 +464,28 @@ impl Strip {
     /// # Safety
     /// Nobody else may use the strip of `y` that begins at `at`.
     unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], codes: &mut [u8], width: usize, at: usize, y: Disjoint) {
+        // SAFETY: as the caller promises.
+        unsafe { self.apply_with(arch, x, codes, width, at, &self.conv.store(None), y) };
+    }
+
+    /// As [`Strip::apply`], with another way to memory.
+    ///
+    /// # Safety
+    /// As [`Strip::apply`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn apply_with(
+        &self,
+        arch: pulp::Arch,
+        x: &[f32],
+        codes: &mut [u8],
+        width: usize,
+        at: usize,
+        store: &Store,
+        y: Disjoint,
+    ) {
         let place = Place { x: 0, y: at, pitch: BLOCK, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
+        unsafe { self.conv.apply_with(arch, &self.offsets, x, codes, place, store, y) };
     }
 }
 
@@ -457,12 +499,13 @@ impl Halo {
     }
 }
 
-/// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip; zeros lie outside of the utterance.
+/// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip. Outside of the utterance lie zeros, or
+/// its frames mirrored, of which there are more than the reach.
 #[inline(always)]
 fn with_neighbours(
     strips: Strips,
     strip: usize,
-    reach: usize,
+    &Halo { reach, padding, .. }: &Halo,
     row: &mut [f32],
     copy: impl Fn(usize, std::ops::Range<usize>, &mut [f32]),
 ) {
@@ -487,14 +530,35 @@ fn with_neighbours(
     }
     // whole vectors are read, up to the end of the block and `reach` more
     after[next..BLOCK - width + reach].fill(0.0);
+    if padding == Padding::Reflected {
+        if strip == 0 {
+            before.iter_mut().rev().zip(&own[1..]).for_each(|(to, from)| *to = *from);
+        }
+        for column in next..reach {
+            let frame = mirrored(strip * BLOCK + width + column, strips.frames);
+            let at = frame % BLOCK;
+            copy(frame / BLOCK, at..at + 1, &mut after[column..column + 1]);
+        }
+    }
+}
+
+/// The frame that one beyond the end shows.
+fn mirrored(frame: usize, frames: usize) -> usize {
+    2 * (frames - 1) - frame
 }
 
 /// Features `[frame][bin]` as rows `[bin][frame]` of one strip with neighbours.
-fn transpose(features: &[f32], bins: usize, strip: usize, reach: usize, rows: &mut [f32]) {
+fn transpose(features: &[f32], bins: usize, strip: usize, halo: &Halo, rows: &mut [f32]) {
+    let (reach, frames) = (halo.reach, features.len() / bins);
     for column in 0..BLOCK + 2 * reach {
-        let frame = (strip * BLOCK + column)
-            .checked_sub(reach)
-            .and_then(|frame| features.get(frame * bins..(frame + 1) * bins));
+        let frame = match ((strip * BLOCK + column).checked_sub(reach), halo.padding) {
+            (Some(frame), _) if frame < frames => Some(frame),
+            (None, Padding::Reflected) => Some(reach - column),
+            // what lies further beyond the end is read with whole vectors and makes no output
+            (Some(frame), Padding::Reflected) if frame < frames + reach => Some(mirrored(frame, frames)),
+            _ => None,
+        };
+        let frame = frame.map(|frame| &features[frame * bins..(frame + 1) * bins]);
         for bin in 0..bins {
             rows[bin * HALO_PITCH + MARGIN - reach + column] = frame.map_or(0.0, |frame| frame[bin]);
         }

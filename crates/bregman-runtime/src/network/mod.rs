@@ -24,7 +24,7 @@ pub(crate) use incremental::Incremental;
 
 /// From the list of networks: what is executed, and the memory of it.
 macro_rules! networks {
-    ($($kind:ident: $network:ty, $workspace:ty;)+) => {
+    ($($kind:ident: $network:ty, $workspace:ty, of $($config:ident)+;)+) => {
         /// A network in the form in which it is executed.
         pub(crate) enum Network {
             $($kind(Box<$network>),)+
@@ -45,9 +45,9 @@ macro_rules! networks {
             ) -> Result<(Self, Vec<Cost>)> {
                 let (mut layers, features) = (Layers::new(contents, watches, kernels), contents.architecture.features);
                 let network = match &contents.architecture.network {
-                    $(NetworkConfig::$kind(config) => {
-                        Self::$kind(Box::new(<$network>::new(config, features, &mut layers)?))
-                    })+
+                    $($(NetworkConfig::$config(config) => {
+                        Self::$kind(Box::new(<$network>::new(&config.describe(features), features, &mut layers)?))
+                    })+)+
                 };
                 Ok((network, layers.costs))
             }
@@ -87,9 +87,9 @@ macro_rules! networks {
 }
 
 networks! {
-    Ecapa: ecapa::Ecapa, ecapa::EcapaWorkspace;
-    ResNet: resnet::ResNet, resnet::ResNetWorkspace;
-    CampPlus: campplus::CampPlus, campplus::CampPlusWorkspace;
+    Ecapa: ecapa::Ecapa, ecapa::EcapaWorkspace, of Ecapa SpeechBrainEcapa;
+    ResNet: resnet::ResNet, resnet::ResNetWorkspace, of ResNet;
+    CampPlus: campplus::CampPlus, campplus::CampPlusWorkspace, of CampPlus;
 }
 
 /// A layer as it is executed.
@@ -161,9 +161,28 @@ impl Conv {
     /// # Safety
     /// As [`Weights::apply`].
     unsafe fn apply(&self, arch: Arch, offsets: &Offsets, x: &[f32], codes: &mut [u8], place: Place, y: Disjoint) {
+        // SAFETY: as the caller promises.
+        unsafe { self.apply_with(arch, offsets, x, codes, place, &self.store(None), y) };
+    }
+
+    /// As [`Conv::apply`], with another way to memory.
+    ///
+    /// # Safety
+    /// As [`Weights::apply`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn apply_with(
+        &self,
+        arch: Arch,
+        offsets: &Offsets,
+        x: &[f32],
+        codes: &mut [u8],
+        place: Place,
+        store: &Store,
+        y: Disjoint,
+    ) {
         self.take(arch, &x[offsets.window(place.x)], codes);
         // SAFETY: as the caller promises.
-        unsafe { self.weights.apply(arch, offsets, x, codes, place, &self.store(None), y) };
+        unsafe { self.weights.apply(arch, offsets, x, codes, place, store, y) };
     }
 
     /// Takes note of the numbers that a block reads, or makes codes of them, as far as that is wanted.

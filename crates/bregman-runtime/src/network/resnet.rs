@@ -3,11 +3,11 @@
 //! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
 use bregman_base::{Buffer, Disjoint};
-use bregman_network::{ResNetConfig, ResNetStage};
+use bregman_network::{Deviation, ResNetLayers, ResNetStage};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::math::{self, POOL_EPSILON, Pieces};
+use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
@@ -151,8 +151,7 @@ impl ResNetWorkspace {
 }
 
 impl ResNet {
-    pub(super) fn new(config: &ResNetConfig, features: usize, layers: &mut Layers) -> Result<Self> {
-        let specs = config.describe(features);
+    pub(super) fn new(specs: &ResNetLayers, features: usize, layers: &mut Layers) -> Result<Self> {
         let mut blocks = Vec::new();
         for block in &specs.blocks {
             blocks.push(ResNetBlock {
@@ -284,6 +283,14 @@ fn pool(run: &Execution, plane: Plane, channels: usize, x: &[f32], statistics: &
     let pieces = Pieces { count: 1, step: 0, pitch: plane.pitch, length: plane.width };
     let each = means.chunks_exact_mut(plane.height).zip(deviations.chunks_exact_mut(plane.height));
     for (channel, (means, deviations)) in each.enumerate() {
-        math::moments(run.arch, &x[channel * plane.size + plane.start..], pieces, 0, POOL_EPSILON, means, deviations);
+        math::moments(
+            run.arch,
+            &x[channel * plane.size + plane.start..],
+            pieces,
+            0,
+            Deviation::Raised,
+            means,
+            deviations,
+        );
     }
 }

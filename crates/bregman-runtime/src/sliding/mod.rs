@@ -46,7 +46,8 @@ pub struct WindowEmbedding {
 ///
 /// It is not quite the embedding of [`Model::embed`], which sees the window and nothing else:
 ///
-/// * The convolutions see the frames before the window too; a cut-out window has zeros there. As if the whole recording
+/// * The convolutions see the frames before the window too; a cut-out window has zeros
+///   or mirrored frames there. As if the whole recording
 ///   until now went through them at once, and the window were taken from what comes out.
 /// * Features lose their mean over [`SlidingOptions::mean`] seconds up to each frame, not over the window: else all of
 ///   the network would have to be computed again. The first seconds get the mean of all of them.
@@ -94,6 +95,10 @@ impl Model {
         let config = self.front_end().fbank()?;
         let hop = f64::from(config.hop_ms) / 1e3;
         let window = frames("window", options.window, hop)?;
+        if window < self.fewest_frames() {
+            let expected = "too few frames for this network, which mirrors its input at both ends; pass more";
+            return Err(Error::Sliding { field: "window", value: options.window, expected });
+        }
         let mean = RunningMean::new(config.bins, frames("mean", options.mean, hop)?);
         let fbank = FbankStream::new(config).map_err(|error| Error::FrontEnd(error.to_string()))?;
         let incremental = self.incremental(window);
@@ -192,7 +197,7 @@ impl Sliding<'_> {
         self.pending.clear();
         let end = self.incremental.settled();
         let window = end.saturating_sub(self.window)..end;
-        if window.is_empty() {
+        if window.len() < self.model.fewest_frames() {
             return Ok(None);
         }
         let embedding = self.model.with_workspace(|workspace| {
@@ -249,7 +254,13 @@ impl Sliding<'_> {
     fn check(&self) -> Result<()> {
         let needed = self.model.shortest();
         let short = Error::TooShort { samples: self.samples, needed, rate: self.model.rate() };
-        if self.samples < needed || self.frames == 0 { Err(short) } else { Ok(()) }
+        let (frames, fewest) = (self.frames, self.model.fewest_frames());
+        match frames {
+            0 => Err(short),
+            _ if self.samples < needed => Err(short),
+            _ if frames < fewest => Err(Error::TooFewFrames { frames, fewest }),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of its buffers.

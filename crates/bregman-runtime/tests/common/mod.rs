@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use bregman_audio::FbankConfig;
-use bregman_nn::{CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, Rng, TrainableModel, Values};
+use bregman_nn::{
+    CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, Rng, SpeechBrainEcapaConfig, TrainableModel, Values,
+};
 use bregman_runtime::{Architecture, FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
 use serde_json::Value;
@@ -18,8 +20,12 @@ pub(crate) struct Pair {
 pub(crate) fn architecture(case: &Value) -> Architecture {
     let constructor = &case["constructor"];
     let number = |key: &str| constructor[key].as_u64().unwrap_or_else(|| panic!("no {key} in {constructor}")) as usize;
-    let features = number("feat_dim");
     let kind = case["kind"].as_str().unwrap();
+    if kind == "speechbrain-ecapa" {
+        let [channels, pooled] = [0, 4].map(|at| constructor["channels"][at].as_u64().unwrap() as usize);
+        return speechbrain(channels, pooled, number("input_size"), number("lin_neurons"), true);
+    }
+    let features = number("feat_dim");
     let embedding = number(if kind == "campplus" { "embedding_size" } else { "embed_dim" });
     match kind {
         "ecapa" => ecapa(number("channels"), features, embedding, constructor["global_context_att"].as_bool().unwrap()),
@@ -44,6 +50,16 @@ pub(crate) fn architecture(case: &Value) -> Architecture {
 
 pub(crate) fn ecapa(channels: usize, features: usize, embedding: usize, global_context: bool) -> Architecture {
     Architecture::new(features, EcapaConfig { channels, embedding, global_context })
+}
+
+pub(crate) fn speechbrain(
+    channels: usize,
+    pooled: usize,
+    features: usize,
+    embedding: usize,
+    global_context: bool,
+) -> Architecture {
+    Architecture::new(features, SpeechBrainEcapaConfig { channels, pooled, embedding, global_context })
 }
 
 pub(crate) fn resnet(blocks: [usize; 4], channels: usize, features: usize, embedding: usize) -> Architecture {

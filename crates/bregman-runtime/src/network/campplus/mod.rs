@@ -6,7 +6,7 @@ mod head;
 mod plane;
 
 use bregman_base::{Buffer, Disjoint};
-use bregman_network::{CampPlusConfig, DenseBlockLayers, DenseLayer, LayerKind, LayerSpec};
+use bregman_network::{CampPlusConfig, CampPlusLayers, DenseBlockLayers, DenseLayer, Deviation, LayerKind, LayerSpec};
 use pulp::Arch;
 
 use super::{Conv, Execution, Layers, Product};
@@ -181,8 +181,7 @@ impl CampPlusWorkspace {
 }
 
 impl CampPlus {
-    pub(super) fn new(config: &CampPlusConfig, features: usize, layers: &mut Layers) -> Result<Self> {
-        let specs = config.describe(features);
+    pub(super) fn new(specs: &CampPlusLayers, features: usize, layers: &mut Layers) -> Result<Self> {
         Ok(Self {
             features,
             layers: layers.stored.len(),
@@ -219,7 +218,7 @@ impl CampPlus {
         let half = vectors.statistics.len() / 2;
         let (means, deviations) = vectors.statistics.split_at_mut(half);
         let pieces = Pieces { count: 1, step: 0, pitch: signal.pitch, length: signal.frames };
-        math::moments(run.arch, &last[MARGIN..], pieces, 0, 0.0, means, deviations);
+        math::moments(run.arch, &last[MARGIN..], pieces, 0, Deviation::Plain, means, deviations);
         self.linear.apply(run, &vectors.statistics, embedding);
     }
 }

@@ -6,8 +6,9 @@
 use std::ops::Range;
 
 use bregman_base::Disjoint;
+use bregman_network::Padding;
 
-use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, Strips};
+use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, Strips, row_after_res2};
 use super::super::{Conv, Execution};
 use super::{History, ROUND, SLACK};
 use crate::kernels::{BLOCK, Offsets, Place, math};
@@ -21,13 +22,14 @@ const PITCH: usize = 64 + ROUND + SLACK;
 /// A few rows over time, of which the last columns are kept.
 struct Tape {
     values: Vec<f32>,
-    /// The frame in column 0: before the beginning lie zeros.
+    /// The frame in column 0: before the beginning lie zeros, or mirrored frames.
     first: isize,
+    padding: Padding,
 }
 
 impl Tape {
-    fn new(rows: usize, before: usize) -> Self {
-        Self { values: vec![0.0; rows * PITCH + BLOCK], first: -(before as isize) }
+    fn new(rows: usize, before: usize, padding: Padding) -> Self {
+        Self { values: vec![0.0; rows * PITCH + BLOCK], first: -(before as isize), padding }
     }
 
     fn column(&self, frame: usize) -> usize {
@@ -43,10 +45,25 @@ impl Tape {
         }
     }
 
-    /// Zeros in `count` columns from `frame` on.
-    fn pad(&mut self, frame: usize, count: usize) {
+    /// What lies in `count` columns before frame 0, of which more than `count` are here.
+    fn begin(&mut self, count: usize) {
+        if self.padding == Padding::Reflected {
+            let first = self.column(0);
+            for row in self.values.chunks_exact_mut(PITCH) {
+                (1..=count).for_each(|k| row[first - k] = row[first + k]);
+            }
+        }
+    }
+
+    /// What lies in `count` columns from `frame` on, the first beyond the end.
+    fn end(&mut self, frame: usize, count: usize) {
         let column = self.column(frame);
-        self.values.chunks_exact_mut(PITCH).for_each(|row| row[column..column + count].fill(0.0));
+        for row in self.values.chunks_exact_mut(PITCH) {
+            match self.padding {
+                Padding::Zeros => row[column..column + count].fill(0.0),
+                Padding::Reflected => (0..count).for_each(|k| row[column + k] = row[column - 2 - k]),
+            }
+        }
     }
 }
 
@@ -90,19 +107,16 @@ impl EcapaFront {
         let shifted = |halo: &Halo| {
             halo.conv.offsets(|column| column / halo.kernel * PITCH + column % halo.kernel * halo.dilation)
         };
-        let passed = channels / SCALE * PARTS;
+        let tape = |rows: usize, of: &Halo| Tape::new(rows, of.reach, of.padding);
         Self {
-            features: Tape::new(network.features, network.first.reach),
-            sums: block.res2.iter().map(|part| Tape::new(channels / SCALE, part.reach)).collect(),
-            middle: Tape::new(2 * channels, 0),
+            features: tape(network.features, &network.first),
+            sums: block.res2.iter().map(|part| tape(channels / SCALE, part)).collect(),
+            middle: Tape::new(2 * channels, 0, Padding::Zeros),
             ends: Ends::default(),
             first: shifted(&network.first),
             block_first: block.first.conv.offsets(|channel| channel * pitch),
             parts: block.res2.iter().map(shifted).collect(),
-            last: block
-                .last
-                .conv
-                .offsets(|channel| (if channel < passed { channels + channel } else { channel }) * PITCH),
+            last: block.last.conv.offsets(|channel| row_after_res2(block.passes, channels, channel) * PITCH),
             codes: Vec::new(),
         }
     }
@@ -142,9 +156,12 @@ impl EcapaFront {
         history.reserve(ends.heard - history.end);
 
         if over {
-            self.features.pad(ends.heard, network.first.reach);
+            self.features.end(ends.heard, network.first.reach);
         }
         let to = until(ends.heard, network.first.reach);
+        if ends.first == 0 && to > 0 {
+            self.features.begin(network.first.reach);
+        }
         let at = |frame| self.features.column(frame) - network.first.reach;
         let (column, pitch) = history.place(ends.first);
         let start = ends.first;
@@ -182,19 +199,23 @@ impl EcapaFront {
             let (from, to) = (in_middle(ends.sums[i]), sums.column(ends.sums[i]));
             for channel in 0..width {
                 let to = &mut sums.values[channel * PITCH + to..][..frames];
-                let x = &values[(i * width + channel) * PITCH + from..][..frames];
+                let row = (block.first_part + i) * width + channel;
+                let x = &values[row * PITCH + from..][..frames];
                 if i == 0 {
                     to.copy_from_slice(x);
                 } else {
-                    let y = &values[(channels + (i - 1) * width + channel) * PITCH + from..][..frames];
+                    let y = &values[(channels + row - width) * PITCH + from..][..frames];
                     to.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
                 }
             }
             ends.sums[i] = ready;
             if over {
-                sums.pad(ready, part.reach);
+                sums.end(ready, part.reach);
             }
-            let (to, row) = (until(ready, part.reach), (channels + i * width) * PITCH);
+            let (to, row) = (until(ready, part.reach), (channels + (block.first_part + i) * width) * PITCH);
+            if ends.parts[i] == 0 && to > 0 {
+                sums.begin(part.reach);
+            }
             apply(
                 arch,
                 (&part.conv, &self.parts[i]),

@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use bregman_base::{Buffer, Disjoint};
+use bregman_network::Deviation;
 
 use super::super::resnet::{ResNet, ResNetBlock, ResNetWorkspace};
 use super::super::{Conv, Execution};
 use super::{History, ROUND};
-use crate::kernels::math::{self, POOL_EPSILON, Pieces};
+use crate::kernels::math::{self, Pieces};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 /// How a channel lies in memory.
@@ -351,6 +352,6 @@ pub(super) fn embed(
     statistics.resize(2 * rows, 0.0);
     let (means, deviations) = statistics.split_at_mut(rows);
     let pieces = Pieces { count: 1, step: 0, pitch, length: window.len() };
-    math::moments(run.arch, &history.values()[from..], pieces, 0, POOL_EPSILON, means, deviations);
+    math::moments(run.arch, &history.values()[from..], pieces, 0, Deviation::Raised, means, deviations);
     network.linear.apply(run, statistics, embedding);
 }
