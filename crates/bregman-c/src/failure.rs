@@ -44,7 +44,9 @@ impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         let status = match error {
             Error::File { .. } => BregmanStatus::File,
-            Error::TooShort { .. } | Error::TooFewFrames { .. } | Error::NotFinite | Error::Features { .. } => BregmanStatus::Audio,
+            Error::TooShort { .. } | Error::TooFewFrames { .. } | Error::NotFinite | Error::Features { .. } => {
+                BregmanStatus::Audio
+            }
             Error::Sliding { .. } => BregmanStatus::Argument,
             Error::Threads(_) => BregmanStatus::Internal,
             _ => BregmanStatus::Format,

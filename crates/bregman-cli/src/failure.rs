@@ -77,7 +77,8 @@ impl From<bregman_train::Error> for Failure {
 impl From<bregman_runtime::Error> for Failure {
     fn from(error: bregman_runtime::Error) -> Self {
         use bregman_runtime::Error::{File, Format, TooFewFrames, TooShort, Version};
-        let exit = exit(matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. } | TooFewFrames { .. }));
+        let exit =
+            exit(matches!(error, File { .. } | Format(_) | Version { .. } | TooShort { .. } | TooFewFrames { .. }));
         Self { message: error.to_string(), hint: None, exit }
     }
 }

@@ -71,6 +71,23 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     );
 }
 
+/// By way of a sound file of 16 bits, as users have them.
+#[test]
+fn a_speechbrain_checkpoint_becomes_a_model_file_that_embeds_as_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.breg");
+    success(&export(&bregman_golden::dir().join("embedding_model.ckpt"), &["-o", text(&path), "--values", "f32"]));
+    let model = bregman_runtime::Model::open(&path).unwrap();
+    let settings = model.front_end().settings();
+    assert_eq!((&settings["front_end"]["n_fft"], &settings["waveform"]), (&400.into(), &"decoded".into()));
+    let golden = bregman_golden::Tensors::load("embedding_model_expected");
+    let (sound, samples) = (folder.path().join("a.wav"), golden.f32("samples"));
+    bregman_audio::write_wav(&sound, &bregman_audio::Audio { samples, rate: 16_000 }).unwrap();
+    let embedding = model.embed(&bregman_audio::load_16k(&sound).unwrap()).unwrap();
+    let distance = 1.0 - bregman_runtime::cosine(&embedding, &golden.f32("embedding"));
+    assert!(distance < 1e-4, "{distance:e}");
+}
+
 #[test]
 fn a_model_file_is_calibrated_and_then_computes_in_8_bits() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::{Described, Recognised, TensorShapes, UnknownNetwork};
 use crate::size::within;
 use crate::{
-    Architecture, BasicBlockLayers, Deviation, Graph, LayerKind, LayerSpec, NormSpec, Operation, Pointwise, SizeError, Value,
+    Architecture, BasicBlockLayers, Deviation, Graph, LayerKind, LayerSpec, NormSpec, Operation, Pointwise, SizeError,
+    Value,
 };
 
 /// The size of a CAM++. The defaults make the published network: 6.85 M parameters with an embedding of 192.

@@ -16,10 +16,7 @@ fn all() -> Vec<Architecture> {
         Architecture::new(80, CampPlusConfig::default()),
         Architecture::new(16, CampPlusConfig { head: 3, channels: 5, growth: 3, bottleneck: 2, embedding: 7 }),
         Architecture::new(80, SpeechBrainEcapaConfig::default()),
-        Architecture::new(
-            40,
-            SpeechBrainEcapaConfig { channels: 8, pooled: 48, embedding: 12, global_context: false },
-        ),
+        Architecture::new(40, SpeechBrainEcapaConfig { channels: 8, pooled: 48, embedding: 12, global_context: false }),
     ]
 }
 
@@ -133,10 +130,8 @@ fn sizes_out_of_range_are_named() {
 
 #[test]
 fn mirrored_ends_need_more_frames_than_are_mirrored() {
-    let [ecapa, speechbrain] = [
-        Architecture::new(80, EcapaConfig::default()),
-        Architecture::new(80, SpeechBrainEcapaConfig::default()),
-    ];
+    let [ecapa, speechbrain] =
+        [Architecture::new(80, EcapaConfig::default()), Architecture::new(80, SpeechBrainEcapaConfig::default())];
     assert_eq!([ecapa.fewest_frames(), speechbrain.fewest_frames()], [1, 5]);
 }
 

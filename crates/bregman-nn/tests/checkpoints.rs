@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use bregman_nn::{
-    Architecture, Array, CampPlusConfig, Checkpoint, EcapaConfig, Error, ResNetConfig, TrainableModel, Values,
+    Architecture, Array, CampPlusConfig, Checkpoint, EcapaConfig, Error, ResNetConfig, SpeechBrainEcapaConfig,
+    TrainableModel, Values,
 };
 use bregman_tensor::Cpu;
 use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
@@ -127,6 +128,7 @@ fn a_models_state_is_what_its_description_lists() {
     for architecture in [
         Architecture::new(80, EcapaConfig { channels: 16, ..EcapaConfig::default() }),
         Architecture::new(80, ResNetConfig { channels: 2, ..ResNetConfig::default() }),
+        Architecture::new(80, SpeechBrainEcapaConfig { channels: 16, pooled: 32, ..SpeechBrainEcapaConfig::default() }),
         Architecture::new(16, CampPlusConfig { head: 2, channels: 8, growth: 4, bottleneck: 2, embedding: 6 }),
     ] {
         let state = TrainableModel::new(Cpu::new(), &architecture, None, 1).unwrap().state().unwrap();
@@ -138,6 +140,15 @@ fn a_models_state_is_what_its_description_lists() {
 }
 
 /// The published network: 6,848,544 parameters in 571 tensors.
+#[test]
+fn speechbrains_full_size_ecapa_has_its_published_parameters() {
+    let architecture = Architecture::new(80, SpeechBrainEcapaConfig::default());
+    let model = TrainableModel::new(Cpu::new(), &architecture, None, 1).unwrap();
+    let parameters: usize = model.params().all().iter().map(|parameter| parameter.param.len()).sum();
+    let expected = json("embedding_model_expected")["full_size_parameters"].as_u64().unwrap();
+    assert_eq!(parameters as u64, expected);
+}
+
 #[test]
 fn a_full_size_cam_has_the_published_parameters() {
     let model = TrainableModel::new(Cpu::new(), &Architecture::new(80, CampPlusConfig::default()), None, 1).unwrap();

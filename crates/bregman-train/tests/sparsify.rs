@@ -129,6 +129,15 @@ fn a_checkpoint_of_others_is_a_teacher_and_one_that_does_not_fit_is_refused() {
     let outcome = train(fits.clone(), &folder.path().join("run")).unwrap();
     assert_eq!(outcome.ending, Ending::Finished);
 
+    let speechbrain = bregman_golden::dir().join("embedding_model.ckpt");
+    let mirrors = experiment(&voices, &speechbrain, &["train.epochs=1"]);
+    assert_eq!(mirrors.data.features.fbank(), *Deployable::open(&speechbrain).unwrap().features());
+    let outcome = train(mirrors, &folder.path().join("speechbrain")).unwrap();
+    assert!((outcome.state.sparsity - 0.8).abs() < 0.01, "{}", outcome.state.sparsity);
+    let steps: Vec<_> =
+        metrics(&folder.path().join("speechbrain")).into_iter().filter(|line| line["kind"] == "step").collect();
+    assert!(steps[0]["loss"].as_f64().unwrap() < 1e-5, "a network begins as itself: {}", steps[0]);
+
     let refused = |settings: &[&str]| {
         let experiment = experiment(&voices, &path, settings);
         train(experiment, &folder.path().join("refused")).unwrap_err().to_string()

@@ -107,6 +107,13 @@ impl FbankConfig {
         }
     }
 
+    /// The front end of networks that SpeechBrain published: `Fbank(n_mels=80)`, whose transform has as many points as
+    /// the window, on samples as they are.
+    pub fn speechbrain_published() -> Self {
+        let front_end = FilterbankKind::SpeechBrain { n_fft: 400, top_db: 80.0 };
+        Self { front_end, waveform: Waveform::Decoded, ..Self::speechbrain() }
+    }
+
     /// Kaldi's and WeSpeaker's front end, without dither.
     pub fn kaldi(window: Window) -> Self {
         let front_end = FilterbankKind::Kaldi { window, preemphasis: 0.97, dither: 0.0 };

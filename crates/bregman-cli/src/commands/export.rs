@@ -24,8 +24,9 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
-/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`) or of 3D-Speaker's CAM++,
-/// whose size is read off its tensors; or a model file, to be written again with other number formats.
+/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`), of 3D-Speaker's CAM++ or of
+/// SpeechBrain's ECAPA-TDNN (`embedding_model.ckpt`), whose size is read off its tensors; or a model file, to be written
+/// again with other number formats.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
@@ -46,10 +47,11 @@ Examples:
   bregman export model.breg -o fast.breg --values int8 --calibrate a.wav --calibrate b.wav
   bregman export voxceleb_resnet34/avg_model.pt -o model.breg
   bregman export pyannote/wespeaker-voxceleb-resnet34-LM/pytorch_model.bin -o model.breg
+  bregman export spkrec-ecapa-voxceleb/embedding_model.ckpt -o model.breg
   bregman export runs/first --onnx model.onnx --safetensors model.safetensors
   bregman export runs/first --pt avg_model.pt")]
 pub(crate) struct Args {
-    /// Run, checkpoint, WeSpeaker's .pt or .safetensors file, or model file (.breg)
+    /// Run, checkpoint, .pt, .ckpt or .safetensors file of another toolkit, or model file (.breg)
     source: PathBuf,
     /// Write a model file
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["onnx", "safetensors", "pt"])]

@@ -274,7 +274,9 @@ impl<B: Backend> TrainableModel<B> {
             None => (*length, self.network.features(), "frames"),
         };
         if !taken.contains(&frames) {
-            return fail(format!("{frames} frames, this network takes {} to {}", taken.start(), taken.end()));
+            let (least, most) = (taken.start(), taken.end());
+            let takes = if *most == usize::MAX { format!("at least {least}") } else { format!("{least} to {most}") };
+            return fail(format!("{frames} frames, this network takes {takes}"));
         }
         let expected = batch * length * features;
         if values.len() != expected {

@@ -93,7 +93,8 @@ impl Default for Validation {
 /// | `front_end` | kaldi | WeSpeaker's, or `speechbrain`, the paper's |
 /// | `bins` | 80 | mel bins |
 /// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
-/// | `waveform` | leveled | or `decoded`: samples in ±1 as they are, for networks of 3D-Speaker |
+/// | `waveform` | leveled | or `decoded`: samples in ±1 as they are, for networks of 3D-Speaker and SpeechBrain |
+/// | `n_fft` | 512 | with `speechbrain`: points of its transform; 400 for networks of SpeechBrain |
 /// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -106,9 +107,14 @@ pub struct FeatureConfig {
     pub window: Window,
     /// What is done to the samples first.
     pub waveform: Waveform,
+    /// Points of the transform of SpeechBrain's filterbank.
+    pub n_fft: usize,
     /// Noise on each frame in training.
     pub dither: f32,
 }
+
+/// Points of the transform, but where a network asks for others.
+const N_FFT: usize = 512;
 
 impl Default for FeatureConfig {
     fn default() -> Self {
@@ -117,6 +123,7 @@ impl Default for FeatureConfig {
             bins: 80,
             window: Window::Hamming,
             waveform: Waveform::Leveled,
+            n_fft: N_FFT,
             dither: 0.0,
         }
     }
@@ -150,7 +157,13 @@ impl FeatureConfig {
     /// has the same embedding.
     pub fn fbank(&self) -> FbankConfig {
         let base = match self.front_end {
-            FrontEndKind::SpeechBrain => FbankConfig::speechbrain(),
+            FrontEndKind::SpeechBrain => {
+                let mut base = FbankConfig::speechbrain();
+                if let FilterbankKind::SpeechBrain { n_fft, .. } = &mut base.front_end {
+                    *n_fft = self.n_fft;
+                }
+                base
+            }
             FrontEndKind::Kaldi => FbankConfig::kaldi(self.window),
         };
         FbankConfig { bins: self.bins, waveform: self.waveform, ..base }
@@ -158,11 +171,11 @@ impl FeatureConfig {
 
     /// The settings that make this filterbank; none where a recipe cannot say it.
     pub fn of(fbank: &FbankConfig) -> Option<Self> {
-        let (front_end, window) = match fbank.front_end {
-            FilterbankKind::SpeechBrain { .. } => (FrontEndKind::SpeechBrain, Window::Hamming),
-            FilterbankKind::Kaldi { window, .. } => (FrontEndKind::Kaldi, window),
+        let (front_end, window, n_fft) = match fbank.front_end {
+            FilterbankKind::SpeechBrain { n_fft, .. } => (FrontEndKind::SpeechBrain, Window::Hamming, n_fft),
+            FilterbankKind::Kaldi { window, .. } => (FrontEndKind::Kaldi, window, N_FFT),
         };
-        let config = Self { front_end, bins: fbank.bins, window, waveform: fbank.waveform, dither: 0.0 };
+        let config = Self { front_end, bins: fbank.bins, window, waveform: fbank.waveform, n_fft, dither: 0.0 };
         (config.fbank() == *fbank).then_some(config)
     }
 
@@ -180,6 +193,11 @@ impl FeatureConfig {
         let is_kaldi = self.front_end == FrontEndKind::Kaldi;
         require(is_kaldi || self.window == Window::Hamming, "data.features.window", "povey", kaldi)?;
         require(is_kaldi || self.dither == 0.0, "data.features.dither", self.dither, kaldi)?;
+        let speechbrain = "its default with front_end = \"kaldi\"; only the speechbrain front end has it";
+        require(!is_kaldi || self.n_fft == N_FFT, "data.features.n_fft", self.n_fft, speechbrain)?;
+        let points = "even, from the 400 samples of a window to 65536";
+        let fits = self.n_fft.is_multiple_of(2) && (400..=65536).contains(&self.n_fft);
+        require(fits, "data.features.n_fft", self.n_fft, points)?;
         let finite = self.dither >= 0.0 && self.dither.is_finite();
         require(finite, "data.features.dither", self.dither, "a number ≥ 0")
     }
@@ -260,7 +278,12 @@ mod tests {
     #[test]
     fn the_filterbank_of_a_checkpoint_is_settings_of_a_recipe_or_refused() {
         let speaker = FbankConfig { bins: 40, ..FbankConfig::three_d_speaker() };
-        for fbank in [FbankConfig::speechbrain(), FbankConfig::kaldi(Window::Hamming), speaker.clone()] {
+        for fbank in [
+            FbankConfig::speechbrain(),
+            FbankConfig::speechbrain_published(),
+            FbankConfig::kaldi(Window::Hamming),
+            speaker.clone(),
+        ] {
             assert_eq!(FeatureConfig::of(&fbank).unwrap().fbank(), fbank);
         }
         assert_eq!(FeatureConfig::of(&FbankConfig { hop_ms: 12.0, ..speaker }), None);
@@ -276,6 +299,8 @@ mod tests {
         for (settings, expected) in [
             ("features = { front_end = \"speechbrain\", window = \"povey\" }", "window = povey"),
             ("features = { front_end = \"speechbrain\", dither = 1.0 }", "dither = 1"),
+            ("features = { n_fft = 400 }", "n_fft = 400"),
+            ("features = { front_end = \"speechbrain\", n_fft = 401 }", "n_fft = 401"),
             ("features = { front_end = \"kaldi\", dither = -1.0 }", "dither = -1"),
             ("cache = \"c\"\nfeatures = { front_end = \"kaldi\", dither = 1.0 }", "0 with data.cache"),
             ("features_by = \"device\"\nfeatures = { front_end = \"kaldi\", dither = 1.0 }", "features_by"),

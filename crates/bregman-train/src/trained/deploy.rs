@@ -1,5 +1,5 @@
-//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker or 3D-Speaker, with the
-//! front end it needs.
+//! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, 3D-Speaker or SpeechBrain,
+//! with the front end it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -38,8 +38,8 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker, 3D-Speaker or pyannote (`pytorch_model.bin`), whose architecture is read off the shapes of its
-    /// tensors.
+    /// WeSpeaker, 3D-Speaker, pyannote (`pytorch_model.bin`) or SpeechBrain (`embedding_model.ckpt`), whose architecture
+    /// is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.
@@ -114,7 +114,8 @@ impl Deployable {
         Ok(self.model.to_onnx(&properties)?)
     }
 
-    /// Writes the weights under their names, as the `state_dict` in a `.pt` file that `torch.load` and WeSpeaker read.
+    /// Writes the weights under their names, as the `state_dict` in a `.pt` file that `torch.load` and the network's
+    /// toolkit read.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -170,12 +171,14 @@ fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'sta
     ]
 }
 
-/// What checkpoints of others were trained on; both take the mean of each bin off and use no dither for embeddings.
+/// What checkpoints of others were trained on; all take the mean of each bin off and use no dither for embeddings.
 /// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples
-/// in ±1; networks of this kind that WeSpeaker published have the same front end.
+/// in ±1; networks of this kind that WeSpeaker published have the same front end. SpeechBrain has a filterbank of its
+/// own.
 fn front_end(architecture: &Architecture) -> FbankConfig {
     match architecture.network {
         NetworkConfig::CampPlus(_) => FbankConfig::three_d_speaker(),
+        NetworkConfig::SpeechBrainEcapa(_) => FbankConfig::speechbrain_published(),
         NetworkConfig::Ecapa(_) | NetworkConfig::ResNet(_) => FbankConfig::kaldi(Window::Hamming),
     }
 }
@@ -189,14 +192,20 @@ fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bregman_network::{CampPlusConfig, EcapaConfig, ResNetConfig};
+    use bregman_network::{CampPlusConfig, EcapaConfig, ResNetConfig, SpeechBrainEcapaConfig};
     use bregman_nn::Input;
 
-    fn architectures() -> [Architecture; 3] {
+    fn architectures() -> [Architecture; 4] {
         let ecapa = EcapaConfig { channels: 8, embedding: 12, global_context: false };
         let resnet = ResNetConfig { blocks: [1, 2, 1, 1], channels: 2, embedding: 9 };
         let campplus = CampPlusConfig { head: 2, channels: 4, growth: 2, bottleneck: 2, embedding: 6 };
-        [Architecture::new(40, ecapa), Architecture::new(80, resnet), Architecture::new(16, campplus)]
+        let speechbrain = SpeechBrainEcapaConfig { channels: 8, pooled: 16, embedding: 5, global_context: true };
+        [
+            Architecture::new(40, ecapa),
+            Architecture::new(80, resnet),
+            Architecture::new(16, campplus),
+            Architecture::new(24, speechbrain),
+        ]
     }
 
     #[test]
@@ -254,6 +263,34 @@ mod tests {
         let expected = floats(&expected, "eval_embedding");
         let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
+    }
+
+    /// A file as `torch.save` wrote it, and what SpeechBrain's filterbank, normalisation and network make of samples.
+    #[test]
+    fn a_checkpoint_of_speechbrain_computes_what_it_does_from_samples_to_the_embedding() {
+        let mut imported = Deployable::open(&bregman_golden::dir().join("embedding_model.ckpt")).unwrap();
+        let network = SpeechBrainEcapaConfig { channels: 16, pooled: 32, embedding: 12, global_context: true };
+        assert_eq!(*imported.architecture(), Architecture::new(80, network));
+        let golden = bregman_golden::Tensors::load("embedding_model_expected");
+        let [samples, features, expected] = ["samples", "features", "embedding"].map(|name| golden.f32(name));
+        let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0f32, |apart, (a, b)| apart.max((a - b).abs()));
+        let largest = apart(&expected, &vec![0.0; expected.len()]);
+
+        let frames = golden.shape("features")[0];
+        let got = imported.model.embed(Input { values: &features, batch: 1, frames }).unwrap();
+        assert!(apart(&got, &expected) <= 2e-5 * largest, "from features: {:e}", apart(&got, &expected) / largest);
+
+        let ours = bregman_audio::Fbank::new(imported.features().clone()).unwrap().compute(&samples);
+        let mut ours = ours;
+        ours.subtract_mean();
+        assert!(apart(&ours.data, &features) <= 2e-3, "in dB: {:e}", apart(&ours.data, &features));
+        let model = imported.to_model().unwrap().to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
+        let model = bregman_runtime::Model::from_bytes(&model).unwrap();
+        let got = model.embed(&samples).unwrap();
+        assert!(apart(&got, &expected) <= 1e-4 * largest, "from samples: {:e}", apart(&got, &expected) / largest);
+        // four frames are mirrored at each end, so five are needed: four hops of 160 samples
+        assert_eq!(model.shortest(), 640);
+        assert!(model.embed(&samples[..640]).unwrap().iter().all(|value| value.is_finite()));
     }
 
     /// A file as `torch.save` wrote it, by `tools/golden/pyannote.py`.
