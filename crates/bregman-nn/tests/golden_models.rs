@@ -1,4 +1,5 @@
-//! The networks against WeSpeaker's, 3D-Speaker's and SpeechBrain's, run in float64: outputs, statistics and every gradient.
+//! The networks against WeSpeaker's, 3D-Speaker's and SpeechBrain's, run in float64: outputs, statistics and every
+//! gradient.
 
 mod common;
 

@@ -4,8 +4,8 @@
 //! A batch norm in evaluation is u ↦ s·u + t with s = γ/√(σ² + ε) and t = β − s·μ. After a layer without anything
 //! between (ResNet), W ← diag(s)·W and b ← s·b + t; before a linear one (the end of ECAPA), b ← b + W·t, then W ←
 //! W·diag(s). Zeros stay zeros. In ECAPA's frame layers a ReLU stands between, and the next convolution pads with zeros
-//! *after* the norm, or mirrors its input: there it is stored as a scale and a shift. So is the norm of CAM++ that a ReLU separates from the
-//! weights after it.
+//! *after* the norm, or mirrors its input: there it is stored as a scale and a shift. So is the norm of CAM++ that a
+//! ReLU separates from the weights after it.
 
 use bregman_network::{LayerSpec, NormSpec, Pointwise};
 

@@ -1,6 +1,6 @@
 //! A network of our own: a convolution with batch norm, our [`Mixing`] layer, statistics over time, class scores.
 
-use bregman_network::{LayerSpec, Pointwise};
+use bregman_network::{Deviation, LayerSpec, Pointwise};
 use bregman_nn::{Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, Result, TemporalStatistics};
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
@@ -30,7 +30,7 @@ impl<B: Backend> SweepNetwork<B> {
             classes,
             conv: ConvNorm::new(builder, &conv)?,
             mixing: Mixing::new(builder, "mixing", channels)?,
-            pool: TemporalStatistics::new(builder, bregman_tensor::constants::POOL_EPSILON)?,
+            pool: TemporalStatistics::new(builder, Deviation::Raised)?,
             linear: ConvLayer::new(builder, &LayerSpec::linear("linear", 2 * channels, classes))?,
             output: Tensor::empty(builder.backend)?,
         })

@@ -49,7 +49,8 @@ def make(references, store, rng):
     for at, (name, (kind, settings)) in enumerate(NETWORKS.items()):
         where = "ecapa_tdnn.ECAPA_TDNN" if kind == "ecapa" else "resnet.ResNet(BasicBlock)"
         builder = lambda: build(references, kind, settings)
-        network(store, features, others, at, name, kind, settings, builder, f"wenet-e2e/wespeaker wespeaker.models.{where}")
+        where = f"wenet-e2e/wespeaker wespeaker.models.{where}"
+        network(store, features, others, at, name, kind, settings, builder, where)
     full_size(references, store)
 
 

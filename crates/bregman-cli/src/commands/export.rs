@@ -25,8 +25,8 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
 /// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`), of 3D-Speaker's CAM++ or of
-/// SpeechBrain's ECAPA-TDNN (`embedding_model.ckpt`), whose size is read off its tensors; or a model file, to be written
-/// again with other number formats.
+/// SpeechBrain's ECAPA-TDNN (`embedding_model.ckpt`), whose size is read off its tensors; or a model file, to be
+/// written again with other number formats.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several

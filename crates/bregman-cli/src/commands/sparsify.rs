@@ -26,10 +26,10 @@ use crate::watch::{Follower, Watch};
 
 /// Make a trained network sparse, without labels.
 ///
-/// MODEL is a run, a checkpoint of one, or a checkpoint of WeSpeaker, 3D-Speaker or SpeechBrain. The network starts from
-/// its weights and follows its own dense embeddings (cosine, and the cosines within a batch) on any speech, with noise
-/// and rooms of our own making, while the share of zeros rises to --target. The loss that is shown is the distance to
-/// the dense network, the accuracy the share of embeddings that are nearest to their own.
+/// MODEL is a run, a checkpoint of one, or a checkpoint of WeSpeaker, 3D-Speaker or SpeechBrain. The network starts
+/// from its weights and follows its own dense embeddings (cosine, and the cosines within a batch) on any speech, with
+/// noise and rooms of our own making, while the share of zeros rises to --target. The loss that is shown is the
+/// distance to the dense network, the accuracy the share of embeddings that are nearest to their own.
 ///
 /// CORPUS is a folder with one folder per speaker, a folder with a `train.csv`, a manifest or a folder of shards. The
 /// speakers do not matter.

@@ -5,7 +5,8 @@ use bregman_network::{Architecture, TensorShapes};
 use crate::{Checkpoint, Error, Result};
 
 impl Checkpoint {
-    /// The network that a checkpoint of WeSpeaker, 3D-Speaker, SpeechBrain or of ours is of, its size read off the shapes of its tensors.
+    /// The network that a checkpoint of WeSpeaker, 3D-Speaker, SpeechBrain or of ours is of, its size read off the
+    /// shapes of its tensors.
     /// [`crate::TrainableModel::load`] then compares every tensor.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! ECAPA-TDNN, WeSpeaker's and SpeechBrain's. Time is cut into strips of [`BLOCK`] frames that lie one after the other, `[strip][channel][frame]`:
-//! what a pointwise convolution needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy
-//! with the neighbouring frames on both sides.
+//! ECAPA-TDNN, WeSpeaker's and SpeechBrain's. Time is cut into strips of [`BLOCK`] frames that lie one after the other,
+//! `[strip][channel][frame]`: what a pointwise convolution needs of a strip is contiguous and stays in the cache.
+//! Dilated convolutions read a copy with the neighbouring frames on both sides.
 
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{Deviation, EcapaConfig, EcapaLayers, LayerKind, LayerSpec, Padding, SeRes2Layers};
@@ -499,8 +499,8 @@ impl Halo {
     }
 }
 
-/// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip. Outside of the utterance lie zeros, or
-/// its frames mirrored, of which there are more than the reach.
+/// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip. Outside of the utterance lie zeros,
+/// or its frames mirrored, of which there are more than the reach.
 #[inline(always)]
 fn with_neighbours(
     strips: Strips,

@@ -38,8 +38,8 @@ pub struct Deployable {
 
 impl Deployable {
     /// Opens a run (its best checkpoint, or else its last), a checkpoint of one, or a `.pt` or `.safetensors` file of
-    /// WeSpeaker, 3D-Speaker, pyannote (`pytorch_model.bin`) or SpeechBrain (`embedding_model.ckpt`), whose architecture
-    /// is read off the shapes of its tensors.
+    /// WeSpeaker, 3D-Speaker, pyannote (`pytorch_model.bin`) or SpeechBrain (`embedding_model.ckpt`), whose
+    /// architecture is read off the shapes of its tensors.
     ///
     /// # Errors
     /// A path that is none of these, or a network that is not here.

@@ -242,8 +242,8 @@ struct Attended {
     }
 };
 
-// α = softmax(logits) over the positions, in place; with u = x − x₀, where x₀ is the first row so that a constant has no
-// variance, μ = x₀ + Σαu, σ = √max(Σαu² − (Σαu)², ε).
+// α = softmax(logits) over the positions, in place; with u = x − x₀, where x₀ is the first row so that a constant has
+// no variance, μ = x₀ + Σαu, σ = √max(Σαu² − (Σαu)², ε).
 template <typename T, int V>
 DEVICE void attentive_body(const T *x, u32 sx, T *attention, u32 sa, float epsilon, float *stats, u32 ss, u32 n,
                            u32 channels) {
