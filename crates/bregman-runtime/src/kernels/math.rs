@@ -253,6 +253,7 @@ vectorized! {
 vectorized! {
     /// With w = softmax of a row's logits: Σwx and √max(variance under w, ε) of rows `first …`. Numbers are taken
     /// relative to the row's first, so that a constant has no variance.
+    #[allow(clippy::too_many_arguments)]
     fn attended<'a>(
         x: &'a [f32],
         logits: &'a [f32],
