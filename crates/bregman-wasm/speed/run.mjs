@@ -17,7 +17,9 @@ if (models.length === 0) {
 }
 
 const bregman = await load(here("../web/bregman.wasm"));
-print(`Node ${process.version}`, models.map(([, bytes]) => measure(bregman, bytes)));
+const inNode = [];
+for (const [, bytes] of models) inNode.push(await measure(bregman, bytes));
+print(`Node ${process.version}`, inNode);
 const browser = await inChromium();
 if (browser) print(browser.agent.match(/Chrom\S+/)[0], browser.results);
 else console.log("Chromium: not found (set CHROMIUM to its path)");
@@ -36,7 +38,7 @@ async function inChromium() {
     const bregman = await load();
     const results = [];
     for (let i = 0; i < ${models.length}; i++) {
-      results.push(measure(bregman, await (await fetch("model" + i)).arrayBuffer()));
+      results.push(await measure(bregman, await (await fetch("model" + i)).arrayBuffer()));
     }
     fetch("result", { method: "POST", body: JSON.stringify({ agent: navigator.userAgent, results }) });`;
   const files = new Map([
