@@ -353,7 +353,7 @@ impl Model {
         if features.is_empty() || !features.len().is_multiple_of(bins) {
             return Err(Error::Features { values: features.len(), bins });
         }
-        let (frames, fewest) = (features.len() / bins, self.fewest_frames);
+        let (frames, fewest) = (features.len() / bins, self.fewest_frames());
         if frames < fewest {
             return Err(Error::TooFewFrames { frames, fewest });
         }
