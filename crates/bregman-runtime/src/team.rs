@@ -59,6 +59,10 @@ impl Team {
         })
     }
 
+    pub(crate) fn threads(&self) -> usize {
+        self.next.len()
+    }
+
     /// Calls `work` for every number below `count`, on all threads.
     pub(crate) fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         // SAFETY: only the lifetime changes; the pointer is used until this function returns, and not after it.

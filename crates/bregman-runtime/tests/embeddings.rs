@@ -3,7 +3,7 @@
 
 mod common;
 
-use bregman_runtime::{Instructions, Model, Options, ValueFormat};
+use bregman_runtime::{Instructions, Model, Options, Runs, Tuning, ValueFormat};
 use common::{Pair, campplus, distance, ecapa, features, golden, random, resnet};
 
 fn model(pair: &Pair, format: ValueFormat, options: &Options) -> Model {
@@ -23,6 +23,9 @@ fn networks() -> Vec<Pair> {
             random(resnet([2, 1, 1, 1], 3, 8, 7), sparsity, 4),
             random(campplus(8, 24, 20), sparsity, 5),
             random(campplus(3, 8, 7), sparsity, 6),
+            // channels enough for Winograd's method
+            random(resnet([1, 1, 1, 1], 17, 24, 9), sparsity, 7),
+            random(campplus(16, 24, 20), sparsity, 8),
         ]
     };
     sparsities.into_iter().flat_map(each).collect()
@@ -90,5 +93,35 @@ fn every_instruction_set_and_number_of_threads_computes_the_same() {
             let distance = distance(&embeddings[0], &reference);
             assert!(distance < 1e-5, "{} with {instructions:?}: {distance:e}", pair.name);
         }
+    }
+}
+
+/// It rounds otherwise, so an embedding would depend on the CPU if costs that are measured there decided.
+#[test]
+fn the_file_alone_decides_which_layers_run_by_winograds_method() {
+    let by_winograd = |architecture: bregman_runtime::Architecture, sparsity, tuning| {
+        let pair = random(architecture, sparsity, 1);
+        let model = model(&pair, ValueFormat::F32, &Options { tuning, ..Options::default() });
+        let layers = model.layers().iter().filter(|layer| layer.runs == Runs::Winograd);
+        layers.map(|layer| layer.name.clone()).collect::<Vec<_>>()
+    };
+    for tuning in [Tuning::BuiltIn, Tuning::Measured] {
+        let resnet = |channels, sparsity| by_winograd(resnet([2, 1, 1, 1], channels, 24, 20), sparsity, tuning);
+        // all with 3 × 3 taps but the stem and the three that have a stride of two
+        let expected = [
+            "layer1.0.conv1",
+            "layer1.0.conv2",
+            "layer1.1.conv1",
+            "layer1.1.conv2",
+            "layer2.0.conv2",
+            "layer3.0.conv2",
+            "layer4.0.conv2",
+        ];
+        assert_eq!(resnet(16, 0.0), expected);
+        assert_eq!(resnet(16, 0.7), expected);
+        assert_eq!(resnet(16, 0.9), [""; 0], "the non-zeros are fewer");
+        assert_eq!(resnet(4, 0.0), expected[5..], "fewer than sixteen channels");
+        let campplus = by_winograd(campplus(16, 24, 20), 0.0, tuning);
+        assert!(campplus.len() == 6, "{campplus:?}");
     }
 }

@@ -14,6 +14,8 @@
 //!
 //! `store` adds a residual, applies ReLU and the norm after it. Each output is one sum in a fixed order, so results do
 //! not depend on the number of threads.
+//!
+//! 3 × 3 convolutions with few zeros are computed with fewer multiplications instead, over whole maps ([`winograd`]).
 
 mod cost;
 mod dense;
@@ -25,6 +27,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tile;
+pub(crate) mod winograd;
 
 use std::ops::Range;
 
@@ -41,6 +44,7 @@ pub(crate) use matvec::Linear;
 use sparse::{Entries, Sparse};
 pub(crate) use store::Store;
 use tile::{Panel, Tile, Tiling};
+use winograd::Winograd;
 
 use crate::Result;
 use crate::file::StoredLayer;
@@ -89,6 +93,8 @@ impl Instructions {
     }
 }
 
+const NOT_PLAIN: &str = "these are computed over whole maps; `Weights::plain` is for all else";
+
 /// Weights in the form in which they are used.
 pub(crate) struct Weights {
     rows: usize,
@@ -102,6 +108,8 @@ enum Form {
     Sparse(Sparse),
     Dense(Dense),
     Int8(Quads),
+    /// For whole maps; has plain weights for all else.
+    Winograd(Box<Winograd>),
 }
 
 /// How a layer is executed.
@@ -116,6 +124,8 @@ pub enum Runs {
     Dense,
     /// Its non-zeros, in whole numbers of 8 bits.
     Int8,
+    /// All of them, in f32, with a quarter of the multiplications: 3 × 3 convolutions of stride one.
+    Winograd,
 }
 
 /// Offsets of a layer's columns in a buffer: of each weight in turn (sparse), or of each column (dense). In whole
@@ -180,6 +190,11 @@ impl Weights {
             LayerKind::Conv1d { kernel, .. } => [kernel, 1],
             LayerKind::Conv2d { kernel: [rows, columns], .. } => [columns, rows],
         };
+        if winograd::suits(&layer.spec, layer.live) {
+            let winograd = Winograd::new(&layer.rows_of(columns)?, width, costs);
+            let (live, form) = (winograd.live(), Form::Winograd(Box::new(winograd)));
+            return Ok(Self { rows, columns: width, live, tiling: Tiling::Whole, form });
+        }
         // of a few columns the share of zeros is taken to be that of all
         let live = (layer.live as f64 * width as f64 / layer.spec.matrix()[1] as f64) as usize;
         match costs.plan(Shape { rows, columns: width, taps, live }) {
@@ -189,6 +204,14 @@ impl Weights {
                 Ok(Self { rows, columns: width, live, tiling: Tiling::Whole, form })
             }
             Plan::Sparse(tiling) => Ok(Self::sparse(&Entries::of(layer, columns)?, width, tiling)),
+        }
+    }
+
+    /// For plain sums, from all weights of each row in turn.
+    fn of_rows(weights: &[f32], columns: usize, taps: [usize; 2], live: usize, costs: &KernelCosts) -> Self {
+        match costs.plan(Shape { rows: weights.len() / columns, columns, taps, live }) {
+            Plan::Dense => Self::dense(weights, columns),
+            Plan::Sparse(tiling) => Self::sparse(&Entries::of_rows(weights, columns), columns, tiling),
         }
     }
 
@@ -208,6 +231,16 @@ impl Weights {
         self.rows
     }
 
+    /// The form for whole maps, if that is how these weights are used where there is one.
+    pub(crate) fn winograd(&self) -> Option<&Winograd> {
+        if let Form::Winograd(winograd) = &self.form { Some(winograd) } else { None }
+    }
+
+    /// These weights for plain sums, which [`Weights::resolve`] and [`Weights::apply`] make.
+    pub(crate) fn plain(&self) -> &Self {
+        self.winograd().map_or(self, Winograd::plain)
+    }
+
     /// Weights that are not zero.
     pub(crate) fn live(&self) -> usize {
         self.live
@@ -218,6 +251,7 @@ impl Weights {
             Form::Sparse(_) => Runs::Sparse,
             Form::Dense(_) => Runs::Dense,
             Form::Int8(_) => Runs::Int8,
+            Form::Winograd(_) => Runs::Winograd,
         }
     }
 
@@ -227,6 +261,7 @@ impl Weights {
             Form::Sparse(sparse) => sparse.bytes(),
             Form::Dense(dense) => dense.bytes(),
             Form::Int8(quads) => quads.bytes(),
+            Form::Winograd(winograd) => winograd.bytes(),
         }
     }
 
@@ -250,6 +285,7 @@ impl Weights {
                 offsets.distinct.sort_unstable();
                 offsets.distinct.dedup();
             }
+            Form::Winograd(_) => unreachable!("{NOT_PLAIN}"),
         }
     }
 
@@ -370,6 +406,7 @@ impl WithSimd for Job<'_> {
                 |tile| dense.run(simd, &self, tile),
             ),
             Form::Int8(quads) => quads.run(simd, &self),
+            Form::Winograd(_) => unreachable!("{NOT_PLAIN}"),
         }
     }
 }

@@ -58,6 +58,19 @@ impl Entries {
         found.ends.resize(layer.spec.outputs, found.columns.len());
         Ok(found)
     }
+
+    /// From all weights of each row in turn.
+    pub(super) fn of_rows(weights: &[f32], columns: usize) -> Self {
+        let mut found = Self::default();
+        for row in weights.chunks_exact(columns) {
+            for (column, &value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+                found.columns.push(column as u32);
+                found.values.push(value);
+            }
+            found.ends.push(found.columns.len());
+        }
+        found
+    }
 }
 
 impl Sparse {

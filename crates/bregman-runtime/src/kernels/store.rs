@@ -37,20 +37,39 @@ impl Store<'_> {
     ) {
         let (y, _) = S::as_mut_simd_f32s(y);
         let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..V * S::F32_LANES]).0);
-        let zero = simd.splat_f32s(0.0);
         let norm =
             if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
-        for (v, mut value) in sums.into_iter().enumerate() {
-            if let Some(residual) = residual {
-                value = simd.add_f32s(value, residual[v]);
-            }
-            if self.relu {
-                value = simd.max_f32s(value, zero);
-            }
-            if let Some([scale, shift]) = norm {
-                value = simd.mul_add_e_f32s(value, scale, shift);
-            }
-            y[v] = value;
+        for (v, sum) in sums.into_iter().enumerate() {
+            y[v] = self.value::<S>(simd, sum, residual.map(|residual| residual[v]), norm);
         }
+    }
+
+    /// Writes a vector of several rows to `y`, which begins at `at` of its buffer; `norm` is theirs.
+    #[inline(always)]
+    pub(super) fn write_vector<S: Simd>(
+        &self,
+        simd: S,
+        sum: S::f32s,
+        norm: Option<[S::f32s; 2]>,
+        at: usize,
+        y: &mut [f32],
+    ) {
+        let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..S::F32_LANES]).0[0]);
+        S::as_mut_simd_f32s(y).0[0] = self.value::<S>(simd, sum, residual, norm);
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(&self, simd: S, sum: S::f32s, residual: Option<S::f32s>, norm: Option<[S::f32s; 2]>) -> S::f32s {
+        let mut value = sum;
+        if let Some(residual) = residual {
+            value = simd.add_f32s(value, residual);
+        }
+        if self.relu {
+            value = simd.max_f32s(value, simd.splat_f32s(0.0));
+        }
+        if let Some([scale, shift]) = norm {
+            value = simd.mul_add_e_f32s(value, scale, shift);
+        }
+        value
     }
 }

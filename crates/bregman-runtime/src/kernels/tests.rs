@@ -22,15 +22,7 @@ fn weights(rng: &mut Rng) -> Vec<f32> {
 
 fn planned(weights: &[f32], plan: Plan) -> Weights {
     let Plan::Sparse(tiling) = plan else { return Weights::dense(weights, COLUMNS) };
-    let mut entries = Entries::default();
-    for row in weights.chunks_exact(COLUMNS) {
-        for (column, &value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-            entries.columns.push(column as u32);
-            entries.values.push(value);
-        }
-        entries.ends.push(entries.columns.len());
-    }
-    Weights::sparse(&entries, COLUMNS, tiling)
+    Weights::sparse(&Entries::of_rows(weights, COLUMNS), COLUMNS, tiling)
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod campplus;
 mod ecapa;
 #[cfg(feature = "audio")]
 mod incremental;
+mod maps;
 mod resnet;
 
 use std::collections::HashMap;
@@ -113,6 +114,10 @@ pub(crate) struct Execution<'a> {
 }
 
 impl Execution<'_> {
+    pub(crate) fn threads(&self) -> usize {
+        self.team.map_or(1, Team::threads)
+    }
+
     /// Calls `work` for every number below `count`, on all threads.
     pub(crate) fn each(&self, count: usize, work: impl Fn(usize) + Sync + Send) {
         match self.team.filter(|_| count > 1) {

@@ -5,9 +5,11 @@
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{ResNetConfig, ResNetStage};
 
+use super::maps::{self, Map, Shape};
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, POOL_EPSILON, Pieces};
+use crate::kernels::winograd::{Grid, Rows, Scratch};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 pub(crate) struct ResNet {
@@ -63,6 +65,13 @@ impl Plane {
         channels * self.size + BLOCK + self.pitch + 1
     }
 
+    /// How maps of `channels` lie in memory.
+    pub(super) fn shape(self, channels: usize) -> Shape {
+        let rows = Rows { start: self.start, pitch: self.pitch, channel: self.size };
+        let grid = Grid::new(self.height, self.width);
+        Shape { channels, rows, length: self.buffer(channels).next_multiple_of(Buffer::LINE), grid }
+    }
+
     /// Where offset 0, the tap (−1, −1), points to at position `q`.
     fn origin(self, q: usize) -> usize {
         self.start + q - (self.pitch + 1)
@@ -91,9 +100,10 @@ pub(crate) struct ResNetWorkspace {
     offsets: Vec<Offsets>,
     input: Buffer,
     /// Three activations of each stage: they take turns as input, middle and output.
-    pub(super) stages: [[Buffer; 3]; 4],
+    pub(super) stages: [[Map; 3]; 4],
     /// Inputs of the stages 1 to 3 in phases.
     phases: [Buffer; 3],
+    scratch: Scratch,
     pub(super) statistics: Vec<f32>,
 }
 
@@ -110,9 +120,8 @@ impl ResNetWorkspace {
             buffer.fill(0.0); // the zeros around the planes lie elsewhere now
         };
         zeroed(&mut self.input, self.planes[0].buffer(1));
-        for (stage, (plane, buffers)) in self.planes.iter().zip(&mut self.stages).enumerate() {
-            let channels = network.stages[stage].channels;
-            buffers.iter_mut().for_each(|buffer| zeroed(buffer, plane.buffer(channels)));
+        for (stage, (plane, maps)) in self.planes.iter().zip(&mut self.stages).enumerate() {
+            maps.iter_mut().for_each(Map::forget);
             if stage > 0 {
                 zeroed(&mut self.phases[stage - 1], plane.buffer(4 * network.stages[stage - 1].channels));
             }
@@ -120,8 +129,11 @@ impl ResNetWorkspace {
         let last = network.stages[3];
         self.statistics.resize(2 * last.channels * last.height, 0.0);
         self.offsets.resize_with(network.layers, Offsets::default);
-        let mut resolve =
-            |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+        let mut resolve = |conv: &Conv, offset: &dyn Fn(usize) -> usize| {
+            if conv.weights.winograd().is_none() {
+                conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+            }
+        };
         let plane = self.planes[0];
         resolve(&network.stem, &|column| plane.tap(0, column / 3, column % 3));
         for block in &network.blocks {
@@ -145,8 +157,9 @@ impl ResNetWorkspace {
 
     pub(crate) fn bytes(&self) -> usize {
         let offsets: usize = self.offsets.iter().map(Offsets::bytes).sum();
-        let buffers = self.stages.iter().flatten().chain(&self.phases).chain([&self.input]);
-        offsets + buffers.map(Buffer::bytes).sum::<usize>()
+        let maps: usize = self.stages.iter().flatten().map(Map::bytes).sum();
+        let buffers = self.phases.iter().chain([&self.input]);
+        offsets + maps + self.scratch.bytes() + buffers.map(Buffer::bytes).sum::<usize>()
     }
 }
 
@@ -176,45 +189,58 @@ impl ResNet {
     ) {
         let last = self.convolutions(run, work, features);
         let ResNetWorkspace { planes, stages, statistics, .. } = work;
-        pool(run, planes[3], self.stages[3].channels, &stages[3][last], statistics);
+        let (plane, channels) = (planes[3], self.stages[3].channels);
+        pool(run, plane, channels, stages[3][last].rows(run, plane.shape(channels)), statistics);
         self.linear.apply(run, statistics, embedding);
     }
 
-    /// The part that is local; says which buffer of the last stage has its output.
+    /// The part that is local; says which map of the last stage is its output.
     pub(super) fn convolutions(&self, run: &mut Execution, work: &mut ResNetWorkspace, features: &[f32]) -> usize {
         let frames = features.len() / self.features;
         work.reserve(self, frames);
-        let ResNetWorkspace { planes, offsets, input, stages, phases, .. } = work;
+        let ResNetWorkspace { planes, offsets, input, stages, phases, scratch, .. } = work;
 
         let plane = planes[0];
         let to = &mut **input;
         for (frame, values) in features.chunks_exact(self.features).enumerate() {
             values.iter().enumerate().for_each(|(bin, &value)| to[plane.start + bin * plane.pitch + frame] = value);
         }
-        let apply = |run: &mut Execution, conv: &Conv, plane, x: &Buffer, residual: Option<&Buffer>, y: &mut Buffer| {
-            convolve(run, conv, &offsets[conv.layer], plane, x, residual, y);
+        let plain = |run: &mut Execution, conv: &Conv, plane: Plane, x: &[f32], y: &mut Map| {
+            let y = y.rows_to_write(plane.shape(conv.weights.rows()));
+            convolve(run, conv, &offsets[conv.layer], plane, x, None, y);
         };
-        let mut current = 0; // which of the three buffers holds the block's input
-        apply(run, &self.stem, plane, input, None, &mut stages[0][current]);
+        let mut apply =
+            |run: &mut Execution, conv: &Conv, plane: Plane, x: &mut Map, residual: Option<&mut Map>, y: &mut Map| {
+                let shape = plane.shape(conv.weights.rows());
+                if let Some(winograd) = conv.weights.winograd() {
+                    maps::convolve(run, conv, winograd, [shape; 2], x, residual, y, scratch);
+                } else {
+                    let (x, residual) = (x.rows(run, shape), residual.map(|residual| residual.rows(run, shape)));
+                    convolve(run, conv, &offsets[conv.layer], plane, x, residual, y.rows_to_write(shape));
+                }
+            };
+        let mut current = 0; // which of the three maps is the block's input
+        plain(run, &self.stem, plane, input, &mut stages[0][current]);
         for block in &self.blocks {
             let plane = planes[block.stage];
             let (before, here) = stages.split_at_mut(block.stage);
             let here = &mut here[0];
             if block.strided {
                 let x = &mut phases[block.stage - 1];
-                let inputs = self.stages[block.stage - 1].channels;
+                let (from, inputs) = (planes[block.stage - 1], self.stages[block.stage - 1].channels);
                 run.timed(block.first.layer, |run| {
-                    split(run, planes[block.stage - 1], plane, inputs, &before[block.stage - 1][current], x);
+                    let rows = before[block.stage - 1][current].rows(run, from.shape(inputs));
+                    split(run, from, plane, inputs, rows, x);
                 });
                 let [residual, middle, y] = here;
-                apply(run, &block.first, plane, x, None, middle);
+                plain(run, &block.first, plane, x, middle);
                 if let Some(shortcut) = &block.shortcut {
-                    apply(run, shortcut, plane, x, None, residual);
+                    plain(run, shortcut, plane, x, residual);
                 }
                 apply(run, &block.second, plane, middle, Some(residual), y);
                 current = 2;
             } else {
-                // input and output take turns in buffers 0 and 2
+                // input and output take turns in maps 0 and 2
                 let [even, middle, odd] = here;
                 let (x, y) = if current == 0 { (even, odd) } else { (odd, even) };
                 apply(run, &block.first, plane, x, None, middle);
@@ -232,12 +258,12 @@ fn convolve(
     conv: &Conv,
     offsets: &Offsets,
     plane: Plane,
-    x: &Buffer,
-    residual: Option<&Buffer>,
-    y: &mut Buffer,
+    x: &[f32],
+    residual: Option<&[f32]>,
+    y: &mut [f32],
 ) {
     let (arch, positions, rows) = (run.arch, plane.positions(), conv.weights.rows());
-    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(residual.map(|residual| &**residual)));
+    let (y, store) = (Disjoint::new(y), conv.store(residual));
     run.layer(conv.layer, positions.div_ceil(BLOCK), |block| {
         let from = block * BLOCK;
         let width = BLOCK.min(positions - from);
@@ -259,8 +285,8 @@ fn convolve(
 }
 
 /// Even and odd rows and columns of every channel, as four planes of half the size.
-fn split(run: &Execution, from: Plane, to: Plane, channels: usize, x: &Buffer, y: &mut Buffer) {
-    let (x, y) = (&**x, Disjoint::new(y));
+fn split(run: &Execution, from: Plane, to: Plane, channels: usize, x: &[f32], y: &mut Buffer) {
+    let y = Disjoint::new(y);
     run.each(channels, |channel| {
         let x = &x[channel * from.size..][..from.size];
         // SAFETY: each task has its own channel.

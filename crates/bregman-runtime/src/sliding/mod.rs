@@ -54,6 +54,8 @@ pub struct WindowEmbedding {
 ///   the offset of the samples and the floors under the logarithm make small differences.
 /// * Only whole windows of the filterbank count: what it adds at the end of a recording, half of it silence, is left
 ///   out.
+/// * Layers of a ResNet that whole utterances take by Winograd's method ([`Runs::Winograd`](crate::Runs::Winograd)) are
+///   plain sums here, the same up to rounding. Their weights are in memory a second time from the first stream on.
 ///
 /// Defined so, results are exact: however the sound is cut into pieces, and in whichever way it was computed, they are
 /// the same to the bit. All convolutions of a ResNet are computed once per frame. The gates of ECAPA-TDNN depend on the

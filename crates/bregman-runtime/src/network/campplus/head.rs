@@ -3,10 +3,12 @@
 use bregman_base::Buffer;
 use bregman_network::CampPlusHead;
 
+use super::super::maps::{self, Map};
 use super::super::{Conv, Execution, Layers};
 use super::plane::{RowPlane, convolve};
 use crate::Result;
 use crate::kernels::Offsets;
+use crate::kernels::winograd::Scratch;
 
 /// Where each column of a convolution lies.
 pub(super) type Taps<'a> = &'a dyn Fn(usize) -> usize;
@@ -64,24 +66,32 @@ impl Head {
         planes: &[RowPlane; 4],
         offsets: &[Offsets],
         input: &Buffer,
-        maps: &mut [[Buffer; 3]; 4],
+        maps: &mut [[Map; 3]; 4],
+        scratch: &mut Scratch,
     ) {
-        let apply = |run: &mut Execution,
-                     conv: &Conv,
-                     planes: [RowPlane; 2],
-                     x: &Buffer,
-                     residual: Option<&Buffer>,
-                     y: &mut Buffer| {
-            convolve(run, conv, &offsets[conv.layer], planes, x, residual, y);
+        let mut apply = |run: &mut Execution,
+                         conv: &Conv,
+                         planes: [RowPlane; 2],
+                         x: &mut Map,
+                         residual: Option<&mut Map>,
+                         y: &mut Map| {
+            let shapes @ [from, to] = planes.map(|plane| plane.shape(self.channels));
+            if let Some(winograd) = conv.weights.winograd() {
+                maps::convolve(run, conv, winograd, shapes, x, residual, y, scratch);
+            } else {
+                let (x, residual) = (x.rows(run, from), residual.map(|residual| residual.rows(run, to)));
+                convolve(run, conv, &offsets[conv.layer], planes, x, residual, y.rows_to_write(to));
+            }
         };
-        apply(run, &self.stem, [planes[0]; 2], input, None, &mut maps[0][0]);
+        let y = maps[0][0].rows_to_write(planes[0].shape(self.channels));
+        convolve(run, &self.stem, &offsets[self.stem.layer], [planes[0]; 2], input, None, y);
         let mut current = 0; // which of the three maps holds the block's input
         for block in &self.blocks {
             let plane = planes[block.stage];
             let (before, here) = maps.split_at_mut(block.stage);
             let [even, middle, odd] = &mut here[0];
             if let Some(shortcut) = &block.shortcut {
-                let (x, halving) = (&before[block.stage - 1][current], [planes[block.stage - 1], plane]);
+                let (x, halving) = (&mut before[block.stage - 1][current], [planes[block.stage - 1], plane]);
                 apply(run, &block.first, halving, x, None, middle);
                 apply(run, shortcut, halving, x, None, even);
                 apply(run, &block.second, [plane; 2], middle, Some(even), odd);
@@ -94,6 +104,6 @@ impl Head {
             }
         }
         let (before, last) = maps.split_at_mut(3);
-        apply(run, &self.last, [planes[2], planes[3]], &before[2][current], None, &mut last[0][0]);
+        apply(run, &self.last, [planes[2], planes[3]], &mut before[2][current], None, &mut last[0][0]);
     }
 }

@@ -9,9 +9,11 @@ use bregman_base::{Buffer, Disjoint};
 use bregman_network::{CampPlusConfig, DenseBlockLayers, DenseLayer, LayerKind, LayerSpec};
 use pulp::Arch;
 
+use super::maps::Map;
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
+use crate::kernels::winograd::Scratch;
 use crate::kernels::{BLOCK, Offsets, Place};
 use head::{Head, Taps};
 use plane::RowPlane;
@@ -99,7 +101,8 @@ pub(crate) struct CampPlusWorkspace {
     offsets: Vec<Offsets>,
     input: Buffer,
     /// Three activations of each stage of the head: they take turns as input, middle and output.
-    maps: [[Buffer; 3]; 4],
+    maps: [[Map; 3]; 4],
+    scratch: Scratch,
     /// Even and odd frames of every row of the head's output.
     halves: Buffer,
     /// Of each block its input and what each layer adds; then what is pooled.
@@ -137,10 +140,7 @@ impl CampPlusWorkspace {
             buffer.fill(0.0); // the zeros around planes and rows lie elsewhere now
         };
         zeroed(&mut self.input, self.planes[0].buffer(1));
-        for (stage, (plane, maps)) in self.planes.iter().zip(&mut self.maps).enumerate() {
-            let used = if stage == 0 || stage == 3 { 1 } else { 3 };
-            maps[..used].iter_mut().for_each(|map| zeroed(map, plane.buffer(network.head.channels)));
-        }
+        self.maps.iter_mut().flatten().for_each(Map::forget);
         zeroed(&mut self.halves, signal.buffer(2 * network.head.channels * self.planes[3].height()));
         let last = network.blocks.last().expect("a CAM++ has blocks").transit.conv.weights.rows();
         let rows: Vec<usize> = network.blocks.iter().map(|block| block.channels).chain([last]).collect();
@@ -159,7 +159,11 @@ impl CampPlusWorkspace {
     fn resolve(&mut self, network: &CampPlus) {
         let (planes, signal) = (self.planes, self.signal);
         self.offsets.resize_with(network.layers, Offsets::default);
-        let mut resolve = |conv: &Conv, offset: Taps| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+        let mut resolve = |conv: &Conv, offset: Taps| {
+            if conv.weights.winograd().is_none() {
+                conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+            }
+        };
         network.head.each_tap(&planes, &mut resolve);
         // frames 2t − 2 … 2t + 2 are even and odd ones around t, of which the first reach one back
         let half = |tap: usize| (tap % 2 * signal.pitch, tap / 2);
@@ -175,8 +179,9 @@ impl CampPlusWorkspace {
     pub(crate) fn bytes(&self) -> usize {
         let offsets: usize = self.offsets.iter().map(Offsets::bytes).sum();
         let single = [&self.input, &self.halves, &self.strips, &self.hidden];
-        let buffers = self.maps.iter().flatten().chain(&self.signals).chain(single);
-        offsets + buffers.map(Buffer::bytes).sum::<usize>()
+        let maps: usize = self.maps.iter().flatten().map(Map::bytes).sum();
+        let buffers = self.signals.iter().chain(single);
+        offsets + maps + self.scratch.bytes() + buffers.map(Buffer::bytes).sum::<usize>()
     }
 }
 
@@ -202,10 +207,13 @@ impl CampPlus {
     ) {
         work.reserve(self, features.len() / self.features);
         work.planes[0].transpose(features, self.features, &mut work.input);
-        self.head.forward(run, &work.planes, &work.offsets, &work.input, &mut work.maps);
+        self.head.forward(run, &work.planes, &work.offsets, &work.input, &mut work.maps, &mut work.scratch);
         let CampPlusWorkspace { planes, signal, offsets, maps, halves, signals, strips, hidden, vectors, .. } = work;
         let signal = *signal;
-        run.timed(self.first.layer, |_| split(planes[3], self.head.channels, &maps[3][0], signal, halves));
+        run.timed(self.first.layer, |run| {
+            let (plane, channels) = (planes[3], self.head.channels);
+            split(plane, channels, maps[3][0].rows(run, plane.shape(channels)), signal, halves);
+        });
         shifted(run, &self.first, &offsets[self.first.layer], signal, 1, halves, 0, &mut signals[0]);
         for (number, block) in self.blocks.iter().enumerate() {
             let (here, next) = signals[number..].split_at_mut(1);

@@ -3,7 +3,9 @@
 
 use bregman_base::{Buffer, Disjoint};
 
+use super::super::maps::Shape;
 use super::super::{Conv, Execution};
+use crate::kernels::winograd::{Grid, Rows};
 use crate::kernels::{BLOCK, Offsets, Place};
 
 /// How a channel lies in memory: rows with at least one zero after each, a row of zeros above and below.
@@ -40,6 +42,13 @@ impl RowPlane {
         channels * self.size + BLOCK + self.pitch
     }
 
+    /// How maps of `channels` lie in memory.
+    pub(super) fn shape(self, channels: usize) -> Shape {
+        let rows = Rows { start: self.start(), pitch: self.pitch, channel: self.size };
+        let grid = Grid::new(self.height, self.width);
+        Shape { channels, rows, length: self.buffer(channels).next_multiple_of(Buffer::LINE), grid }
+    }
+
     /// Offset of a tap in channel `channel`, both taps from 0 to 2, from the tap (−1, −1) of channel 0.
     pub(super) fn tap(self, channel: usize, row: usize, column: usize) -> usize {
         channel * self.size + row * self.pitch + column
@@ -66,13 +75,13 @@ pub(super) fn convolve(
     conv: &Conv,
     offsets: &Offsets,
     [from, to]: [RowPlane; 2],
-    x: &Buffer,
-    residual: Option<&Buffer>,
-    y: &mut Buffer,
+    x: &[f32],
+    residual: Option<&[f32]>,
+    y: &mut [f32],
 ) {
     let stride = if from.height == to.height { 1 } else { 2 };
     let (arch, rows, blocks) = (run.arch, conv.weights.rows(), to.width.div_ceil(BLOCK));
-    let (x, y, store) = (&**x, Disjoint::new(y), conv.store(residual.map(|residual| &**residual)));
+    let (y, store) = (Disjoint::new(y), conv.store(residual));
     run.layer(conv.layer, to.height * blocks, |task| {
         let (row, column) = (task / blocks, task % blocks * BLOCK);
         let width = BLOCK.min(to.width - column);

@@ -11,7 +11,10 @@
 //! | CAM++ | none | all |
 //!
 //! Every output is the same sum in the same order as in `Network::forward` of all frames at once, so it has the same
-//! bits, in however many pieces the frames come.
+//! bits, in however many pieces the frames come. Layers that `Network::forward` computes by Winograd's method are the
+//! exception: they are plain sums here, and the same up to rounding. His tiles are of four frames, of which the first
+//! is rounded otherwise before the last one is there; to wait for whole tiles in every layer would make a ResNet34 wait
+//! four times as long for what is settled.
 
 mod ecapa;
 mod history;

@@ -165,8 +165,9 @@ impl ResNetFront {
 
     fn resolve(&mut self, network: &ResNet) {
         self.offsets.resize_with(network.layers, Offsets::default);
-        let mut resolve =
-            |conv: &Conv, offset: &dyn Fn(usize) -> usize| conv.weights.resolve(offset, &mut self.offsets[conv.layer]);
+        let mut resolve = |conv: &Conv, offset: &dyn Fn(usize) -> usize| {
+            conv.weights.plain().resolve(offset, &mut self.offsets[conv.layer]);
+        };
         let layout = self.stages[0].grid.layout;
         resolve(&network.stem, &|column| layout.tap(0, column / 3, column % 3));
         for block in &network.blocks {
@@ -290,7 +291,7 @@ fn convolve(
     y: &mut Buffer,
     frames: Range<usize>,
 ) {
-    let (arch, layout, rows) = (run.arch, grid.layout, conv.weights.rows());
+    let (arch, layout, weights) = (run.arch, grid.layout, conv.weights.plain());
     let (first, last) = (grid.position(frames.start), grid.position(frames.end));
     let (y, store) = (Disjoint::new(y), conv.store(residual));
     run.layer(conv.layer, (last - first).div_ceil(BLOCK), |block| {
@@ -299,9 +300,9 @@ fn convolve(
         let at = layout.start + from;
         let place = Place { x: at - (layout.pitch + 1), y: at, pitch: layout.size, width };
         // SAFETY: each task has its own positions of y; what is beyond the last frame belongs to nobody.
-        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
+        unsafe { weights.apply(arch, offsets, x, &[], place, &store, y) };
         let gap = (layout.height + layout.pitch - from % layout.pitch) % layout.pitch;
-        for row in (0..rows).take_while(|_| gap < width) {
+        for row in (0..weights.rows()).take_while(|_| gap < width) {
             // SAFETY: as above.
             let y = unsafe { y.part(place.y + row * layout.size, width) };
             (gap..width).step_by(layout.pitch).for_each(|at| y[at] = 0.0);

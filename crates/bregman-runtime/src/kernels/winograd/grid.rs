@@ -1,0 +1,83 @@
+//! Maps whose channels lie together, sixteen at a time: `[channels / 16][row][frame][16]`, rows and frames with zeros
+//! around them. A tile then reads and writes whole vectors wherever it lies.
+
+use super::{GROUP, OUTPUTS};
+
+/// How a map lies in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grid {
+    height: usize,
+    width: usize,
+    /// Tiles over rows, and over frames.
+    pub(super) tiles: [usize; 2],
+    /// Numbers from one row to the next.
+    pub(super) pitch: usize,
+    /// Numbers from one group of channels to the next.
+    pub(super) size: usize,
+}
+
+/// How a map lies in memory that has each channel by itself, in rows of frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rows {
+    /// Where row 0 of channel 0 begins.
+    pub(crate) start: usize,
+    /// Numbers from one row to the next.
+    pub(crate) pitch: usize,
+    /// Numbers from one channel to the next.
+    pub(crate) channel: usize,
+}
+
+impl Grid {
+    pub(crate) fn new(height: usize, width: usize) -> Self {
+        let tiles = [height, width].map(|length| length.div_ceil(OUTPUTS));
+        // every tile reads one row and frame more on each side
+        let [rows, frames] = tiles.map(|tiles| OUTPUTS * tiles + 2);
+        let pitch = frames * GROUP;
+        Self { height, width, tiles, pitch, size: rows * pitch }
+    }
+
+    /// Numbers of a map.
+    pub(crate) fn buffer(self, channels: usize) -> usize {
+        channels.div_ceil(GROUP) * self.size
+    }
+
+    /// Tiles of a map.
+    pub(super) fn count(self) -> usize {
+        self.tiles[0] * self.tiles[1]
+    }
+
+    /// First row and frame of a tile's outputs.
+    pub(super) fn corner(self, tile: usize) -> [usize; 2] {
+        [tile / self.tiles[1] * OUTPUTS, tile % self.tiles[1] * OUTPUTS]
+    }
+
+    /// Rows and frames of a tile's outputs that are part of the map.
+    pub(super) fn extent(self, [row, frame]: [usize; 2]) -> [usize; 2] {
+        [OUTPUTS.min(self.height - row), OUTPUTS.min(self.width - frame)]
+    }
+
+    /// Where a position lies in a group of channels.
+    pub(super) fn at(self, row: usize, frame: usize) -> usize {
+        (row + 1) * self.pitch + (frame + 1) * GROUP
+    }
+
+    /// Takes over a group of channels from a map in rows; `x` begins with its first channel.
+    pub(crate) fn gather(self, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
+        for row in 0..self.height {
+            let y = &mut y[self.at(row, 0)..][..self.width * GROUP];
+            for channel in 0..channels {
+                let x = &x[channel * rows.channel + rows.start + row * rows.pitch..][..self.width];
+                y[channel..].iter_mut().step_by(GROUP).zip(x).for_each(|(y, &x)| *y = x);
+            }
+        }
+    }
+
+    /// One channel of a group into a map in rows; `y` is that channel.
+    pub(crate) fn scatter(self, channel: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
+        for row in 0..self.height {
+            let x = &x[self.at(row, 0)..][..self.width * GROUP];
+            let y = &mut y[rows.start + row * rows.pitch..][..self.width];
+            y.iter_mut().zip(x[channel..].iter().step_by(GROUP)).for_each(|(y, &x)| *y = x);
+        }
+    }
+}
