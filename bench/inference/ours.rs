@@ -5,6 +5,7 @@
 //! a trained network of the same shape, with the zeros it has. Every measurement runs in its own process, so that its
 //! peak memory can be measured; both sides get the same weights and features, and the embeddings are compared.
 //!
+//! `bench/run inference write ecapa 95 FILE` writes one of the random networks, for measurements elsewhere.
 //! `bench/run inference rivals --model FILE` measures trained networks only, against DeepSparse, OpenVINO and MNN.
 
 mod rivals;
@@ -38,6 +39,12 @@ fn main() {
     if let ["measure-batch", file, threads, batch, input] = args.as_slice() {
         let [threads, batch] = [threads, batch].map(|number| number.parse().expect("a number"));
         println!("{}", rivals::measure(Path::new(file), threads, batch, Path::new(input)));
+        return;
+    }
+    if let ["write", network, percent, path] = args.as_slice() {
+        assert!(NETWORKS.contains(network), "the network is one of {NETWORKS:?}");
+        let (architecture, state) = weights(network, percent.parse::<f32>().expect("a percentage") / 100.0);
+        model_file(architecture, &state).write(Path::new(path), ValueFormat::F16).expect("the model is written");
         return;
     }
     let (args, models) = match args.iter().position(|&arg| arg == "--model") {

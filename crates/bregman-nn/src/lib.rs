@@ -33,6 +33,7 @@ pub use layers::conv_norm::ConvNorm;
 pub use layers::dense_block::DenseBlock;
 pub use layers::norm::NormLayer;
 pub use layers::res2::Res2;
+pub use layers::residual_stack::ResidualStack;
 pub use layers::se_res2_block::SeRes2Block;
 pub use layers::squeeze_excite::SqueezeExcite;
 pub use layers::temporal::TemporalStatistics;

@@ -1,6 +1,7 @@
 //! The runtime as a wasm module: the functions of the C interface, and memory for the data passed from JavaScript.
 //!
-//! `web/bregman.js` wraps them; `web/index.html` is a page that compares two recordings without sending them anywhere.
+//! `web/bregman.js` wraps them; `web/index.html` is a page that learns voices and names them, and sends nothing
+//! anywhere; `speed/run.mjs` measures.
 //! `build` makes the module:
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The module and its loader in Node.
+//! The module, its loader and the parts of the page that need no browser, in Node.
 
 mod common;
 
@@ -36,4 +36,13 @@ fn the_module_gives_the_scores_and_errors_of_the_native_runtime() {
     for (error, reason) in report["errors"].as_array().unwrap().iter().zip(reasons) {
         assert!(error.as_str().unwrap().contains(reason), "{error} without {reason}");
     }
+}
+
+#[test]
+fn the_parts_of_the_page_work_without_a_browser() {
+    let Some(node) = bregman_skip::program_or_skip("node", "NODE", &["node"]) else { return };
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let output =
+        Command::new(node).arg(format!("{folder}/tests/parts.mjs")).arg(format!("{folder}/web")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

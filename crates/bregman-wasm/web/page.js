@@ -1,117 +1,82 @@
-// The page: three files in, one decision out.
+// The page: what a person can do with it, and what then happens.
 
-import { load } from "./bregman.js";
+import { compare } from "./compare.js";
+import { droppable, element } from "./dom.js";
+import { answer, identify } from "./identify.js";
+import { enrol, showPeople } from "./roster.js";
+import { Session } from "./session.js";
+import { Take } from "./take.js";
 
-const element = (selector) => document.querySelector(selector);
-const milliseconds = (from) => performance.now() - from;
+/** The model beside the page. */
+const OWN_MODEL = "voices.breg";
 
-/** What sound is decoded to: the rate of every model. */
-const RATE = 16000;
+const session = await Session.start().catch((error) => {
+  const build = "crates/bregman-wasm/build makes bregman.wasm";
+  throw state(`The program of this page cannot be loaded: ${error.message} (${build}).`, "problem");
+});
+const voice = new Take(element("#voice"), () => {
+  for (const control of element("#enrol").elements) control.disabled = !voice.sound;
+  identify(session, voice);
+});
+const pair = ["#first", "#second"].map((place) => new Take(element(place), () => compare(session, pair)));
 
-let model;
-const recordings = {};
-const bregman = await load().catch(fail);
-
-async function openModel(file) {
-  const opened = bregman.open(await file.arrayBuffer());
-  if (opened.rate !== RATE) throw new Error(`it takes sound at ${opened.rate} Hz, this page gives ${RATE}`);
-  model?.close();
-  model = opened;
-  return `${(file.size / 1e6).toFixed(2)} MB, embeddings of ${model.size} values`;
+async function showEverything() {
+  await showPeople(session, showEverything);
+  await identify(session, voice);
+  compare(session, pair);
 }
 
-// Decodes any format the browser plays to mono.
-async function decode(file) {
-  const context = new OfflineAudioContext(1, 1, RATE);
-  const sound = await context.decodeAudioData(await file.arrayBuffer()).catch(() => {
-    throw new Error("this browser cannot decode it as audio");
-  });
-  const mono = new Float32Array(sound.length);
-  for (let channel = 0; channel < sound.numberOfChannels; channel++) {
-    sound.getChannelData(channel).forEach((value, i) => (mono[i] += value / sound.numberOfChannels));
+// What the foot of the page says of the model.
+function state(sentence, className = "") {
+  element("#model-state").textContent = sentence;
+  element("#model-state").className = className;
+  return new Error(sentence);
+}
+
+async function openModel(name, read) {
+  try {
+    const bytes = await read();
+    await session.open(bytes);
+    const size = bytes.byteLength < 1e6 ? [1e3, 0, "kB"] : [1e6, 1, "MB"];
+    const text = `${(bytes.byteLength / size[0]).toFixed(size[1])} ${size[2]}`;
+    state(`Model: ${name}, ${text}, embeddings of ${session.model.size} values`);
+    element("main").inert = false;
+    await showEverything();
+  } catch (error) {
+    state(`${name}: ${error.message}.`, "problem");
   }
-  return mono;
 }
 
-async function openRecording(which, file) {
-  const start = performance.now();
-  recordings[which] = await decode(file);
-  return `${(recordings[which].length / RATE).toFixed(2)} s, decoded in ${milliseconds(start).toFixed(0)} ms`;
+async function readOwnModel() {
+  const response = await fetch(new URL(OWN_MODEL, import.meta.url));
+  if (!response.ok) throw new Error("it is not beside this page; choose a model file (bregman export RUN -o FILE)");
+  return response.arrayBuffer();
 }
 
-function compare() {
-  if (!model || !recordings.first || !recordings.second) return;
-  const start = performance.now();
-  const score = bregman.score(model.embed(recordings.first), model.embed(recordings.second));
-  show(score, milliseconds(start));
-}
+const chooseModel = (file) => file && openModel(file.name, () => file.arrayBuffer());
 
-function show(score, time) {
-  const { threshold } = model;
-  const known = !Number.isNaN(threshold);
-  const same = score > threshold;
-  element("#decision").className = known ? (same ? "same" : "another") : "";
-  element("#decision").textContent = !known ? "No threshold in this model" : same ? "The same speaker" : "Two speakers";
-  const scale = element(".scale");
-  scale.hidden = false;
-  const place = (mark, value) => (element(mark).style.left = `${50 * (value + 1)}%`);
-  place(".scale .score", score);
-  place(".scale .threshold", known ? threshold : -1);
-  const seconds = (recordings.first.length + recordings.second.length) / RATE;
-  const parts = [
-    `score ${score.toFixed(4)}`,
-    known ? `accepted above ${threshold.toFixed(4)}` : "compare scores with those of trials you know",
-  ];
-  const realTime = ((1000 * seconds) / time).toFixed(0);
-  const speed = `${time.toFixed(0)} ms for ${seconds.toFixed(1)} s of audio (${realTime} × real time)`;
-  element("#details").innerHTML = `${parts.join(", ")}<br><small>${speed}</small>`;
-  Object.assign(element("#result").dataset, {
-    score,
-    threshold,
-    time,
-    decision: known ? (same ? "same" : "another") : "unknown",
-  });
-}
-
-function fail(error) {
-  element("#decision").className = "error";
-  element("#decision").textContent = error.message;
-  element("#details").textContent = "";
-  element(".scale").hidden = true;
-  element("#result").dataset.error = error.message;
-}
-
-function connect(id, open) {
-  const label = element(`#${id}`);
-  const take = async (file) => {
-    if (!file) return;
-    delete element("#result").dataset.error;
-    try {
-      const note = await open(file);
-      label.classList.add("ready");
-      label.querySelector("span").textContent = `${file.name}: ${note}`;
-      compare();
-    } catch (error) {
-      fail(new Error(`${file.name}: ${error.message}`));
-    }
-  };
-  label.querySelector("input").addEventListener("change", (event) => take(event.target.files[0]));
-  label.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    label.classList.add("over");
-  });
-  label.addEventListener("dragleave", () => label.classList.remove("over"));
-  label.addEventListener("drop", (event) => {
-    event.preventDefault();
-    label.classList.remove("over");
-    take(event.dataTransfer.files[0]);
-  });
-}
-
-// A file dropped outside of the fields must not replace the page.
-for (const type of ["dragover", "drop"]) document.addEventListener(type, (event) => event.preventDefault());
-
-connect("model", openModel);
-connect("first", (file) => openRecording("first", file));
-connect("second", (file) => openRecording("second", file));
-element(".files").inert = !bregman;
+element("#model").addEventListener("change", ({ target }) => {
+  chooseModel(target.files[0]);
+  target.value = "";
+});
+element("#enrol").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const name = element("#name").value.trim().replace(/\s+/g, " ").normalize();
+  if (!name || !voice.sound) return;
+  try {
+    const sentence = await enrol(session, voice, name);
+    if (!sentence) return;
+    event.target.reset();
+    voice.clear();
+    await showEverything();
+    answer(sentence);
+  } catch (error) {
+    voice.problem(error.message);
+  }
+});
+for (const take of pair) droppable(take.element, (file) => take.open(file));
+// Dropped anywhere else, a file is a model or the voice to name.
+droppable(document.documentElement, (file) =>
+  file?.name.endsWith(".breg") || !session.model ? chooseModel(file) : voice.open(file),
+);
+await openModel(OWN_MODEL, readOwnModel);

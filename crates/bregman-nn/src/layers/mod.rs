@@ -8,6 +8,7 @@ pub(crate) mod conv_norm;
 pub(crate) mod dense_block;
 pub(crate) mod norm;
 pub(crate) mod res2;
+pub(crate) mod residual_stack;
 pub(crate) mod se_res2_block;
 pub(crate) mod squeeze_excite;
 pub(crate) mod temporal;

@@ -4,7 +4,8 @@ use bregman_network::{Architecture, CampPlusConfig, CampPlusHead, CampPlusLayers
 use bregman_tensor::{Backend, Relu, Shape, Tensor, View};
 
 use crate::{
-    BasicBlock, Builder, Context, ConvNorm, DenseBlock, InputGradient, Network, NormLayer, Result, TemporalStatistics,
+    Builder, Context, ConvNorm, DenseBlock, InputGradient, Network, NormLayer, ResidualStack, Result,
+    TemporalStatistics,
 };
 
 /// The network.
@@ -24,8 +25,7 @@ pub struct CampPlus<B: Backend> {
 
 /// The two-dimensional head: x `[1, batch, features, time]` → `[channels, batch, features / 8, time]`.
 struct Head<B: Backend> {
-    stem: ConvNorm<B>,
-    blocks: Vec<BasicBlock<B>>,
+    maps: ResidualStack<B>,
     last: ConvNorm<B>,
 }
 
@@ -111,37 +111,22 @@ impl<B: Backend> Network<B> for CampPlus<B> {
 impl<B: Backend> Head<B> {
     fn new(builder: &mut Builder<B>, specs: &CampPlusHead) -> Result<Self> {
         Ok(Self {
-            stem: ConvNorm::new(builder, &specs.stem)?,
-            blocks: specs.blocks.iter().map(|block| BasicBlock::new(builder, block)).collect::<Result<_>>()?,
+            maps: ResidualStack::new(builder, &specs.stem, &specs.blocks)?,
             last: ConvNorm::new(builder, &specs.last)?,
         })
     }
 
     fn forward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>) -> Result<()> {
-        self.stem.forward(ctx, x.view(), None)?;
-        let mut input = self.stem.output();
-        for block in &mut self.blocks {
-            block.forward(ctx, input.view())?;
-            input = block.output();
-        }
-        self.last.forward(ctx, input.view(), None)
+        self.maps.forward(ctx, x.view())?;
+        self.last.forward(ctx, self.maps.output().view(), None)
     }
 
     /// `d` is the gradient of its output.
     fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, mut d: Tensor<B>) -> Result<()> {
-        let middle = self.blocks.last().expect("a head has blocks").output();
-        let mut dmiddle = ctx.take(middle.shape())?;
-        self.last.backward(ctx, middle.view(), &mut d, None, InputGradient::Into(dmiddle.view_mut()))?;
-        ctx.give(std::mem::replace(&mut d, dmiddle));
-        for i in (0..self.blocks.len()).rev() {
-            let (before, rest) = self.blocks.split_at_mut(i);
-            let input = before.last().map_or(self.stem.output(), BasicBlock::output);
-            let mut dx = ctx.take(input.shape())?;
-            rest[0].backward(ctx, input.view(), &mut d, &mut dx)?;
-            ctx.give(std::mem::replace(&mut d, dx));
-        }
-        self.stem.backward(ctx, x.view(), &mut d, None, InputGradient::Unused)?;
+        let maps = self.maps.output();
+        let mut dmaps = ctx.take(maps.shape())?;
+        self.last.backward(ctx, maps.view(), &mut d, None, InputGradient::Into(dmaps.view_mut()))?;
         ctx.give(d);
-        Ok(())
+        self.maps.backward(ctx, x.view(), dmaps)
     }
 }

@@ -4,7 +4,7 @@ use bregman_network::{Architecture, Graph, ResNetConfig, ResNetLayers};
 use bregman_tensor::constants::POOL_EPSILON;
 use bregman_tensor::{Backend, Shape, Tensor, View};
 
-use crate::{BasicBlock, Builder, Context, ConvLayer, ConvNorm, InputGradient, Network, Result, TemporalStatistics};
+use crate::{Builder, Context, ConvLayer, Network, ResidualStack, Result, TemporalStatistics};
 
 /// The network.
 ///
@@ -12,8 +12,7 @@ use crate::{BasicBlock, Builder, Context, ConvLayer, ConvNorm, InputGradient, Ne
 /// x `[1, batch, features, time]` → `[embedding, batch]`.
 pub struct ResNet<B: Backend> {
     architecture: Architecture,
-    stem: ConvNorm<B>,
-    blocks: Vec<BasicBlock<B>>,
+    maps: ResidualStack<B>,
     pool: TemporalStatistics<B>,
     linear: ConvLayer,
     output: Tensor<B>,
@@ -25,8 +24,7 @@ impl<B: Backend> ResNet<B> {
         let ResNetLayers { stem, blocks, linear, .. } = config.describe(features);
         Ok(Self {
             architecture: Architecture::new(features, *config),
-            stem: ConvNorm::new(builder, &stem)?,
-            blocks: blocks.iter().map(|block| BasicBlock::new(builder, block)).collect::<Result<_>>()?,
+            maps: ResidualStack::new(builder, &stem, &blocks)?,
             pool: TemporalStatistics::new(builder, POOL_EPSILON)?,
             linear: ConvLayer::new(builder, &linear)?,
             output: Tensor::empty(builder.backend)?,
@@ -52,14 +50,8 @@ impl<B: Backend> Network<B> for ResNet<B> {
     }
 
     fn forward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>) -> Result<()> {
-        self.stem.forward(ctx, x.view(), None)?;
-        for i in 0..self.blocks.len() {
-            let (before, rest) = self.blocks.split_at_mut(i);
-            let input = before.last().map_or(self.stem.output(), BasicBlock::output);
-            rest[0].forward(ctx, input.view())?;
-        }
-        let last = self.blocks.last().expect("a ResNet has blocks").output();
-        self.pool.forward(ctx, last.view())?;
+        self.maps.forward(ctx, x.view())?;
+        self.pool.forward(ctx, self.maps.output().view())?;
         self.linear.forward(ctx, self.pool.output().view(), &mut self.output)
     }
 
@@ -70,19 +62,9 @@ impl<B: Backend> Network<B> for ResNet<B> {
     fn backward(&mut self, ctx: &mut Context<B>, x: &Tensor<B>, doutput: View<B>) -> Result<()> {
         let mut dpooled = ctx.take(self.pool.output().shape())?;
         self.linear.backward(ctx, self.pool.output().view(), doutput, dpooled.view_mut())?;
-        let last = self.blocks.last().expect("a ResNet has blocks").output();
-        let mut d = ctx.take(last.shape())?;
-        self.pool.backward(ctx, last.view(), dpooled.view(), &mut d)?;
+        let mut d = ctx.take(self.maps.output().shape())?;
+        self.pool.backward(ctx, self.maps.output().view(), dpooled.view(), &mut d)?;
         ctx.give(dpooled);
-        for i in (0..self.blocks.len()).rev() {
-            let (before, rest) = self.blocks.split_at_mut(i);
-            let input = before.last().map_or(self.stem.output(), BasicBlock::output);
-            let mut dx = ctx.take(input.shape())?;
-            rest[0].backward(ctx, input.view(), &mut d, &mut dx)?;
-            ctx.give(std::mem::replace(&mut d, dx));
-        }
-        self.stem.backward(ctx, x.view(), &mut d, None, InputGradient::Unused)?;
-        ctx.give(d);
-        Ok(())
+        self.maps.backward(ctx, x.view(), d)
     }
 }
