@@ -57,12 +57,12 @@ impl Map {
         let Self { rows, groups } = self;
         if !rows.current {
             let (x, y) = (groups.make(shape.grid.buffer(shape.channels)), Disjoint::new(rows.make(shape.length)));
-            let size = shape.rows.channel;
-            run.each(shape.channels, |channel| {
-                // SAFETY: each task has its own channel.
-                let y = unsafe { y.part(channel * size, size) };
-                let group = &x[channel / GROUP * shape.grid.buffer(GROUP)..];
-                shape.grid.scatter(channel % GROUP, shape.rows, group, y);
+            let (of_group, size) = (shape.grid.buffer(GROUP), shape.rows.channel);
+            run.each(shape.channels.div_ceil(GROUP), |group| {
+                let (first, channels) = (group * GROUP, GROUP.min(shape.channels - group * GROUP));
+                // SAFETY: each task has its own channels.
+                let y = unsafe { y.part(first * size, channels * size) };
+                shape.grid.scatter(channels, shape.rows, &x[group * of_group..][..of_group], y);
             });
             rows.current = true;
         }

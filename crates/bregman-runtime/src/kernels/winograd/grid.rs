@@ -61,7 +61,7 @@ impl Grid {
         (row + 1) * self.pitch + (frame + 1) * GROUP
     }
 
-    /// Takes over a group of channels from a map in rows; `x` begins with its first channel.
+    /// Takes over a group of channels from a map in rows; `x` begins with its first channel, `y` is the group.
     pub(crate) fn gather(self, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
         for row in 0..self.height {
             let y = &mut y[self.at(row, 0)..][..self.width * GROUP];
@@ -72,12 +72,14 @@ impl Grid {
         }
     }
 
-    /// One channel of a group into a map in rows; `y` is that channel.
-    pub(crate) fn scatter(self, channel: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
+    /// The other way.
+    pub(crate) fn scatter(self, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
         for row in 0..self.height {
             let x = &x[self.at(row, 0)..][..self.width * GROUP];
-            let y = &mut y[rows.start + row * rows.pitch..][..self.width];
-            y.iter_mut().zip(x[channel..].iter().step_by(GROUP)).for_each(|(y, &x)| *y = x);
+            for channel in 0..channels {
+                let y = &mut y[channel * rows.channel + rows.start + row * rows.pitch..][..self.width];
+                y.iter_mut().zip(x[channel..].iter().step_by(GROUP)).for_each(|(y, &x)| *y = x);
+            }
         }
     }
 }

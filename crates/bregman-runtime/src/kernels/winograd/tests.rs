@@ -71,9 +71,9 @@ impl Case {
             winograd.convolve(arch, &each, threads, self.grid(), &x, &store, &mut y, &mut scratch);
         }
         let mut rows = vec![0.0; self.outputs * self.rows().channel];
-        for (channel, row) in rows.chunks_exact_mut(self.rows().channel).enumerate() {
-            let group = &y[channel / GROUP * self.grid().buffer(GROUP)..];
-            self.grid().scatter(channel % GROUP, self.rows(), group, row);
+        let groups = y.chunks_exact(self.grid().buffer(GROUP));
+        for (group, channels) in groups.zip(rows.chunks_mut(GROUP * self.rows().channel)) {
+            self.grid().scatter(channels.len() / self.rows().channel, self.rows(), group, channels);
         }
         // what is outside of the map, and channels that fill up a group, are still zero
         assert_eq!(*self.groups(&rows, self.outputs), *y);
