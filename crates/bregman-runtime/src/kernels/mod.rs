@@ -237,6 +237,7 @@ impl Weights {
     }
 
     /// These weights for plain sums, which [`Weights::resolve`] and [`Weights::apply`] make.
+    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
     pub(crate) fn plain(&self) -> &Self {
         self.winograd().map_or(self, Winograd::plain)
     }

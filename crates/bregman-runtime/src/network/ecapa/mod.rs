@@ -2,18 +2,20 @@
 //! what a pointwise convolution needs of a strip is contiguous and stays in the cache. Dilated convolutions read a copy
 //! with the neighbouring frames on both sides.
 
-use bregman_base::{Buffer, Disjoint};
-use bregman_network::{EcapaConfig, LayerKind, LayerSpec, SeRes2Layers};
+mod pool;
+mod strips;
+mod workspace;
+
+use bregman_base::Disjoint;
+use bregman_network::{EcapaConfig, SeRes2Layers};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::math::{self, POOL_EPSILON, Pieces};
-use crate::kernels::{BLOCK, Offsets, Place};
+use crate::kernels::{BLOCK, Offsets, math};
+use strips::{HALO_PITCH, MARGIN, Strip, halo_stride, transpose, with_neighbours};
+pub(super) use strips::{Halo, Strips};
+pub(crate) use workspace::EcapaWorkspace;
 
-/// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
-/// it in the next row's margin.
-const HALO_PITCH: usize = MARGIN + BLOCK;
-const MARGIN: usize = Buffer::LINE;
 const FRAME_CHANNELS: usize = EcapaConfig::FRAME_CHANNELS;
 const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
 pub(super) const SCALE: usize = EcapaConfig::SCALE;
@@ -33,43 +35,6 @@ pub(crate) struct Ecapa {
     codes: usize,
 }
 
-/// A pointwise convolution over strips.
-pub(super) struct Strip {
-    pub(super) conv: Conv,
-    offsets: Offsets,
-}
-
-impl Strip {
-    /// `row` says in which row of its strip a channel lies.
-    fn new(conv: Conv, row: impl Fn(usize) -> usize) -> Self {
-        let offsets = conv.offsets(|channel| row(channel) * BLOCK);
-        Self { conv, offsets }
-    }
-}
-
-/// A dilated convolution over strips with neighbours.
-pub(super) struct Halo {
-    pub(super) conv: Conv,
-    offsets: Offsets,
-    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
-    pub(super) kernel: usize,
-    #[cfg_attr(not(feature = "audio"), expect(dead_code, reason = "windows that overlap come with audio"))]
-    pub(super) dilation: usize,
-    /// Neighbours on each side.
-    pub(super) reach: usize,
-}
-
-impl Halo {
-    fn new(layers: &mut Layers, spec: &LayerSpec) -> Result<Self> {
-        let LayerKind::Conv1d { kernel, dilation, .. } = spec.kind else {
-            unreachable!("{} is a convolution over time", spec.name)
-        };
-        let conv = layers.coded_conv(spec)?;
-        let offsets = conv.offsets(|column| column / kernel * HALO_PITCH + column % kernel * dilation);
-        Ok(Self { conv, offsets, kernel, dilation, reach: kernel / 2 * dilation })
-    }
-}
-
 /// `y = x + se(f₂(res2(f₀(x))))`
 pub(super) struct EcapaBlock {
     pub(super) first: Strip,
@@ -77,92 +42,6 @@ pub(super) struct EcapaBlock {
     pub(super) last: Strip,
     squeeze: Product,
     excite: Product,
-}
-
-/// The memory of one execution.
-#[derive(Default)]
-pub(crate) struct EcapaWorkspace {
-    /// Rows with neighbours: the features, then parts of Res2.
-    halo: Buffer,
-    /// `[strip][4 · channels]`: outputs of the first layer and of the blocks.
-    pub(super) outputs: Buffer,
-    /// `[strip][2 · channels]`: within a block, the first convolution's output and Res2's.
-    middle: Buffer,
-    /// `[strip][channels]`: the last convolution's output.
-    pub(super) last: Buffer,
-    /// `[strip][FRAME_CHANNELS]`
-    frames: Buffer,
-    /// `[strip][BOTTLENECK]`
-    hidden: Buffer,
-    /// `[strip][FRAME_CHANNELS]`
-    logits: Buffer,
-    /// Of each strip, what a layer in whole numbers reads.
-    codes: Vec<u8>,
-    /// `[strip][channels]`: sums over the frames of a strip.
-    pub(super) sums: Vec<f32>,
-    mean: Vec<f32>,
-    squeezed: Vec<f32>,
-    gate: Vec<f32>,
-    moments: Vec<f32>,
-    share: Vec<f32>,
-    statistics: Vec<f32>,
-}
-
-impl EcapaWorkspace {
-    pub(super) fn reserve(&mut self, network: &Ecapa, strips: usize) {
-        let (channels, widest) = (network.channels, network.features.max(network.channels / SCALE));
-        self.halo.grow(strips * halo_stride(widest));
-        for (buffer, rows) in [
-            (&mut self.outputs, 4 * channels),
-            (&mut self.middle, 2 * channels),
-            (&mut self.last, channels),
-            (&mut self.frames, FRAME_CHANNELS),
-            (&mut self.hidden, BOTTLENECK),
-            (&mut self.logits, FRAME_CHANNELS),
-        ] {
-            buffer.grow(strips * rows * BLOCK);
-        }
-        self.codes.resize(self.codes.len().max(strips * network.codes), 0);
-        let vectors = [
-            (&mut self.sums, strips * channels),
-            (&mut self.mean, channels),
-            (&mut self.squeezed, BOTTLENECK),
-            (&mut self.gate, channels),
-            (&mut self.moments, 2 * FRAME_CHANNELS),
-            (&mut self.share, BOTTLENECK),
-            (&mut self.statistics, 2 * FRAME_CHANNELS),
-        ];
-        vectors.into_iter().for_each(|(vector, length)| vector.resize(length, 0.0));
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        [&self.halo, &self.outputs, &self.middle, &self.last, &self.frames, &self.hidden, &self.logits]
-            .iter()
-            .map(|b| b.bytes())
-            .sum::<usize>()
-            + self.codes.len()
-    }
-}
-
-fn halo_stride(rows: usize) -> usize {
-    rows * HALO_PITCH + MARGIN
-}
-
-/// Frames `[0, frames)` cut into strips.
-#[derive(Clone, Copy)]
-pub(super) struct Strips {
-    pub(super) frames: usize,
-}
-
-impl Strips {
-    pub(super) fn count(self) -> usize {
-        self.frames.div_ceil(BLOCK)
-    }
-
-    /// Frames of a strip.
-    pub(super) fn width(self, strip: usize) -> usize {
-        BLOCK.min(self.frames - strip * BLOCK)
-    }
 }
 
 impl Ecapa {
@@ -347,77 +226,6 @@ impl Ecapa {
             math::gated(arch, x, &last[channels * BLOCK * strip..][..length], gate, y);
         });
     }
-
-    /// Attentive statistics of the aggregated blocks.
-    fn pool(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips) {
-        let (channels, arch) = (self.channels, run.arch);
-        let (frames, hidden, logits) =
-            (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
-        let (outputs, codes) = (&*work.outputs, Disjoint::new(&mut work.codes));
-        // SAFETY: the caller's task has its own strip.
-        let codes = |strip: usize| unsafe { codes.part(strip * self.codes, self.codes) };
-        let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
-        run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
-            let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
-            let at = strip_of(FRAME_CHANNELS, strip);
-            // SAFETY: each task has its own strip.
-            unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
-        });
-
-        // SAFETY: nobody writes the frames from here on.
-        let x = unsafe { frames.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let pieces =
-            Pieces { count: strips.count(), step: FRAME_CHANNELS * BLOCK, pitch: BLOCK, length: strips.frames };
-        if let Some(context) = &self.context {
-            let moments = Disjoint::new(&mut work.moments);
-            run.layer(self.hidden.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
-                // SAFETY: each task has its own channels.
-                let [means, deviations] = unsafe { own_channels(moments, chunk) };
-                math::moments(arch, x, pieces, chunk * CHUNK, POOL_EPSILON, means, deviations);
-            });
-            context.apply(run, &work.moments, &mut work.share);
-        }
-
-        let share = &work.share;
-        run.layer(self.hidden.conv.layer, strips.count(), |strip| {
-            let x = &x[strip_of(FRAME_CHANNELS, strip)..][..FRAME_CHANNELS * BLOCK];
-            let from = strip_of(BOTTLENECK, strip);
-            // SAFETY: each task has its own strip.
-            unsafe { self.hidden.apply(arch, x, codes(strip), strips.width(strip), from, hidden) };
-            // SAFETY: as above.
-            let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
-            math::shifted_tanh(arch, hidden, BLOCK, share);
-        });
-        run.layer(self.logits.conv.layer, strips.count(), |strip| {
-            // SAFETY: each task has its own strip.
-            unsafe {
-                let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * BLOCK);
-                let at = strip_of(FRAME_CHANNELS, strip);
-                self.logits.apply(arch, x, codes(strip), strips.width(strip), at, logits);
-            }
-        });
-
-        // SAFETY: nobody writes the logits from here on.
-        let logits = unsafe { logits.read(0, strip_of(FRAME_CHANNELS, strips.count())) };
-        let statistics = Disjoint::new(&mut work.statistics);
-        run.layer(self.logits.conv.layer, FRAME_CHANNELS / CHUNK, |chunk| {
-            // SAFETY: each task has its own channels.
-            let [means, deviations] = unsafe { own_channels(statistics, chunk) };
-            math::attended(arch, x, logits, pieces, chunk * CHUNK, means, deviations);
-        });
-    }
-}
-
-/// Channels that a task of the pooling takes.
-const CHUNK: usize = FRAME_CHANNELS / 16;
-
-/// The part of `[means; deviations]` that belongs to a chunk of channels.
-///
-/// # Safety
-/// Nobody else may use that chunk.
-unsafe fn own_channels(vector: Disjoint<'_>, chunk: usize) -> [&mut [f32]; 2] {
-    // SAFETY: as the caller promises; the two halves do not overlap.
-    unsafe { [vector.part(chunk * CHUNK, CHUNK), vector.part(FRAME_CHANNELS + chunk * CHUNK, CHUNK)] }
 }
 
 impl EcapaBlock {
@@ -434,69 +242,5 @@ impl EcapaBlock {
             squeeze: layers.linear(&specs.squeeze)?,
             excite: layers.linear(&specs.excite)?,
         })
-    }
-}
-
-impl Strip {
-    /// # Safety
-    /// Nobody else may use the strip of `y` that begins at `at`.
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], codes: &mut [u8], width: usize, at: usize, y: Disjoint) {
-        let place = Place { x: 0, y: at, pitch: BLOCK, width };
-        // SAFETY: as the caller promises.
-        unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
-    }
-}
-
-impl Halo {
-    /// # Safety
-    /// As [`Strip::apply`].
-    unsafe fn apply(&self, arch: pulp::Arch, x: &[f32], codes: &mut [u8], width: usize, at: usize, y: Disjoint) {
-        let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
-        // SAFETY: as the caller promises.
-        unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
-    }
-}
-
-/// Fills a row with neighbours: `copy(strip, frames, to)` gives frames of a strip; zeros lie outside of the utterance.
-#[inline(always)]
-fn with_neighbours(
-    strips: Strips,
-    strip: usize,
-    reach: usize,
-    row: &mut [f32],
-    copy: impl Fn(usize, std::ops::Range<usize>, &mut [f32]),
-) {
-    let width = strips.width(strip);
-    let (before, rest) = row.split_at_mut(MARGIN);
-    let (own, after) = rest.split_at_mut(width);
-    let before = &mut before[MARGIN - reach..];
-    if strip > 0 {
-        copy(strip - 1, BLOCK - reach..BLOCK, before);
-    } else {
-        before.fill(0.0);
-    }
-    if width == BLOCK {
-        copy(strip, 0..BLOCK, own);
-    } else {
-        copy(strip, 0..width, own);
-    }
-    // the next strip may be shorter than the reach
-    let next = if strip + 1 < strips.count() { reach.min(strips.width(strip + 1)) } else { 0 };
-    if next > 0 {
-        copy(strip + 1, 0..next, &mut after[..next]);
-    }
-    // whole vectors are read, up to the end of the block and `reach` more
-    after[next..BLOCK - width + reach].fill(0.0);
-}
-
-/// Features `[frame][bin]` as rows `[bin][frame]` of one strip with neighbours.
-fn transpose(features: &[f32], bins: usize, strip: usize, reach: usize, rows: &mut [f32]) {
-    for column in 0..BLOCK + 2 * reach {
-        let frame = (strip * BLOCK + column)
-            .checked_sub(reach)
-            .and_then(|frame| features.get(frame * bins..(frame + 1) * bins));
-        for bin in 0..bins {
-            rows[bin * HALO_PITCH + MARGIN - reach + column] = frame.map_or(0.0, |frame| frame[bin]);
-        }
     }
 }
