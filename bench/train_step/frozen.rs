@@ -10,7 +10,7 @@ use super::{Training, alone, peak_mb};
 
 /// m: every m-th step is full.
 const PERIOD: usize = 10;
-const PERIODS: usize = 2;
+const PERIODS: usize = 4;
 /// Steps before the first that is measured.
 const WARM_UP: usize = 2;
 const SPARSITIES: [&str; 2] = ["95", "99"];

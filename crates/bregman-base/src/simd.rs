@@ -105,6 +105,20 @@ pub fn arch() -> Arch {
     *ARCH.get_or_init(|| Level::best().arch().unwrap_or(Arch::Scalar))
 }
 
+/// Asks for the cache lines of a slice ahead of their use: for stretches that are too short for the CPU to notice in
+/// time.
+#[inline(always)]
+pub fn prefetch(values: &[f32]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in values.chunks(crate::Buffer::LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 CPU has the instruction, and it cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = values;
+}
+
 /// Whether `BREGMAN_SIMD` is set, so that AMX stays unused.
 pub fn is_limited() -> bool {
     limit().is_some()

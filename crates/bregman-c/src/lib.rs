@@ -10,7 +10,7 @@
 mod failure;
 mod sliding;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::ptr;
 
 use bregman_runtime::{Model, Options, cosine};
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn bregman_open(path: *const c_char, threads: usize) -> *m
             return Err(CallError::null("path"));
         }
         // SAFETY: not null, and the caller promises a C string.
-        let path = unsafe { CStr::from_ptr(path) };
+        let path = unsafe { std::ffi::CStr::from_ptr(path) };
         let path = path.to_str().map_err(|_| CallError::new(BregmanStatus::Argument, "path is not UTF-8"))?;
         Ok(Model::open_with(path, &Options { threads, ..Options::default() })?)
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bregman_network::{Architecture, Extent, Operation};
 use serde::Serialize;
 
-use crate::file::{Contents, ModelFile, Positions, StoredLayer, Threshold, ValueFormat};
+use crate::file::{Contents, Positions, StoredLayer, Threshold, ValueFormat};
 use crate::kernels::{Instructions, KernelCosts, Runs, Tuning};
 #[cfg(feature = "audio")]
 use crate::network::Incremental;
@@ -130,7 +130,7 @@ impl Model {
     /// As [`Model::open`], and threads that cannot be started.
     #[cfg(not(target_family = "wasm"))]
     pub fn open_with(path: impl AsRef<std::path::Path>, options: &Options) -> Result<Self> {
-        Self::from_bytes_with(&ModelFile::read_bytes(path.as_ref())?, options)
+        Self::from_bytes_with(&crate::file::ModelFile::read_bytes(path.as_ref())?, options)
     }
 
     /// Reads a model from the bytes of its file, with the default [`Options`].

@@ -187,16 +187,18 @@ impl<B: Backend> Params<B> {
 
     /// As [`Params::refresh`] after a step of this extent, which may have left zeros where they were.
     pub fn refresh_after(&mut self, extent: Extent, backend: &B) -> Result<()> {
-        for Parameter { value, blocks, sparse, .. } in &mut self.list {
-            for (block, copies) in blocks {
-                if *sparse && extent == Extent::Support {
-                    backend.refresh_support(value, *block, copies)?;
-                } else {
-                    backend.refresh(value, *block, copies)?;
+        B::run_kernels(|| {
+            for Parameter { value, blocks, sparse, .. } in &mut self.list {
+                for (block, copies) in blocks {
+                    if *sparse && extent == Extent::Support {
+                        backend.refresh_support(value, *block, copies)?;
+                    } else {
+                        backend.refresh(value, *block, copies)?;
+                    }
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// One parameter.

@@ -95,6 +95,13 @@ impl<B: Backend> TrainableModel<B> {
     }
 
     fn pass(&mut self, margin: Margin) -> Result<()> {
+        if self.context.sums.is_some() {
+            return self.pass_here(margin); // waits for other ranks, which may need the threads of this one
+        }
+        B::run_kernels(|| self.pass_here(margin))
+    }
+
+    fn pass_here(&mut self, margin: Margin) -> Result<()> {
         let input = &self.inputs[self.current];
         self.context.checked(input.view(), "the feature extraction")?;
         self.network.forward(&mut self.context, input)?;

@@ -18,6 +18,12 @@ pub trait Capture: DeviceMemory {
     /// What was captured, and the warm-up runs that came before.
     type Graph: Default + Send + Sync;
 
+    /// Does work that calls one kernel after another, on a thread from which these start soonest. It waits for nothing
+    /// but kernels.
+    fn run_kernels<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
     /// Replays the work that was captured under this key; `false` if there is none: then the caller does the work.
     fn replay(&self, _graph: &mut Self::Graph, _key: &[u64]) -> Result<bool> {
         Ok(false)

@@ -63,6 +63,12 @@ impl DeviceMemory for Cpu {
 /// A CPU has no launches to save: the work runs every time.
 impl Capture for Cpu {
     type Graph = ();
+
+    /// On a thread of the pool: from any other a kernel starts by waking one of these and ends by being woken, which
+    /// for small layers takes longer than their arithmetic.
+    fn run_kernels<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+        rayon::scope(|_| work())
+    }
 }
 
 /// `[first, second, rest…]` → `[second, first, rest…]`

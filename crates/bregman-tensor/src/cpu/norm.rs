@@ -146,7 +146,11 @@ impl BatchNorm for Cpu {
             let c = -a * sum_d / count - b * mean;
             simd!({
                 if before {
-                    d.iter_mut().zip(x).for_each(|(d, &x)| *d = if x > 0.0 { a * *d + b * x + c } else { 0.0 });
+                    d.iter_mut().zip(x).for_each(|(d, &x)| {
+                        // of masked values too: d would be gathered value by value if it were read under the mask
+                        let dx = a * *d + b * x + c;
+                        *d = if x > 0.0 { dx } else { 0.0 };
+                    });
                 } else {
                     d.iter_mut().zip(x).for_each(|(d, &x)| *d = a * *d + b * x + c);
                 }

@@ -266,14 +266,8 @@ impl Chunk<'_> {
         for start in (0..len).step_by(step) {
             let range = start..(start + step).min(len);
             if self.job.frozen {
-                for first in range.clone().step_by(LINES * LINE) {
-                    let mut live = live_lines(&self.job.slices.theta[first..(first + LINES * LINE).min(range.end)]);
-                    while live != 0 {
-                        let line = first + LINE * live.trailing_zeros() as usize;
-                        self.advance::<U, true>(line..(line + LINE).min(range.end), update, shrink);
-                        live &= live - 1;
-                    }
-                }
+                self.fetch_live(range.end..(range.end + step).min(len));
+                self.advance_live(range.clone(), update, shrink);
             } else {
                 self.advance::<U, false>(range.clone(), update, shrink);
             }
@@ -283,6 +277,38 @@ impl Chunk<'_> {
             let counted = count_block(theta);
             self.counted.zeros += counted.zeros;
             self.counted.sum_squares += counted.sum_squares;
+        }
+    }
+
+    /// Updates the lines of a stretch that have a live weight.
+    #[inline(always)]
+    fn advance_live<U: Advance>(&mut self, range: Range<usize>, update: U, shrink: impl Fn(f32) -> f32 + Copy) {
+        for first in range.clone().step_by(LINES * LINE) {
+            for line in live_lines(&self.job.slices.theta[first..(first + LINES * LINE).min(range.end)]) {
+                let line = first + line;
+                if line + LINE <= range.end {
+                    self.advance::<U, true>(line..line + LINE, update, shrink); // of a length that the compiler knows
+                } else {
+                    self.advance::<U, true>(line..range.end, update, shrink);
+                }
+            }
+        }
+    }
+
+    /// Asks for the gradient and state of a stretch's live weights ahead of their use: lines that are far apart are
+    /// nothing that the CPU foresees.
+    #[inline(always)]
+    fn fetch_live(&self, range: Range<usize>) {
+        let PassBlock { g, theta, p, m, v } = &self.job.slices;
+        for first in range.clone().step_by(LINES * LINE) {
+            for line in live_lines(&theta[first..(first + LINES * LINE).min(range.end)]) {
+                let [begin, end] = [first + line, (first + line + LINE).min(range.end) - 1];
+                for array in [g.0, &**p, &**m, &**v] {
+                    // a state need not begin at a cache line as the weights do
+                    simd::prefetch(array.get(begin..=begin).unwrap_or(&[]));
+                    simd::prefetch(array.get(end..=end).unwrap_or(&[]));
+                }
+            }
         }
     }
 
@@ -297,21 +323,39 @@ impl Chunk<'_> {
         let (slices, start) = (&mut self.job.slices, range.start);
         let g = if slices.g.0.is_empty() { slices.g.0 } else { &slices.g.0[range.clone()] };
         let theta = &mut slices.theta[range.clone()];
-        let moved: [bool; LINE] = std::array::from_fn(|i| FROZEN && theta.get(i).is_some_and(|&x| x != 0.0));
+        let mut before = [0.0; LINE];
+        if FROZEN {
+            before[..theta.len()].copy_from_slice(theta);
+        }
         let (p, m, v) = (part(slices.p, range.clone()), part(slices.m, range.clone()), part(slices.v, range));
         PassBlock { g: Gradient(g), theta, p, m, v }.advance::<U, FROZEN>(update, shrink);
         // after the update, when the gradient is in the cache
         if !lanes::all_finite(g) && self.counted.non_finite.is_none() {
-            let bad = (0..g.len()).find(|&i| !g[i].is_finite() && (!FROZEN || moved[i]));
+            let bad = (0..g.len()).find(|&i| !g[i].is_finite() && (!FROZEN || before[i] != 0.0));
             self.counted.non_finite = bad.map(|index| (self.offset + start + index, g[index]));
         }
     }
 }
 
-/// A bit for every line, up to [`LINES`] of them, with a weight that is not 0. All lines are looked at before any is
+/// Where the lines begin, of up to [`LINES`], that have a weight that is not 0. All lines are looked at before any is
 /// worked on, so that their cache misses overlap.
 #[inline(always)]
-fn live_lines(theta: &[f32]) -> u64 {
+fn live_lines(theta: &[f32]) -> impl Iterator<Item = usize> + use<> {
+    let mut live = live_bits(theta);
+    std::iter::from_fn(
+        #[inline(always)]
+        move || {
+            let line = (live != 0).then(|| live.trailing_zeros() as usize * LINE);
+            live &= live.wrapping_sub(1);
+            line
+        },
+    )
+}
+
+/// A bit for every line with a weight that is not 0. Not inlined, for the smallest vectors suffice: with larger ones
+/// the compiler gathers one value each of many lines at a time.
+#[inline(never)]
+fn live_bits(theta: &[f32]) -> u64 {
     let is_live = |line: &[f32]| line.iter().fold(0, |bits, x| bits | x.to_bits() << 1) != 0;
     let (lines, rest) = theta.as_chunks::<LINE>();
     let mut live = 0;

@@ -3,6 +3,8 @@
 
 #![allow(unsafe_code, clippy::needless_range_loop)]
 
+pub(super) use bregman_base::simd::prefetch;
+
 use super::bf16::pair;
 use crate::cpu::math::simd;
 
@@ -44,19 +46,6 @@ pub(super) fn dispatch(work: impl Work) {
         return avx512::run(work, lanes);
     }
     simd!(work.run(Plain));
-}
-
-/// Asks for the cache lines of a slice ahead of their use: rows of maps are too short for the CPU to notice in time.
-#[inline(always)]
-pub(super) fn prefetch(values: &[f32]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in values.chunks(LANES) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 CPU has the instruction, and it cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = values;
 }
 
 /// Arrays.

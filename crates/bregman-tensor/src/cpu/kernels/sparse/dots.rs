@@ -19,7 +19,7 @@ use crate::cpu::math::simd;
 /// Columns of a block are a multiple of this: one vector of bf16.
 pub(super) const VECTOR: usize = 32;
 /// Vectors of dY in registers.
-pub(super) const PIECE: usize = 12;
+pub(super) const PIECE: usize = 8;
 
 /// Which numbers are multiplied with which instructions.
 #[derive(Clone, Copy, Debug)]

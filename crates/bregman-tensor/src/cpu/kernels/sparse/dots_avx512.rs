@@ -108,7 +108,6 @@ pub(super) unsafe fn add<N: Number>(job: Job<N>) {
     let Job { mut dy, mut values, offsets, columns, sums } = job;
     while !dy.is_empty() {
         let vectors = match dy.len() / N::LANES {
-            12.. => 12,
             8.. => 8,
             6.. => 6,
             4.. => 4,
@@ -119,7 +118,6 @@ pub(super) unsafe fn add<N: Number>(job: Job<N>) {
         // its start as `dy`.
         unsafe {
             match vectors {
-                12 => N::piece::<12>(job),
                 8 => N::piece::<8>(job),
                 6 => N::piece::<6>(job),
                 4 => N::piece::<4>(job),

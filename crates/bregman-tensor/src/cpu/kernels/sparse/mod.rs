@@ -27,6 +27,8 @@ mod product;
 mod sampled;
 mod tile;
 
+use std::ops::Range;
+
 use bregman_base::{Buffer, simd};
 use pulp::Arch;
 use rayon::prelude::*;
@@ -74,7 +76,7 @@ impl Blocks {
         self.total.div_ceil(self.size).max(1)
     }
 
-    fn range(self, block: usize) -> std::ops::Range<usize> {
+    fn range(self, block: usize) -> Range<usize> {
         block * self.size..((block + 1) * self.size).min(self.total)
     }
 }
@@ -117,8 +119,8 @@ impl SparseMatrix {
     /// If the last row is outside `weights`.
     pub fn refresh(&mut self, weights: &[f32], stride: usize) {
         let taps = self.taps;
-        self.update(weights, stride, |tile, transposed, rows, channels| {
-            tile.compress(rows);
+        self.update(weights, stride, |tile, transposed, rows, row, channels| {
+            tile.compress(rows.map(row));
             transposed.transpose_from(tile, channels, taps);
         });
     }
@@ -129,10 +131,9 @@ impl SparseMatrix {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn refresh_values(&mut self, weights: &[f32], stride: usize) {
-        let taps = self.taps;
-        self.update(weights, stride, |tile, transposed, rows, _| {
-            tile.take_values(rows);
-            transposed.transpose_values(tile, taps);
+        self.update(weights, stride, |tile, transposed, _, row, _| {
+            tile.take_values(row);
+            transposed.transpose_values(tile);
         });
     }
 
@@ -141,12 +142,12 @@ impl SparseMatrix {
         self.forward.par_iter().map(|tile| tile.value.iter().filter(|value| **value != 0.0).count()).sum()
     }
 
-    /// Calls `work(tile, its transpose, its rows of the weights, its channels)` for every tile.
+    /// Calls `work(tile, its transpose, how many rows it has, the weights of a row, its channels)` for every tile.
     fn update<'a>(
         &mut self,
         weights: &'a [f32],
         stride: usize,
-        work: impl Fn(&mut Tile, &mut Tile, &mut dyn Iterator<Item = &'a [f32]>, usize) + Sync,
+        work: impl Fn(&mut Tile, &mut Tile, Range<usize>, &(dyn Fn(usize) -> &'a [f32] + Sync), usize) + Sync,
     ) {
         let columns = self.columns();
         assert!(
@@ -159,8 +160,9 @@ impl SparseMatrix {
         self.forward.par_iter_mut().zip(&mut self.backward).enumerate().for_each(|(index, (tile, transposed))| {
             let rows = row_blocks.range(index / channel_blocks.count());
             let channels = channel_blocks.range(index % channel_blocks.count());
-            let columns_of = |row| &weights[row * stride..][channels.start * taps..channels.end * taps];
-            work(tile, transposed, &mut rows.map(columns_of), channels.len());
+            let first = rows.start;
+            let row = |row: usize| &weights[(first + row) * stride..][channels.start * taps..channels.end * taps];
+            work(tile, transposed, 0..rows.len(), &row, channels.len());
         });
     }
 

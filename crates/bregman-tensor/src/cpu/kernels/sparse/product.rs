@@ -117,14 +117,13 @@ struct Strips {
 }
 
 impl Strips {
-    /// Few wide strips, but more of them where otherwise threads would wait: `repeats` is how often the strips are
-    /// worked through.
+    /// Wide strips, but narrower ones where otherwise threads would wait for the last: `repeats` is how often the
+    /// strips are worked through.
     fn new(len: usize, vector: usize, most: usize, repeats: usize) -> Self {
         let (vectors, threads) = (len.div_ceil(vector), rayon::current_num_threads());
-        let idles = |strips: usize| repeats * strips < 4 * threads && !(repeats * strips).is_multiple_of(threads);
-        let fewest = vectors.div_ceil(most);
-        let strips = (fewest..=vectors.min(2 * fewest)).find(|&strips| !idles(strips)).unwrap_or(fewest);
-        let width = vectors.div_ceil(strips) * vector;
+        // vectors that a thread works through, and one for what each strip costs besides
+        let time = |width: usize| (repeats * vectors.div_ceil(width)).div_ceil(threads) * (width + 1);
+        let width = (1..=most).rev().min_by_key(|&width| time(width)).unwrap_or(most) * vector;
         Self { len, width, count: len.div_ceil(width) }
     }
 

@@ -1,11 +1,13 @@
 //! One tile of a sparse matrix in compressed rows: the unit that is refreshed, transposed and multiplied.
 //!
-//! Columns are numbered inside the tile, so 16 bits suffice and a non-zero costs 6 bytes.
+//! Columns are numbered inside the tile, so 16 bits suffice and a non-zero costs 6 bytes, in a transpose 10.
 //! ```text
 //!  0 a 0 b      start   0 2 2 3
 //!  0 0 0 0      column  1 3 0
 //!  c 0 0 0      value   a b c
 //! ```
+
+use rayon::prelude::*;
 
 /// Compressed rows; the vectors only grow, so a refresh allocates nothing once the non-zeros stop growing.
 #[derive(Clone, Debug, Default)]
@@ -14,10 +16,14 @@ pub(super) struct Tile {
     pub(super) start: Vec<u32>,
     pub(super) column: Vec<u16>,
     pub(super) value: Vec<f32>,
+    /// Of a transpose: where each entry is in the tile that it was made from.
+    source: Vec<u32>,
     /// Write positions of [`transpose_from`](Self::transpose_from), kept to avoid allocation.
     cursor: Vec<u32>,
 }
 
+/// Entries whose values a task takes.
+const ENTRIES: usize = 4096;
 /// Most columns a tile may have.
 pub(super) const MAX_COLUMNS: usize = u16::MAX as usize;
 
@@ -47,35 +53,14 @@ impl Tile {
     }
 
     /// Takes the values of the entries anew from the rows that were compressed.
-    pub(super) fn take_values<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
-        for (row, range) in rows.zip(self.start.windows(2)) {
-            let range = range[0] as usize..range[1] as usize;
-            let entries = self.column[range.clone()].iter().zip(&mut self.value[range]);
-            entries.for_each(|(&column, value)| *value = row[usize::from(column)]);
-        }
+    pub(super) fn take_values<'a>(&mut self, row: impl Fn(usize) -> &'a [f32] + Sync) {
+        take_values(&self.start, &self.column, 0, &mut self.value, &row);
     }
 
     /// Takes the values anew from the tile of which this is the transpose.
-    pub(super) fn transpose_values(&mut self, other: &Tile, taps: usize) {
-        match taps as u16 {
-            1 => self.sort_values(other, |column| column),
-            3 => self.sort_values(other, |column| column / 3),
-            5 => self.sort_values(other, |column| column / 5),
-            9 => self.sort_values(other, |column| column / 9),
-            taps => self.sort_values(other, |column| column / taps),
-        }
-    }
-
-    /// As the second half of [`counting_sort`](Self::counting_sort); `channel` takes a column of `other`.
-    #[inline(always)]
-    fn sort_values(&mut self, other: &Tile, channel: impl Fn(u16) -> u16) {
-        self.cursor.clear();
-        self.cursor.extend_from_slice(&self.start);
-        for (&column, &value) in other.column.iter().zip(&other.value) {
-            let at = &mut self.cursor[usize::from(channel(column))];
-            self.value[*at as usize] = value;
-            *at += 1;
-        }
+    pub(super) fn transpose_values(&mut self, other: &Tile) {
+        let entries = self.value.par_iter_mut().zip(&self.source).with_min_len(ENTRIES);
+        entries.for_each(|(value, &source)| *value = other.value[source as usize]);
     }
 
     /// Becomes the transpose of `other`, whose columns are `(channel, tap)`: here rows are channels and columns `(row,
@@ -106,16 +91,44 @@ impl Tile {
         self.start.extend_from_slice(&self.cursor);
         self.column.resize(other.nnz(), 0);
         self.value.resize(other.nnz(), 0.0);
+        self.source.resize(other.nnz(), 0);
         for (row, range) in other.start.windows(2).enumerate() {
-            let range = range[0] as usize..range[1] as usize;
-            for (&column, &value) in other.column[range.clone()].iter().zip(&other.value[range]) {
-                let (channel, tap) = split(column);
+            for source in range[0]..range[1] {
+                let (channel, tap) = split(other.column[source as usize]);
                 let at = &mut self.cursor[usize::from(channel)];
                 self.column[*at as usize] = row as u16 * taps + tap;
-                self.value[*at as usize] = value;
+                self.value[*at as usize] = other.value[source as usize];
+                self.source[*at as usize] = source;
                 *at += 1;
             }
         }
+    }
+}
+
+/// Takes the values of the entries of some rows, which begin at `start` and the first of which is row `first`.
+fn take_values<'a>(
+    start: &[u32],
+    column: &[u16],
+    first: usize,
+    value: &mut [f32],
+    row: &(impl Fn(usize) -> &'a [f32] + Sync),
+) {
+    let rows = start.len().saturating_sub(1);
+    if rows > 1 && value.len() > ENTRIES {
+        let half = rows / 2;
+        let (column, later_column) = column.split_at((start[half] - start[0]) as usize);
+        let (value, later_value) = value.split_at_mut(column.len());
+        rayon::join(
+            || take_values(&start[..=half], column, first, value, row),
+            || take_values(&start[half..], later_column, first + half, later_value, row),
+        );
+        return;
+    }
+    for (at, ends) in start.windows(2).enumerate() {
+        let row = row(first + at);
+        let range = (ends[0] - start[0]) as usize..(ends[1] - start[0]) as usize;
+        let entries = column[range.clone()].iter().zip(&mut value[range]);
+        entries.for_each(|(&column, value)| *value = row[usize::from(column)]);
     }
 }
 
