@@ -48,7 +48,9 @@ proptest! {
         };
         let l1 = |theta: &[f32]| -> f64 { theta.iter().map(|x| f64::from(x.abs())).sum() };
         let mut theta = start(&groups, seed);
-        let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &theta).unwrap();
+        // the lemma is of duals that do not follow λ
+        let rule = LinBreg { variant: Variant::Plain, ..LinBreg::default() };
+        let mut optimizer = Optimizer::new(Rule::LinBreg(rule), groups, 0.5, &theta).unwrap();
         let mut before = 0.5; // λ⁽ᵏ⁻¹⁾, with which the present θ was made
         for step in 0..30 {
             let lambda = 0.1 + f64::from(noise(1, seed + 50 + step)[0].abs());
