@@ -105,7 +105,7 @@ fn refused(what: impl Display) -> Error {
 }
 
 /// These need the compiler's library but no GPU: CUDA's, or that of `pip install nvidia-cuda-nvrtc` on the
-/// `LD_LIBRARY_PATH`.
+/// `LD_LIBRARY_PATH`, as `tools/check/cuda` does.
 #[cfg(test)]
 mod tests {
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,7 +119,7 @@ mod tests {
         if unsafe { nvrtc::sys::is_culib_present() } {
             return Some(ONE.lock().unwrap_or_else(PoisonError::into_inner));
         }
-        println!("skipped: libnvrtc.so.13 could not be loaded");
+        bregman_skip::skip("nvrtc", "libnvrtc.so.13 could not be loaded");
         None
     }
 
