@@ -77,14 +77,14 @@ def in_two_dimensions(model):
     """Signals [batch, channels, frames] as maps of one row, and convolutions of a single frame as matrix products.
 
     DeepSparse stops with an assertion otherwise, also at a sum that keeps its axis; the others are as fast this way.
-    Maps (ResNet) stay as they are.
+    Networks over maps (ResNet, CAM++) stay as they are.
     """
     import onnx
     from onnx import helper, numpy_helper, shape_inference
 
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    if not any(node.op_type == "Conv" and len(weights[node.input[1]].dims) == 3 for node in graph.node):
+    if any(node.op_type == "Conv" and len(weights[node.input[1]].dims) == 4 for node in graph.node):
         return model
     sizes = {value.name: value.type.tensor_type.shape for value in shape_inference.infer_shapes(model).graph.value_info}
     signals = {name for name, shape in sizes.items() if len(shape.dim) == 3}

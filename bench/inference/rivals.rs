@@ -7,14 +7,16 @@ use std::process::Command;
 use bregman_bench::{median_ms, ratio, table};
 use bregman_network::{LayerSpec, NormSpec, Pointwise};
 use bregman_nn::{Checkpoint, TrainableModel, Values};
-use bregman_runtime::{Model, ModelFile, Options, cosine};
+use bregman_runtime::{Model, ModelFile, Options, ValueFormat, cosine};
 use bregman_tensor::Cpu;
 use serde_json::{Value, json};
 
 use crate::{BINS, FRAMES, REPEATS};
 
 /// Name for people, kind in `rivals.py`, and which of the bench's virtual environments it needs.
-const RIVALS: [(&str, &str, &str); 7] = [
+type Rival = (&'static str, &'static str, &'static str);
+
+pub(crate) const ALL: &[Rival] = &[
     ("ONNX Runtime", "onnxruntime", ".venv-rivals"),
     ("OpenVINO", "openvino", ".venv-rivals"),
     ("OpenVINO int8", "openvino-int8", ".venv-rivals"),
@@ -23,6 +25,7 @@ const RIVALS: [(&str, &str, &str); 7] = [
     ("DeepSparse", "deepsparse", ".venv-deepsparse"),
     ("DeepSparse int8", "deepsparse-int8", ".venv-deepsparse"),
 ];
+pub(crate) const ONNX_RUNTIME: &[Rival] = ALL.split_at(1).0;
 const BATCHES: [usize; 2] = [1, 16];
 
 /// A large batch needs fewer measurements.
@@ -33,15 +36,24 @@ fn repeats(batch: usize) -> usize {
 /// ε of a batch norm, as in the runtime.
 const NORM_EPSILON: f32 = 1e-5;
 
-/// Measures the model in `path` and every rival on that many threads, and prints a table and ratios.
-pub(crate) fn compare(path: &Path, threads: &[&str], folder: &Path) {
-    let file = ModelFile::read_bytes(path).and_then(|bytes| ModelFile::from_bytes(&bytes)).expect("a model file");
+/// Measures the model in `path`, the same in int8 where that is computed in whole numbers, and every rival on that many
+/// threads, and prints a table and ratios.
+pub(crate) fn compare(path: &Path, threads: &[&str], folder: &Path, rivals: &[Rival]) {
+    let mut file = ModelFile::read_bytes(path).and_then(|bytes| ModelFile::from_bytes(&bytes)).expect("a model file");
     std::fs::write(folder.join("network.onnx"), unfolded(&file).to_onnx(&[]).expect("a graph")).expect("it is written");
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for batch in BATCHES {
         let mut rng = bregman_nn::Rng::new(batch as u64);
-        let input: Vec<u8> = (0..batch * FRAMES * BINS).flat_map(|_| rng.symmetric(3.0).to_le_bytes()).collect();
+        let features: Vec<f32> = (0..batch * FRAMES * BINS).map(|_| rng.symmetric(3.0)).collect();
+        let input: Vec<u8> = features.iter().flat_map(|value| value.to_le_bytes()).collect();
         std::fs::write(folder.join("features.f32"), input).expect("the input is written");
+        // calibrated as the int8 graphs are in `rivals.py`
+        let loudness = [0.5, 1.0, 1.5].map(|factor| features.iter().map(|x| x * factor).collect::<Vec<f32>>());
+        let int8 = folder.join("int8.breg");
+        let has_int8 = file.calibrate_features(&loudness).is_ok();
+        if has_int8 {
+            file.write(&int8, ValueFormat::Int8).expect("the model is written");
+        }
         let sizes = [&batch.to_string(), &FRAMES.to_string(), &BINS.to_string()].map(String::clone);
         let prepared =
             python(".venv-rivals", &[&["prepare".to_owned(), folder.display().to_string()], &sizes[..]].concat());
@@ -53,22 +65,24 @@ pub(crate) fn compare(path: &Path, threads: &[&str], folder: &Path) {
             let mut rows =
                 vec![vec!["bregman".to_owned(), format!("{ms:.2}"), String::new(), String::new(), String::new()]];
             let mut ratios = Vec::new();
-            for (label, kind, venv) in RIVALS {
-                let args = [&["time".to_owned(), kind.to_owned(), folder.display().to_string()], &sizes[..]].concat();
-                match python(venv, &[&args[..], &[(*threads).to_owned(), repeats(batch).to_string()]].concat()) {
-                    Ok(theirs) => {
-                        let time = theirs["ms"].as_f64().expect("a measurement");
-                        let cosine = cosine(&numbers(&ours["embedding"]), &numbers(&theirs["embedding"]));
-                        let version = theirs["version"].as_str().unwrap_or_default().to_owned();
-                        let cells =
-                            [format!("{time:.2}"), format!("{:.3}", ms / time), format!("{cosine:.4}"), version];
-                        rows.push([&[label.to_owned()], &cells[..]].concat());
-                        ratios.push((format!("{name}-{batch}-{threads}-{kind}"), time));
-                    }
-                    Err(problem) => {
-                        rows.push(vec![label.to_owned(), problem, String::new(), String::new(), String::new()])
-                    }
+            let mut row = |label: &str, kind: &str, theirs: Result<Value, String>| match theirs {
+                Ok(theirs) => {
+                    let time = theirs["ms"].as_f64().expect("a measurement");
+                    let cosine = cosine(&numbers(&ours["embedding"]), &numbers(&theirs["embedding"]));
+                    let version = theirs["version"].as_str().unwrap_or_default().to_owned();
+                    let cells = [format!("{time:.2}"), format!("{:.3}", ms / time), format!("{cosine:.4}"), version];
+                    rows.push([&[label.to_owned()], &cells[..]].concat());
+                    ratios.push((format!("{name}-{batch}-{threads}-{kind}"), time));
                 }
+                Err(problem) => rows.push(vec![label.to_owned(), problem, String::new(), String::new(), String::new()]),
+            };
+            if has_int8 {
+                row("bregman int8", "bregman-int8", Ok(self::ours(&int8, threads, batch, folder)));
+            }
+            for &(label, kind, venv) in rivals {
+                let args = [&["time".to_owned(), kind.to_owned(), folder.display().to_string()], &sizes[..]].concat();
+                let args = [&args[..], &[(*threads).to_owned(), repeats(batch).to_string()]].concat();
+                row(label, kind, python(venv, &args));
             }
             table(&["", "ms", "ours / theirs", "cosine to ours", "version"], &rows);
             ratios.iter().for_each(|(name, theirs)| ratio(name, ms, *theirs));
@@ -167,8 +181,14 @@ fn inputs(spec: &LayerSpec) -> usize {
 }
 
 fn set_norm(state: &mut Checkpoint, norm: &NormSpec, scale: &[f32], shift: &[f32]) {
-    set(state, &format!("{}.running_mean", norm.name), &vec![0.0; scale.len()]);
-    set(state, &format!("{}.running_var", norm.name), &vec![1.0 - NORM_EPSILON; scale.len()]);
+    // without scale and shift of its own, they are in its statistics
+    let statistics = scale.iter().zip(shift).map(|(scale, shift)| match norm.affine {
+        true => (0.0, 1.0 - NORM_EPSILON),
+        false => (-shift / scale, scale.powi(-2) - NORM_EPSILON),
+    });
+    let (means, variances): (Vec<f32>, Vec<f32>) = statistics.unzip();
+    set(state, &format!("{}.running_mean", norm.name), &means);
+    set(state, &format!("{}.running_var", norm.name), &variances);
     if norm.affine {
         set(state, &format!("{}.weight", norm.name), scale);
         set(state, &format!("{}.bias", norm.name), shift);

@@ -123,8 +123,8 @@ fn main() {
         &[row("LinBreg", linbreg, theirs["linbreg"]), row("AdaBreg", adabreg, theirs["adabreg"])],
     );
     println!(
-        "\nceiling: copy {copy:.1} GB/s, triad {triad:.1} GB/s; torch's fused Adam, no prox, no count: {:.1} ms\n",
-        theirs["fused_adam"]
+        "\nceiling: copy {copy:.1} GB/s, triad {triad:.1} GB/s; torch's fused AdamW, no prox, no count: {:.1} ms\n",
+        theirs["fused_adamw"]
     );
     println!(
         "exact quantile of all duals: {quantile:.1} ms, torch.kthvalue on a concatenated copy: {:.1} ms\n",
@@ -132,6 +132,6 @@ fn main() {
     );
     ratio("linbreg", linbreg.0, theirs["linbreg"] + theirs["count"]);
     ratio("adabreg", adabreg.0, theirs["adabreg"] + theirs["count"]);
-    ratio("adabreg-vs-fused-adam", adabreg.0, theirs["fused_adam"]);
+    ratio("adabreg-vs-fused-adamw", adabreg.0, theirs["fused_adamw"]);
     ratio("quantile", quantile, theirs["quantile"]);
 }

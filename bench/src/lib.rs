@@ -1,5 +1,9 @@
 //! Shared by all benches: timing, calling the peer, the table and the `ratio` lines.
 
+mod step;
+
+pub use step::BareStep;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;

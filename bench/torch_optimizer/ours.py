@@ -1,6 +1,6 @@
 """`bench/run torch_optimizer`: one step of `bregman.torch` over ECAPA C1024 with a 5994-class head, λ steered.
 
-Against the step as published in PyTorch plus its count of zeros, and against torch's fused Adam; on the CPU, and on a
+Against the step as published in PyTorch plus its count of zeros, and against torch's fused AdamW; on the CPU, and on a
 GPU where there is one; or on the devices that are named.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "optimizer"))
-from peer import Reference, fused_adam_ms, median_ms, wait  # noqa: E402
+from peer import Reference, fused_adamw_ms, median_ms, wait  # noqa: E402
 
 import bregman.torch  # noqa: E402
 
@@ -68,7 +68,7 @@ def main():
     devices = sys.argv[1:] or ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     count = sum(torch.Size(shape).numel() for shape in sizes)
     print(f"{count} parameters in {len(sizes)} tensors, best of {ROUNDS} medians, ms\n")
-    print("step             ours  published + count  torch's fused Adam")
+    print("step             ours  published + count  torch's fused AdamW")
     ratios = []
     for device in devices:
         for name, kind in (("linbreg", bregman.torch.LinBreg), ("adabreg", bregman.torch.AdaBreg)):
@@ -76,15 +76,15 @@ def main():
                 (
                     median_ms(optimizer_of(kind, sizes, device).step),
                     *theirs_ms(name, sizes, device),
-                    fused_adam_ms(sizes, device),
+                    fused_adamw_ms(sizes, device),
                 )
                 for _ in range(ROUNDS)
             ]
             ours, step, count, fused = (min(column) for column in zip(*rounds))
             label = f"{name}-{device}"
-            print(f"{label:14} {ours:6.3f}  {step:9.3f} + {count:5.3f}  {fused:18.3f}")
+            print(f"{label:14} {ours:6.3f}  {step:9.3f} + {count:5.3f}  {fused:19.3f}")
             ratios.append((label, ours / (step + count)))
-            ratios.append((f"{label}-vs-fused-adam", ours / fused))
+            ratios.append((f"{label}-vs-fused-adamw", ours / fused))
             if device == "cuda":
                 on_gpu(label, kind, sizes)
     print()

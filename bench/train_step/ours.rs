@@ -11,6 +11,8 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod features;
 mod frozen;
+#[cfg(feature = "cuda")]
+mod nccl;
 #[cfg(feature = "mpi")]
 mod ranks;
 
@@ -24,6 +26,8 @@ use serde_json::{Value, json};
 
 const CLASSES: usize = 5994;
 const FEATURES: usize = 80;
+/// What every recipe of a Bregman method clips the norm of the gradient to.
+const CLIP: f32 = 1.0;
 const NETWORKS: [&str; 2] = ["ecapa", "resnet34"];
 const PRECISIONS: [&str; 2] = ["f32", "bf16"];
 const SPARSITIES: [&str; 4] = ["dense", "90", "95", "99"];
@@ -51,6 +55,8 @@ fn main() {
         ["growth"] => growth(),
         #[cfg(feature = "cuda")]
         ["--device", "cuda", "features"] => features::compare(),
+        #[cfg(feature = "cuda")]
+        ["--device", "cuda", "nccl"] => nccl::compare(),
         #[cfg(feature = "cuda")]
         ["--device", "cuda", chosen @ ..] => cuda::compare(chosen),
         #[cfg(not(feature = "cuda"))]
@@ -192,6 +198,7 @@ impl Training {
             model.set_share(1.0 / ranks.size() as f32);
         }
         model.gradients(Input { values, batch: *batch, frames: *frames }, &labels, margin).expect("a step");
+        model.clip_gradients(CLIP).expect("a norm");
         let (mut values, gradients) = model.params_mut().values_and_gradients();
         optimizer.step(&mut values, &gradients, 1e-4).expect("an optimizer step");
         model.refresh_after(extent).expect("a refresh");

@@ -16,7 +16,7 @@ pub(crate) struct Taken {
     pub(crate) id: ParamId,
     pub(crate) param: bregman::Param,
     pub(crate) values: Vec<f32>,
-    /// Zeros where there is none.
+    /// Empty where there is none: then the parameter rests.
     pub(crate) gradient: Vec<f32>,
 }
 
@@ -88,7 +88,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Take {
         }
         let values = on_host(tensor.clone().inner());
         let gradient = self.gradients.remove::<B::InnerBackend, D>(param.id);
-        let gradient = gradient.map_or_else(|| vec![0.0; values.len()], on_host);
+        let gradient = gradient.map_or_else(Vec::new, on_host);
         let param_of_method = self.path.param(&tensor.dims());
         self.taken.push(Taken { id: param.id, param: param_of_method, values, gradient });
     }

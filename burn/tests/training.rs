@@ -87,16 +87,18 @@ fn every_optimizer_brings_a_module_to_its_target_and_leaves_norms_and_embeddings
         let controller = bregman::ControllerConfig { period: 5, ..config.controller };
         BregmanConfig { controller, ..config }
     };
-    for (config, lr) in [
-        (BregmanConfig::adabreg(0.9), 0.01),
-        (BregmanConfig::linbreg(0.9), 0.5),
-        (steered(BregmanConfig::prox_sgd(0.9)), 0.5),
+    // ProxSGD overshoots the target first: at five times this rate the hidden units that it switches off stayed dead
+    // on an AMD EPYC (Zen 5), and λ fell without end
+    for (config, lr, steps) in [
+        (BregmanConfig::adabreg(0.9), 0.01, 300),
+        (BregmanConfig::linbreg(0.9), 0.5, 300),
+        (steered(BregmanConfig::prox_sgd(0.9)), 0.1, 600),
     ] {
         let mut optimizer = config.clone().init();
         let before = sparse_init(network(), 0.95, 1);
         assert!((sparsity(&before) - 0.95).abs() < 0.02);
         let first = loss(&before, 0).into_scalar();
-        let model = train(before, &mut optimizer, (lr, 0..300));
+        let model = train(before, &mut optimizer, (lr, 0..steps));
         let report = optimizer.report().unwrap();
         assert!((sparsity(&model) - 0.9).abs() < 0.03, "{config:?}: {}", sparsity(&model));
         assert!((report.sparsity - sparsity(&model)).abs() < 1e-9 && report.target == 0.9);
@@ -130,6 +132,24 @@ fn a_step_is_the_step_of_the_core() {
         assert_eq!(optimizer.report(), Some(report));
         assert_eq!(module.weight.val().into_data().to_vec::<f32>().unwrap(), theta[0]);
     }
+}
+
+#[test]
+fn a_parameter_without_a_gradient_rests_and_then_goes_on() {
+    let law = bregman::Law::Multiplicative(bregman::Multiplicative::default()); // λ stays for 50 steps
+    let controller = bregman::ControllerConfig { law, ..bregman::ControllerConfig::new(0.9) };
+    let mut optimizer = BregmanConfig { controller, ..BregmanConfig::adabreg(0.9) }.init();
+    let model = train(sparse_init(network(), 0.95, 1), &mut optimizer, (0.01, 0..5));
+    let before = model.clone();
+    let mut all = loss(&model, 5).backward();
+    let of_output = GradientsParams::from_params(&mut all, &model, &[model.output.weight.id]);
+    let model = optimizer.step(0.01, model, of_output);
+    let same = |a: &Linear<Engine>, b: &Linear<Engine>| a.weight.val().into_data() == b.weight.val().into_data();
+    assert!(!same(&model.output, &before.output));
+    assert!(same(&model.hidden, &before.hidden));
+    assert!(model.words.weight.val().into_data() == before.words.weight.val().into_data());
+    let after = train(model.clone(), &mut optimizer, (0.01, 6..7));
+    assert!(!same(&after.hidden, &model.hidden));
 }
 
 #[test]

@@ -13,6 +13,7 @@ class Stepper:
         ops: object | None = None,
         sum: Callable[[list[float]], list[float]] | None = None,
         counts: list[bool] = ...,
+        opaque: bool = False,
     ) -> None: ...
     def step(
         self, theta: list[int] | None, grads: list[int], rates: list[tuple[float, int]], stream: int = 0

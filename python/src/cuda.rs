@@ -21,21 +21,16 @@ mod with_cuda {
     pub(crate) struct CudaPlace {
         device: StepDevice,
         arrays: DeviceArrays,
-        keeps_duals: bool,
         /// Whether the kernel of the next pass is in a graph that is replayed.
         replayed: AtomicBool,
     }
 
     impl CudaPlace {
-        pub(crate) fn open(ordinal: usize, states: &[LentState], keeps_duals: bool) -> Result<Self> {
+        pub(crate) fn open(ordinal: usize, states: &[LentState]) -> Result<Self> {
             let device = StepDevice::open(ordinal).map_err(bregman::Error::from)?;
             let tensors = states.iter().map(|state| state.arrays().map(|array| lend(&device, &array))).collect();
             let arrays = device.arrays(tensors);
-            Ok(Self { device, arrays, keeps_duals, replayed: AtomicBool::new(false) })
-        }
-
-        pub(crate) fn keeps_duals(&self) -> bool {
-            self.keeps_duals
+            Ok(Self { device, arrays, replayed: AtomicBool::new(false) })
         }
 
         #[allow(unsafe_code)]
@@ -109,12 +104,8 @@ mod without_cuda {
     pub(crate) enum CudaPlace {}
 
     impl CudaPlace {
-        pub(crate) fn open(_: usize, _: &[LentState], _: bool) -> Result<Self> {
+        pub(crate) fn open(_: usize, _: &[LentState]) -> Result<Self> {
             Err(Error::Engine { problem: "this build of bregman has no CUDA kernels".into() })
-        }
-
-        pub(crate) fn keeps_duals(&self) -> bool {
-            match *self {}
         }
 
         pub(crate) fn follow(&self, _: u64) {

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use bregman::optimizer::{
-    Arrays, Correction, Counted, Deferred, DualKey, Duals, Engine, HostArrays, HostDuals, Prox, StateSlices,
-    TensorState, TensorStep, Update, pull,
+    Arrays, Correction, Counted, Deferred, DualKey, Duals, Engine, HostArrays, HostDuals, StateSlices, TensorState,
+    TensorStep, pull,
 };
-use bregman::{Error, Result, Shrinkage};
+use bregman::{Error, Result};
 
 use crate::cuda::CudaPlace;
-use crate::lent::{Lent, check_apart};
+use crate::lent::Lent;
 use crate::reduce::{Reduced, Reduction};
 use crate::torch_ops::TorchOps;
 
@@ -45,37 +45,6 @@ pub(crate) struct LentState {
 impl LentState {
     pub(crate) fn arrays(self) -> [Lent; 3] {
         [self.p, self.m, self.v]
-    }
-}
-
-impl Place {
-    fn keeps_dual(&self, tensor: usize) -> bool {
-        match self {
-            Place::Host(states) => !states[tensor].p.is_nothing(),
-            Place::Cuda(place) => place.keeps_duals(),
-            Place::Torch(ops) => ops.keeps_duals(),
-        }
-    }
-
-    /// The step of a tensor, or what becomes of it without a gradient: its dual stays, and with it θ = prox(p); without
-    /// a dual θ stays.
-    fn possible(&self, tensor: usize, step: TensorStep, has_gradient: bool) -> TensorStep {
-        let untouched = Prox { shrinkage: Shrinkage::Identity, threshold: 0.0, scale: 1.0 };
-        match (has_gradient, self.keeps_dual(tensor)) {
-            (true, _) => step,
-            (false, true) => TensorStep { update: Update::Rest, ..step },
-            (false, false) => TensorStep { update: Update::Rest, prox: untouched, ..step },
-        }
-    }
-}
-
-impl LentArrays {
-    /// Refuses states that overlap one another or the weights.
-    fn check_apart(&self, theta: &[&mut Lent], states: &[LentState]) -> Result<()> {
-        let theta = self.names.iter().zip(theta).map(|(name, lent)| (name.as_str(), **lent));
-        let states = self.names.iter().zip(states);
-        let states = states.flat_map(|(name, state)| state.arrays().map(|lent| (name.as_str(), lent)));
-        check_apart(theta.chain(states))
     }
 }
 
@@ -153,12 +122,6 @@ impl Engine<Lent> for LentArrays {
 /// On the CPU and by torch's operations a pass is over when `launch` returns.
 impl Deferred<Lent> for LentArrays {
     fn launch(&mut self, theta: &mut [&mut Lent], grads: &[&Lent], steps: &[TensorStep]) -> Result<()> {
-        let has_gradient = |tensor: usize| grads.get(tensor).is_some_and(|g| !g.is_nothing());
-        let possible = |(tensor, &step)| self.place.possible(tensor, step, has_gradient(tensor));
-        let steps: Vec<TensorStep> = steps.iter().enumerate().map(possible).collect();
-        if let Place::Host(states) = &self.place {
-            self.check_apart(theta, states)?;
-        }
         self.counted = match &mut self.place {
             Place::Host(states) => {
                 let slices = |state: &LentState| {
@@ -168,13 +131,13 @@ impl Deferred<Lent> for LentArrays {
                 let weights = theta.iter().map(|theta| theta.values_mut()).collect();
                 let values = |tensor: usize| grads.get(tensor).map_or(&[][..], |g| g.values());
                 let grads: Vec<&[f32]> = (0..steps.len()).map(values).collect();
-                StateSlices::pass(states.iter().map(slices).collect(), weights, &grads, &steps)
+                StateSlices::pass(states.iter().map(slices).collect(), weights, &grads, steps)
             }
             Place::Cuda(place) => {
-                place.launch(theta, grads, &steps)?;
+                place.launch(theta, grads, steps)?;
                 vec![]
             }
-            Place::Torch(ops) => ops.pass(&steps)?,
+            Place::Torch(ops) => ops.pass(steps)?,
         };
         Ok(())
     }

@@ -19,7 +19,9 @@ use pyo3::prelude::*;
 /// The Python exception for an error of the method's crate.
 fn raise(error: bregman::Error) -> PyErr {
     match error {
-        bregman::Error::NonFinite { .. } => PyFloatingPointError::new_err(error.to_string()),
+        bregman::Error::NonFinite { .. } | bregman::Error::NonFiniteElsewhere { .. } => {
+            PyFloatingPointError::new_err(error.to_string())
+        }
         bregman::Error::Engine { .. } => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }

@@ -36,8 +36,7 @@ impl Reduction {
         for ((counted, sums), name) in counted.iter_mut().zip(sums.as_chunks::<3>().0).zip(names) {
             (counted.zeros, counted.sum_squares) = (sums[0] as u64, sums[1]);
             if sums[2] > 0.0 && counted.non_finite.is_none() {
-                let problem = format!("parameter `{name}`: the gradient of another process is not finite");
-                return Err(Error::Engine { problem });
+                return Err(Error::NonFiniteElsewhere { parameter: name.clone() });
             }
         }
         Ok(counted)

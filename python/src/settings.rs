@@ -49,6 +49,9 @@ pub(crate) fn role(weight: bool, shape: &[usize]) -> Role {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Saved {
+    /// The rule's name; absent in states that were saved before it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
     pub(crate) step: u64,
     /// λ of every tensor, before its λ-scale.
     pub(crate) lambda: Vec<f64>,

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::cuda::CudaPlace;
 use crate::engine::{LentArrays, LentState, Place};
-use crate::lent::Lent;
+use crate::lent::{Lent, check_apart};
 use crate::reduce::Reduction;
 use crate::settings::{Saved, Settings, state, stats};
 use crate::torch_ops::TorchOps;
@@ -41,6 +41,8 @@ pub(crate) struct Stepper {
     sizes: Vec<(usize, usize)>,
     /// Where the weights were at the last step.
     theta: Vec<usize>,
+    /// The arrays that were lent, of which weights must stay apart; none where addresses are not those of memory.
+    lent: Vec<LentState>,
     /// The weights of a step that a GPU may still be computing.
     under_way: Option<Vec<Lent>>,
 }
@@ -66,8 +68,9 @@ impl Stepper {
         let start = controller.as_ref().map_or(lambda, |controller| controller.state()[0].lambda);
         let mut saved = match saved {
             Some(json) => read_settings(json)?,
-            None => Saved { step: 0, lambda: vec![], loops: vec![] },
+            None => Saved { rule: None, step: 0, lambda: vec![], loops: vec![] },
         };
+        saved.rule = Some(rule.name().into());
         let common = saved.lambda.iter().copied().find(|_| saved.loops.len() <= 1).unwrap_or(start);
         saved.lambda.resize(groups.params().len().max(saved.lambda.len()), common);
         if let Some(controller) = &mut controller {
@@ -77,14 +80,15 @@ impl Stepper {
         }
         // refuses what the optimizer would refuse, before there are arrays
         Optimizer::over(rule, groups.clone(), state(&saved, ()), stats(&groups)).map_err(raise)?;
-        Ok(Self { rule, groups, controller, saved, steering: None, sizes: vec![], theta: vec![], under_way: None })
+        let (sizes, theta, lent) = (vec![], vec![], vec![]);
+        Ok(Self { rule, groups, controller, saved, steering: None, sizes, theta, lent, under_way: None })
     }
 
     /// Lends the weights and arrays of every tensor, `(θ, p, m, v, len, whole)`, 0 where the rule keeps none, of which
-    /// this process has `len` values of `whole`. With `gpu`, a
-    /// number, they are there; with `ops` torch computes wherever they are; else they are in memory. `sum` adds up the
-    /// counts of several processes, of which this one counts the tensors marked in `counts`.
-    #[pyo3(signature = (states, gpu = None, ops = None, sum = None, counts = vec![]))]
+    /// this process has `len` values of `whole`. With `gpu`, a number, they are there; with `ops` torch computes
+    /// wherever they are; else they are in memory. `sum` adds up the counts of several processes, of which this one
+    /// counts the tensors marked in `counts`. Two that share memory are refused, unless the addresses are `opaque`.
+    #[pyo3(signature = (states, gpu = None, ops = None, sum = None, counts = vec![], opaque = false))]
     fn lend(
         &mut self,
         states: Vec<Placed>,
@@ -92,18 +96,20 @@ impl Stepper {
         ops: Option<Py<PyAny>>,
         sum: Option<Py<PyAny>>,
         counts: Vec<bool>,
+        opaque: bool,
     ) -> PyResult<()> {
         self.sizes = states.iter().map(|&(_, _, _, _, len, whole)| (len, whole)).collect();
-        self.theta = states.iter().map(|&(theta, ..)| theta).collect();
+        let theta = states.iter().map(|&(theta, ..)| theta).collect();
         let lend = |(_, p, m, v, len, _): Placed| {
             let [p, m, v] = [p, m, v].map(|array| if array == 0 { Lent::NOTHING } else { Lent::new(array, len) });
             LentState { p, m, v }
         };
         let states: Vec<LentState> = states.into_iter().map(lend).collect();
-        let keeps_duals = self.rule.mirror().is_some();
+        self.lent = if opaque && ops.is_some() { vec![] } else { states.clone() };
+        self.move_weights(theta).map_err(raise)?;
         let place = match (ops, gpu) {
-            (Some(ops), _) => Place::Torch(TorchOps::new(ops, keeps_duals)),
-            (None, Some(gpu)) => Place::Cuda(Box::new(CudaPlace::open(gpu, &states, keeps_duals).map_err(raise)?)),
+            (Some(ops), _) => Place::Torch(TorchOps::new(ops)),
+            (None, Some(gpu)) => Place::Cuda(Box::new(CudaPlace::open(gpu, &states).map_err(raise)?)),
             (None, None) => Place::Host(states),
         };
         let names = self.groups.params().iter().map(|param| param.name.clone()).collect();
@@ -194,7 +200,8 @@ impl Stepper {
                         Steering::Fixed(_) => vec![],
                     },
                 );
-                to_json(&Saved { step: state.step, lambda: state.lambda.clone(), loops })
+                let rule = Some(self.rule.name().into());
+                to_json(&Saved { rule, step: state.step, lambda: state.lambda.clone(), loops })
             }
         }
     }
@@ -219,6 +226,20 @@ impl Stepper {
         }
     }
 
+    /// Weights are at these addresses now. Refuses those that overlap one another or the arrays: both would be written
+    /// at once.
+    fn move_weights(&mut self, theta: Vec<usize>) -> bregman::Result<()> {
+        let weights = theta.iter().zip(&self.sizes).map(|(&address, &(len, _))| Lent::new(address, len));
+        let each = self.groups.params().iter().zip(weights).zip(&self.lent);
+        let lent = each.flat_map(|((param, weights), state)| {
+            let all = state.arrays().into_iter().chain([weights]);
+            all.map(move |lent| (param.name.as_str(), lent))
+        });
+        check_apart(lent)?;
+        self.theta = theta;
+        Ok(())
+    }
+
     /// Begins a step, or only makes it ready for the replay of a graph.
     fn launch(
         &mut self,
@@ -229,12 +250,13 @@ impl Stepper {
         replayed: bool,
     ) -> bregman::Result<()> {
         self.wait()?;
-        if let Some(theta) = theta {
-            self.theta = theta;
+        if let Some(theta) = theta.filter(|theta| *theta != self.theta) {
+            self.move_weights(theta)?;
         }
         let rates: Vec<f64> = rates.iter().flat_map(|&(rate, count)| std::iter::repeat_n(rate, count)).collect();
         let lend = |(&address, &(len, whole)): (&usize, &(usize, usize))| Lent::new(address, len).part(whole);
-        let grads: Vec<Lent> = grads.iter().zip(&self.sizes).map(lend).collect();
+        let given = |lent: Lent| if lent.address() == 0 { Lent::NOTHING } else { lent };
+        let grads: Vec<Lent> = grads.iter().zip(&self.sizes).map(lend).map(given).collect();
         let mut weights: Vec<Lent> = self.theta.iter().zip(&self.sizes).map(lend).collect();
         if let Some(place) = self.gpu() {
             place.follow(stream);

@@ -12,7 +12,6 @@ use crate::reduce::refused;
 /// The Python object that has the tensors of the step.
 pub(crate) struct TorchOps {
     ops: Py<PyAny>,
-    keeps_duals: bool,
 }
 
 /// What Python counted in a tensor: zeros, squares, and place and value of the first gradient that is not finite.
@@ -26,12 +25,8 @@ fn structure(shrinkage: Shrinkage) -> Structure {
 }
 
 impl TorchOps {
-    pub(crate) fn new(ops: Py<PyAny>, keeps_duals: bool) -> Self {
-        Self { ops, keeps_duals }
-    }
-
-    pub(crate) fn keeps_duals(&self) -> bool {
-        self.keeps_duals
+    pub(crate) fn new(ops: Py<PyAny>) -> Self {
+        Self { ops }
     }
 
     pub(crate) fn pass(&self, steps: &[TensorStep]) -> Result<Vec<Counted>> {

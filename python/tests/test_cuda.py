@@ -218,6 +218,29 @@ def test_mistakes_with_graphs_say_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     torch.cuda.synchronize()
 
 
+def test_a_model_that_is_moved_after_a_state_was_loaded_trains_on_and_a_half_of_it_is_refused_by_name() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 0.01)
+        optimizer.step()
+
+    model = network()
+    optimizer = AdaBreg(model, target=0.9)
+    step(model, optimizer)
+    moved, halved = copy.deepcopy(model), copy.deepcopy(model)
+    its_optimizer, of_halved = AdaBreg(moved, target=0.9), AdaBreg(halved, target=0.9)
+    for loaded in (its_optimizer, of_halved):
+        loaded.load_state_dict(optimizer.state_dict())
+    moved.cuda()
+    step(model, optimizer)
+    step(moved, its_optimizer)
+    for ours, theirs in zip(model.parameters(), moved.parameters()):
+        torch.testing.assert_close(theirs.cpu(), ours, atol=1e-6, rtol=1e-5)
+    halved[4].cuda()
+    with pytest.raises(ValueError, match="`4.weight` is on cuda:0, the others are on cpu"):
+        step(halved, of_halved)
+
+
 def test_a_model_that_is_moved_after_the_first_step_is_refused_by_name() -> None:
     model = network()
     optimizer = AdaBreg(model, target=0.9)

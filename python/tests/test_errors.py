@@ -9,7 +9,7 @@ import torch
 from conftest import network, train
 from torch import nn
 
-from bregman.torch import AdaBreg, LinBreg, Multiplicative, ProxSGD, Quantile
+from bregman.torch import AdaBreg, Budget, LinBreg, Masks, Multiplicative, ProxSGD, Quantile, sparse_init_
 
 
 def named(*tensors: tuple[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
@@ -55,7 +55,13 @@ def test_weights_that_are_not_finite_are_named() -> None:
         (named(("s", torch.eye(3).to_sparse())), TypeError, "`s` has the layout torch.sparse_coo"),
         (named(("e", weight(0, 4))), ValueError, "`e` is empty"),
         (named(("a", weight()), ("b", weight(device="meta"))), ValueError, "`b` is on meta, the others are on cpu"),
-        (named(("a", weight()), ("a", weight())), ValueError, "`a` occurs twice"),
+        (named(("a", weight()), ("a", weight())), ValueError, "`a` occurs twice in group 0"),
+        (
+            [{"params": nn.Linear(3, 4).named_parameters()}, {"params": nn.Linear(4, 2).named_parameters()}],
+            ValueError,
+            r"`weight` occurs twice in the groups 0 and 1: make them differ, as by pairs \(\"encoder.weight\", ",
+        ),
+        (nn.Linear(3, 4).requires_grad_(False), ValueError, "Linear has no parameter .* that is trained"),
         ([{"params": [weight()], "penalty": "l3"}], ValueError, "l3"),
         ([{"params": [weight()], "lambda_scale": -1.0}], ValueError, "lambda_scale"),
         (weight(), TypeError, "one tensor"),
@@ -115,6 +121,34 @@ def test_a_model_that_is_changed_after_the_first_step_is_refused_by_name() -> No
             optimizer.step()
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_parameter_that_is_elsewhere_at_the_first_step_is_refused_by_name(loaded: bool) -> None:
+    model = network()
+    optimizer = AdaBreg(model, target=0.9)
+    if loaded:
+        other = network()
+        trained = AdaBreg(other, target=0.9)
+        train(other, trained, range(2))
+        optimizer.load_state_dict(trained.state_dict())
+    before, model[4].weight = model[4].weight, nn.Parameter(model[4].weight.to("meta"))
+    optimizer.param_groups[0]["params"][1] = model[4].weight
+    optimizer.state[model[4].weight] = optimizer.state.pop(before, {})
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with pytest.raises(ValueError, match="`4.weight` is on meta, the others are on cpu"):
+        optimizer.step()
+
+
+def test_complex_weights_are_refused_by_name_and_stay() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2, dtype=torch.complex64))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(TypeError, match="`1.weight` is complex"):
+        sparse_init_(model)
+    with pytest.raises(TypeError, match="`1.weight` is complex"):
+        Masks(model, torch.optim.SGD(model.parameters(), lr=0.1), "static", target=0.5, steps=10)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
 def test_sparse_gradients_are_refused_by_name() -> None:
     model = nn.Embedding(10, 4, sparse=True)
     optimizer = AdaBreg(named(("table", model.weight)), target=0.5)
@@ -123,7 +157,7 @@ def test_sparse_gradients_are_refused_by_name() -> None:
         optimizer.step()
 
 
-def test_parameters_over_one_storage_are_refused_by_name() -> None:
+def test_parameters_over_one_storage_are_refused_by_name(engine: str) -> None:
     memory = torch.ones(8, 4)
     a, b = nn.Parameter(memory[:5]), nn.Parameter(memory[3:])
     optimizer = LinBreg(named(("upper", a), ("lower", b)), target=0.5)
@@ -152,3 +186,34 @@ def test_the_state_of_another_model_is_refused_by_name_and_changes_nothing() -> 
         assert str(its_optimizer.state_dict()) == str(before)
     with pytest.raises(ValueError, match="`0.weight`: the state has `exp_avg`, which LinBreg does not keep"):
         LinBreg(network(), target=0.9).load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("save", "load", "words"),
+    [
+        (
+            lambda model: ProxSGD(model, target=0.9),
+            lambda model: AdaBreg(model, target=0.9),
+            "the state is of ProxSGD, the optimizer is AdaBreg",
+        ),
+        (
+            lambda model: AdaBreg(model, target=0.9, layers=Budget()),
+            lambda model: AdaBreg(model, target=0.9),
+            "the state has 3 control loops, the optimizer 1",
+        ),
+        (
+            lambda model: AdaBreg(model, target=0.9),
+            lambda model: AdaBreg(model, target=0.9, layers=Budget()),
+            "the state has 1 control loops, the optimizer 3",
+        ),
+    ],
+)
+def test_a_state_whose_lambda_means_something_else_is_refused_and_changes_nothing(save, load, words: str) -> None:
+    model, other = network(), network()
+    optimizer = save(model)
+    train(model, optimizer, range(2))
+    its_optimizer = load(other)
+    before = copy.deepcopy(its_optimizer.state_dict())
+    with pytest.raises(ValueError, match=words):
+        its_optimizer.load_state_dict(optimizer.state_dict())
+    assert str(its_optimizer.state_dict()) == str(before)

@@ -168,6 +168,34 @@ def test_a_resumed_run_equals_an_unbroken_one(method: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(resumed.state_dict().values(), unbroken.state_dict().values()))
 
 
+@pytest.mark.parametrize("method", ["set", "rigl"])
+def test_gradients_of_a_closure_are_masked_and_looked_at_like_others(method: str) -> None:
+    model, other = network(), network()
+    optimizer, its_optimizer = sgd(model), sgd(other)
+    masks, its_masks = masks_of(model, optimizer, method, period=5), masks_of(other, its_optimizer, method, period=5)
+    for step in range(30):
+        train(model, optimizer, range(step, step + 1))
+
+        def closure(step: int = step) -> torch.Tensor:
+            its_optimizer.zero_grad()
+            loss = loss_of(other, step)
+            loss.backward()
+            return loss
+
+        loss = its_optimizer.step(closure) if step % 2 else its_optimizer.step(closure=closure)
+        assert loss is not None
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
+    assert all(torch.equal(mask, its_masks.masks[name]) for name, mask in masks.masks.items())
+
+
+def test_frozen_weights_have_no_mask() -> None:
+    model = network()
+    model[4].requires_grad_(False)
+    before = model[4].weight.clone()
+    masks = masks_of(model, sgd(model), "static")
+    assert masks.masks.keys() == {"0.weight", "6.weight"} and torch.equal(model[4].weight, before)
+
+
 def test_without_its_hooks_the_optimizer_is_as_before() -> None:
     model = network()
     optimizer = sgd(model)
@@ -184,7 +212,7 @@ def test_mistakes_name_what_is_wrong() -> None:
         Masks(model, optimizer, "gradual", target=0.9, steps=10)
     with pytest.raises(ValueError, match="acdc counts in epochs: pass steps_per_epoch"):
         Masks(model, optimizer, "acdc", target=0.9, steps=10)
-    with pytest.raises(ValueError, match="`loss` goes with snip"):
+    with pytest.raises(ValueError, match="`loss` is required for snip"):
         Masks(model, optimizer, "snip", target=0.9, steps=10)
     with pytest.raises(ValueError, match="target"):
         masks_of(model, optimizer, "rigl", target=1.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -142,8 +143,38 @@ def test_steps_in_pytorch_are_steps_of_the_run(voices: Path, tmp_path: Path) -> 
     again = AdaBreg(Shell(model.state_dict()), target=0.9)
     with pytest.raises(ValueError, match="no step"):
         save_run(run, model, again)
+    shutil.rmtree(run / "best", ignore_errors=True)
+    shutil.copytree(run / "last", run / "best")
+    further = {**state, "step": taken + 6}
+    (run / "best/state.json").write_text(json.dumps(further))
+    with pytest.raises(ValueError, match=f"best has {taken + 6} steps, the optimizer {taken + 5}: .* move it away"):
+        save_run(run, model, optimizer, epoch=2)
+    (run / "best/state.json").write_text(json.dumps(state))
+    save_run(run, model, optimizer, epoch=2)
     run_program("train", file, "--out", run, "--resume")
     assert json.loads((run / "last/state.json").read_text())["finished"]
+
+
+def test_frozen_parameters_of_a_run_are_refused_by_name(voices: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stop_after(run, 1, recipe(tmp_path, voices, "resnet", "adabreg"))
+    model = Shell(load_file(run / "last/model.safetensors"))
+    optimizer = AdaBreg(model, target=0.9)
+    load_run(run, model, optimizer)
+    model.get_parameter("conv1.weight").requires_grad_(False)
+    without = AdaBreg(model, target=0.9)
+    with pytest.raises(ValueError, match=r"the run trains `conv1\.weight`, which the optimizer lacks: is it frozen"):
+        load_run(run, model, without)
+    train_once(model, without)
+    with pytest.raises(ValueError, match=r"the run trains `conv1\.weight`, which the optimizer lacks: is it frozen"):
+        save_run(run, model, without)
+    save_run(run, model, optimizer)
+
+
+def train_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
 
 
 def test_runs_of_others_are_refused_by_name(voices: Path, tmp_path: Path) -> None:
@@ -192,3 +223,16 @@ def test_any_network_goes_to_onnx_with_its_zeros(tmp_path: Path) -> None:
     matrices = [weight for weight in weights if weight.ndim >= 2]
     zeros = sum(int((weight == 0).sum()) for weight in matrices)
     assert zeros / sum(weight.size for weight in matrices) == pytest.approx(bregman.torch.sparsity(model))
+
+
+def test_torch_loads_what_the_program_writes_as_pt(voices: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stop_after(run, 1, recipe(tmp_path, voices, "resnet", "adabreg"))
+    trained = load_file(run / "last/model.safetensors")
+    of_run = {name: values for name, values in trained.items() if not name.startswith("projection.")}
+    for source, expected in ((SOURCE, torch.load(SOURCE, weights_only=True)), (run / "last", of_run)):
+        run_program("export", source, "--pt", tmp_path / "avg_model.pt", "--force")
+        written = torch.load(tmp_path / "avg_model.pt", weights_only=True)
+        assert written.keys() == expected.keys()
+        for name, values in expected.items():
+            assert torch.equal(written[name], values.float() if values.is_floating_point() else values), name

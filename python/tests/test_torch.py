@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 
 import pytest
 import torch
@@ -142,6 +143,19 @@ def test_weights_that_are_not_contiguous_are_trained_like_others() -> None:
     assert not last.is_contiguous() and torch.equal(plain, last)
 
 
+def test_weights_that_are_elsewhere_for_a_step_are_stepped_where_they_are() -> None:
+    model, other = sparse_init_(network(), 0.5), sparse_init_(network(), 0.5)
+    optimizer, its_optimizer = AdaBreg(model, target=0.9), AdaBreg(other, target=0.9)
+    homes = [parameter.data for parameter in other.parameters()]
+    for step in range(6):
+        for parameter, home in zip(other.parameters(), homes):
+            away = parameter.data.clone() if step == 3 else home
+            parameter.data = away.copy_(parameter.data)
+        train(model, optimizer, range(step, step + 1))
+        train(other, its_optimizer, range(step, step + 1))
+        assert equal(model, other), step
+
+
 def test_a_scheduler_and_a_tensor_set_the_rate() -> None:
     def trained(rates, **more) -> nn.Module:
         model = sparse_init_(network())
@@ -254,6 +268,55 @@ def test_a_parameter_without_a_gradient_stays_where_it_is() -> None:
         assert optimizer.report is not None and moved < before.numel(), "only λ may move it"
 
 
+def test_frozen_parameters_stay_and_do_not_count() -> None:
+    model = network()
+    model[4].requires_grad_(False)
+    before = copy.deepcopy(model[4].state_dict())
+    sparse_init_(model)
+    optimizer = AdaBreg(model, target=0.9)
+    assert optimizer.sparsity == sparsity(model) > 0.5
+    train(model, optimizer, range(100))
+    assert all(torch.equal(values, before[name]) for name, values in model[4].state_dict().items())
+    assert optimizer.sparsity == sparsity(model) == pytest.approx(0.9, abs=0.02)
+    assert "4.weight" not in optimizer.zeros()
+    model.requires_grad_(False)
+    trained = [model[0].weight, model[4].weight, model[6].weight]
+    zeros = sum(int((weight == 0).sum()) for weight in trained)
+    assert sparsity(model) == zeros / sum(weight.numel() for weight in trained), "in a frozen module all count"
+
+
+def test_a_state_that_does_not_tell_its_optimizer_is_loaded() -> None:
+    model, other = network(), network()
+    optimizer, again = AdaBreg(model, target=0.9), AdaBreg(other, target=0.9)
+    train(model, optimizer, range(3))
+    state = optimizer.state_dict()
+    steering = json.loads(state["param_groups"][0]["steering"])
+    assert steering.pop("rule") == "AdaBreg"
+    state["param_groups"][0]["steering"] = json.dumps(steering)
+    again.load_state_dict(state)
+    assert again.lambda_ == optimizer.lambda_
+
+
+def test_groups_with_settings_of_their_own_are_trained_as_alone() -> None:
+    first, last = nn.Linear(8, 16, bias=False), nn.Linear(6, 12, bias=False)
+    nn.init.zeros_(first.weight), nn.init.zeros_(last.weight)
+    alone = copy.deepcopy((first, last))
+    own = [{"lr": 0.08, "penalty": "l1"}, {"lr": 0.05, "penalty": "group_row", "lambda_scale": 0.5}]
+    named = [[("first", first.weight)], [("last", last.weight)]]
+    together = LinBreg([{"params": params, **settings} for params, settings in zip(named, own)], lambda_=0.3)
+    apart = [LinBreg([layer.weight], lambda_=0.3, **settings) for layer, settings in zip(alone, own)]
+    torch.manual_seed(1)
+    for _ in range(20):
+        for layer, twin in zip((first, last), alone):
+            layer.weight.grad = torch.randn_like(layer.weight)
+            twin.weight.grad = layer.weight.grad.clone()
+        together.step()
+        for optimizer in apart:
+            optimizer.step()
+    for layer, twin in zip((first, last), alone):
+        assert torch.equal(layer.weight, twin.weight) and 0 < (twin.weight == 0).sum() < twin.weight.numel()
+
+
 def test_biases_norms_and_embeddings_are_trained_without_a_threshold() -> None:
     model = nn.Sequential(nn.Embedding(10, 4), nn.LayerNorm([3, 4]), nn.Flatten(), nn.Linear(12, 2))
     dense = AdaBreg(model, target=0.5, lambda_=10.0)
@@ -304,7 +367,7 @@ def test_a_compiled_model_trains_the_same() -> None:
 
 
 def test_the_same_seed_gives_the_same_start_and_another_does_not() -> None:
-    masks = [network().requires_grad_(False) for _ in range(3)]
+    masks = [network() for _ in range(3)]
     for mask, seed in zip(masks, (1, 1, 2)):
         sparse_init_(mask, 0.9, seed=seed, inputs=0)
     assert equal(masks[0], masks[1]) and not equal(masks[0], masks[2])

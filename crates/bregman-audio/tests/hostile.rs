@@ -1,45 +1,14 @@
 //! Untrusted bytes cause no panic, no hang and no unbounded memory.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bregman_audio::{Decoder, Error, decode_bytes};
+use bregman_memory::of_thread;
 use proptest::prelude::*;
 
-/// The system's allocator, recording the peak memory in use by each thread: tests beside this one have their own.
-struct Counting;
-
-thread_local! {
-    static IN_USE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(bytes: isize) {
-    let now = IN_USE.get() + bytes;
-    IN_USE.set(now);
-    PEAK.set(PEAK.get().max(now));
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator; the counters do not touch the memory, and being
-// constants at first they allocate none.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as above; `pointer` came from `alloc` with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: bregman_memory::Counting = bregman_memory::Counting;
 
 /// Far above what a file of some kilobytes needs, far below what would do harm.
 const MOST_BYTES: isize = 256 << 20;
@@ -69,16 +38,17 @@ fn wav() -> Vec<u8> {
 
 /// Decodes; the result must be valid, and time and memory bounded.
 fn survives(bytes: &[u8], extension: &str) {
-    let (start, before) = (Instant::now(), IN_USE.get());
-    PEAK.set(before);
-    if let Ok(audio) = decode_bytes(bytes, extension) {
-        assert!(audio.rate > 0 && !audio.samples.is_empty() && audio.samples.iter().all(|x| x.is_finite()));
-    }
-    if let Ok(decoder) = Decoder::from_bytes(bytes, extension) {
-        let _ = decoder.range(9_000..9_100);
-    }
-    let grown = PEAK.get() - before;
-    assert!(grown < MOST_BYTES, "{} MB for {} bytes of {extension}", grown >> 20, bytes.len());
+    let start = Instant::now();
+    // of this thread: tests beside this one have their own
+    let ((), taken) = of_thread(|| {
+        if let Ok(audio) = decode_bytes(bytes, extension) {
+            assert!(audio.rate > 0 && !audio.samples.is_empty() && audio.samples.iter().all(|x| x.is_finite()));
+        }
+        if let Ok(decoder) = Decoder::from_bytes(bytes, extension) {
+            let _ = decoder.range(9_000..9_100);
+        }
+    });
+    assert!(taken.peak < MOST_BYTES, "{} MB for {} bytes of {extension}", taken.peak >> 20, bytes.len());
     assert!(start.elapsed() < TOO_LONG, "{:?} for {} bytes of {extension}", start.elapsed(), bytes.len());
 }
 
@@ -176,11 +146,9 @@ fn a_small_file_of_hours_is_refused_before_it_takes_gigabytes() {
     let short = decode_bytes(&constant_flac(2), "flac").unwrap();
     assert!(short.rate == 655_350 && short.samples == vec![258.0 / 32768.0; 2 * 65_535]);
     let long = constant_flac(4000);
-    let (before, start) = (IN_USE.get(), Instant::now());
-    PEAK.set(before);
-    let refused = decode_bytes(&long, "flac");
-    let grown = PEAK.get() - before;
+    let start = Instant::now();
+    let (refused, taken) = of_thread(|| decode_bytes(&long, "flac"));
     assert!(matches!(refused, Err(Error::TooLong { limit: 351 })), "{:?}", refused.map(|audio| audio.samples.len()));
-    assert!(grown < 2 << 30, "{} MB for {} bytes", grown >> 20, long.len());
+    assert!(taken.peak < 2 << 30, "{} MB for {} bytes", taken.peak >> 20, long.len());
     assert!(start.elapsed() < TOO_LONG);
 }

@@ -10,10 +10,10 @@
 //! | [`simd`] | which vector instructions kernels use: those of this CPU, or fewer to test what a smaller one does |
 //! | [`random`] | random numbers that never change with a version |
 //! | [`hash`] | FNV-1a |
+//! | [`protobuf`] | messages in protobuf's wire format, written |
 //! | [`text`] | words out of foreign files, as they can be printed |
 //! | [`filterbank`] | a filterbank as matrix products, from the crate that makes it to the device that computes it |
-//! | `files` | files and folders that are either whole or absent, files that grow, locks, memory maps, files of others
-//! |
+//! | `files` | files and folders that are either whole or absent, files that grow, locks, files of others |
 //!
 //! The unsafe code of the workspace that is not a kernel is here; `tools/check/miri` runs these tests under Miri.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -27,6 +27,7 @@ pub mod hash;
 pub mod lanes;
 mod large_pages;
 pub mod math;
+pub mod protobuf;
 pub mod random;
 pub mod simd;
 pub mod text;

@@ -14,7 +14,7 @@ pub(crate) enum Exit {
     Mistake = 2,
     /// `verify`: another speaker; `identify`: nobody that is known.
     No = 3,
-    /// Stopped as asked; the same command continues (`train`: with `--resume`).
+    /// Stopped as asked; the same command continues (`train`, `sparsify`: with `--resume`).
     Interrupted = 4,
     /// Asked twice: left at once.
     Left = 130,
@@ -27,7 +27,7 @@ Exit codes:
   1    the machine or the run failed
   2    a mistake in the command or its input
   3    verify: another speaker, identify: nobody that is known
-  4    train, sweep, demo: stopped by Ctrl-C, SIGTERM or SIGHUP, with a checkpoint from which --resume continues
+  4    train, sparsify, sweep, demo: stopped by Ctrl-C, SIGTERM or SIGHUP, with a checkpoint to --resume from
   130  stopped by a second such signal, at once";
 
 impl From<()> for Exit {

@@ -42,6 +42,7 @@ struct Cli {
 enum Command {
     Prepare(commands::prepare::Args),
     Synth(commands::synth::Args),
+    Surroundings(commands::surroundings::Args),
     Shard(commands::shard::Args),
     Demo(commands::demo::Args),
     Recipes(commands::recipes::Args),
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Prepare(args) => end(commands::prepare::run(args)),
         Command::Synth(args) => end(commands::synth::run(args)),
+        Command::Surroundings(args) => end(commands::surroundings::run(args)),
         Command::Shard(args) => end(commands::shard::run(args)),
         Command::Demo(args) => end(commands::demo::run(args)),
         Command::Recipes(args) => end(commands::recipes::run(args)),
@@ -91,8 +93,8 @@ fn help() -> String {
 }
 
 fn end(outcome: Result<impl Into<Exit>, Failure>) -> ExitCode {
-    let exit = outcome.map_or_else(|failure| failure.report(&ranks::speaker()), Into::into);
-    ranks::part(exit);
+    let exit = outcome.map_or_else(|failure| failure.report(&ranks::prefix()), Into::into);
+    ranks::leave(exit);
     exit.into()
 }
 
@@ -110,10 +112,11 @@ mod tests {
         let mut program = Cli::command().term_width(120);
         program.build();
         let list = program.render_long_help().to_string();
+        let width = program.get_subcommands().map(|command| command.get_name().len()).max().unwrap_or(0) + 2;
         for command in program.get_subcommands_mut().filter(|command| command.get_name() != "help") {
             let name = command.get_name().to_owned();
             let line = command.get_about().unwrap_or_default().to_string();
-            let listed = format!("  {name:<10}{line}\n");
+            let listed = format!("  {name:<width$}{line}\n");
             assert!(list.contains(&listed) && listed.len() < 100, "{listed}{list}");
             let help = command.render_long_help().to_string();
             let (description, rest) = help.split_once("\n\nUsage: ").unwrap();
@@ -121,5 +124,16 @@ mod tests {
             assert!(more.len() > 50 && more.ends_with('.'), "{name}: {help}");
             assert!(rest.contains(&format!("\nExamples:\n  bregman {name}")), "{name}: {help}");
         }
+    }
+
+    #[test]
+    fn wherever_recordings_are_cut_help_says_that_their_middle_stays() {
+        let program = Cli::command();
+        let cutting = |command: &clap::Command| {
+            let option = command.get_arguments().find(|option| option.get_long() == Some("max-seconds"))?;
+            Some(option.get_help().expect("every option has a line").to_string())
+        };
+        let lines: Vec<String> = program.get_subcommands().filter_map(cutting).collect();
+        assert!(lines.len() >= 4 && lines.iter().all(|line| line.contains("middle")), "{lines:?}");
     }
 }

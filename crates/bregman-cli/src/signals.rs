@@ -9,11 +9,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::say;
+use crate::ranks;
 
 /// Signals closer together count as one: a service manager or `bregman sweep` may pass on what arrived already.
 const ONE: Duration = Duration::from_millis(500);
 
-/// A flag that the first signal sets; `answer` is then told to the user.
+/// A flag that the first signal sets; `answer` is then told to the user, by one of several ranks.
 pub(crate) fn stop_on_signals(answer: &'static str) -> Result<Arc<AtomicBool>, Failure> {
     let (arrived, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
@@ -32,7 +33,9 @@ pub(crate) fn stop_on_signals(answer: &'static str) -> Result<Arc<AtomicBool>, F
                 None => {
                     first = Some(Instant::now());
                     asked.store(true, Ordering::Relaxed);
-                    say(&format!("\n{answer}; press Ctrl-C again to leave at once"));
+                    if ranks::leads() {
+                        say(&format!("\n{answer}; press Ctrl-C again to leave at once"));
+                    }
                 }
                 Some(before) if before.elapsed() > ONE => std::process::exit(i32::from(Exit::Left as u8)),
                 Some(_) => {}

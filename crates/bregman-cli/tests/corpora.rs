@@ -73,6 +73,36 @@ fn tables_show_counts_and_unreadable_files() {
 }
 
 #[test]
+fn surroundings_are_audio_that_training_takes_and_are_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (voices, around) = (dir.path().join("voices"), dir.path().join("around"));
+    let made = json(&bregman(&["surroundings", "--out", text(&around), "--json"]));
+    let folder = |name: &str| made[name].as_str().unwrap().to_owned();
+    let wavs = |name: &str| std::fs::read_dir(folder(name)).unwrap().count();
+    assert_eq!((wavs("noises"), wavs("rooms")), (16, 32));
+    let (code, error) = failure(&bregman(&["surroundings", "--out", text(&around)]));
+    assert!(code == Some(2) && error.contains("noises"), "{error}");
+    bregman(&["synth", "--speakers", "3", "--utterances", "4", "--seconds", "1.0", "1.1", "--out", text(&voices)]);
+    let recipe = dir.path().join("mine.toml");
+    let data = format!(
+        "[data]\nroot = {:?}\nseconds = 0.5\n\
+         augment.noise = {{ folder = {:?}, snr_db = [0, 15], probability = 0.5 }}\n\
+         augment.reverb = {{ folder = {:?}, probability = 0.5 }}\n",
+        text(&voices),
+        folder("noises"),
+        folder("rooms")
+    );
+    std::fs::write(&recipe, data).unwrap();
+    let run = dir.path().join("run");
+    let mut train = vec!["train", text(&recipe), "networks/ecapa", "methods/adabreg", "--out", text(&run)];
+    for setting in ["model.channels=16", "train.epochs=1", "train.batch=2"] {
+        train.extend(["--set", setting]);
+    }
+    let output = bregman(&train);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn mistakes_exit_with_2_one_line_and_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let (nowhere, out) = (dir.path().join("nowhere"), dir.path().join("m.csv"));

@@ -21,11 +21,16 @@ fn the_demo_trains_exports_measures_and_shows_a_dense_and_two_sparse_networks() 
     assert!(number(1, "bytes") < 0.5 * number(0, "bytes") && number(2, "bytes") < number(1, "bytes"), "{demo}");
     assert!(std::fs::read_to_string(demo["report"].as_str().unwrap()).unwrap().starts_with("<!doctype html>"));
 
-    // The same command again has nothing left to train, and shows the table.
+    // The same command again makes the voices anew if it was stopped before all were there, and shows the table;
+    // nothing is left to train.
+    let last = out.join("voices/train.csv");
+    let written = std::fs::read(&last).unwrap();
+    std::fs::remove_file(&last).unwrap();
     let table = success(&bregman(&["demo", "--quick", "--out", text(&out)]));
     for expected in ["one utterance", " kB", " ms", "asked for", "90.00 %", "95.00 %", "█", "report.html"] {
         assert!(table.contains(expected), "no '{expected}' in\n{table}");
     }
+    assert_eq!(std::fs::read(&last).unwrap(), written);
     let blocks = |line: &str| line.chars().filter(|c| ('▁'..='█').contains(c)).count();
     assert_eq!(table.lines().filter(|line| blocks(line) > 20).count(), 2, "a curve of each sparse network in\n{table}");
 }

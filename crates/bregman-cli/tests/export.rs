@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Output;
 
@@ -104,6 +105,21 @@ fn a_model_file_is_calibrated_and_then_computes_in_8_bits() {
     let cosine = bregman_runtime::cosine(&embed(&exact), &embed(&rounded));
     assert!(cosine > 0.98, "{cosine}");
     success(&bregman(&["inspect", text(&fast)]));
+
+    // of a recording too long to be held only the middle is read
+    let (long, at) = (folder.path().join("long.wav"), 2 * 16_000 * 9000_u32);
+    let mut bytes = std::fs::read(&sound).unwrap();
+    bytes[4..8].copy_from_slice(&(2 * at + 36).to_le_bytes());
+    bytes[40..44].copy_from_slice(&(2 * at).to_le_bytes());
+    let mut file = std::fs::File::create(&long).unwrap();
+    file.write_all(&bytes[..44]).unwrap();
+    file.seek(SeekFrom::Start(44 + u64::from(at) - 32_000)).unwrap();
+    file.write_all(&bytes[44..]).unwrap();
+    file.set_len(44 + 2 * u64::from(at)).unwrap();
+    let middle = [&to_int8[..], &[text(&long), "--max-seconds", "2", "--force"]].concat();
+    let direct = std::fs::read(&fast).unwrap();
+    success(&export(&model, &middle));
+    assert!(std::fs::read(&fast).unwrap() == direct, "its middle is the sound of the others");
 
     let again = |more: &[&str]| mistake(&export(&model, &[&["--force"], more].concat()));
     assert!(again(&["-o", text(&fast), "--calibrate", text(&sound)]).contains("--values int8"));

@@ -63,7 +63,7 @@ fn audio_without_speech_is_refused_wherever_a_speaker_is_to_be_recognised() {
     for name in ["two\nlines", "\u{1b}[2Jann", " ", &"a".repeat(101)] {
         let message =
             mistake(&bregman(&["enroll", name, text(&voice), "--speakers", text(&known), "--model", text(&model)]));
-        assert!(message.contains("letters without line breaks") && !message.contains('\u{1b}'), "{message}");
+        assert!(message.contains("characters without line breaks") && !message.contains('\u{1b}'), "{message}");
     }
     for threshold in ["nan", "inf"] {
         let asked = ["verify", text(&voice), text(&voice), "--model", text(&model), "--threshold", threshold];
@@ -79,6 +79,8 @@ fn numbers_without_bound_are_refused_by_their_option() {
     let synth = |option: &str, value: &str| mistake(&bregman(&["synth", "--out", text(&out), option, value]));
     assert!(synth("--syllables", many).contains("syllables = 100000000000"));
     assert!(synth("--jobs", "100000").contains("--jobs 100000"));
+    let sweep = mistake(&bregman(&["sweep", "--plan", "plan.toml", "--out", text(&out), "--jobs", "100000"]));
+    assert!(sweep.contains("--jobs 100000"), "{sweep}");
     let channels = format!("model.channels={many}");
     let recipe = ["recipes", "audiomnist/ecapa-adabreg", "--set", "data.root=x", "--set", &channels];
     let message = mistake(&bregman(&recipe));

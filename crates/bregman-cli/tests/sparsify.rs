@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Output;
 
+use bregman_speaker::{Corpus, CorpusPart};
 use common::{bregman, errors, json, mistake, success, synth, text};
 
 fn sparsify(corpus: &Path, out: &Path, more: &[&str]) -> Output {
@@ -37,7 +38,7 @@ fn a_published_network_becomes_a_sparse_model_file_and_a_run() {
     assert_eq!(json(&sparsify(&voices, &out, &["--force", "--resume", "--json"]))["nonzero"], report["nonzero"]);
 }
 
-/// Three forms of the same recordings: shards, a plain folder with one folder per speaker, and a list.
+/// The same recordings as shards, in one folder per speaker, and all in one folder.
 #[test]
 fn shards_and_plain_folders_will_do_and_trials_are_scored_after_every_epoch() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,6 +73,13 @@ fn shards_and_plain_folders_will_do_and_trials_are_scored_after_every_epoch() {
 
     success(&sparsify(&plain, &place("folder.breg"), &[]));
     assert!(place("folder.run").join("corpus.csv").is_file());
+    // speakers do not matter: files that lie in no folder will do
+    let loose = place("loose");
+    std::fs::create_dir(&loose).unwrap();
+    for (number, utterance) in Corpus::Folder.find(&plain, CorpusPart::All).unwrap().utterances.iter().enumerate() {
+        std::fs::copy(&utterance.path, loose.join(format!("{number}.wav"))).unwrap();
+    }
+    success(&sparsify(&loose, &place("loose.breg"), &[]));
     let message = mistake(&sparsify(&shards, &place("no.breg"), &["--trials", text(&trials), "--root", "nowhere"]));
     assert!(message.contains("nowhere") && !place("no.run").exists(), "{message}");
 }

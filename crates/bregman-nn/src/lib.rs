@@ -26,7 +26,7 @@ pub use heads::cross_entropy::CrossEntropy;
 pub use heads::distillation::Distillation;
 pub use heads::margin::MarginClassifier;
 pub use heads::taught::TaughtClassifier;
-pub use heads::{BatchOutcome, Head, Labels};
+pub use heads::{BatchOutcome, Head, Labels, LateOutcome};
 pub use layers::attentive::AttentiveStatistics;
 pub use layers::basic_block::BasicBlock;
 pub use layers::context_mask::ContextMask;

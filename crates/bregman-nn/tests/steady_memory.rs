@@ -1,39 +1,14 @@
 //! Once warm, a training step takes no memory of its own: buffers are reused, and only `gemm` packs its operands on the
 //! way.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
-
 use bregman_nn::{Architecture, EcapaConfig, Input, ResNetConfig, TrainableModel};
 use bregman_tensor::{Cpu, Margin, Precision};
 
 /// What each thread may take for packing; the activations of each case here are ten times larger.
 const SCRATCH: isize = 1 << 20;
 
-/// Bytes in use now, and the most that were.
-static IN_USE: AtomicIsize = AtomicIsize::new(0);
-static MOST: AtomicIsize = AtomicIsize::new(0);
-
-struct Counting;
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
-        MOST.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: bregman_memory::Counting = bregman_memory::Counting;
 
 #[test]
 fn a_warm_training_step_reuses_its_buffers() {
@@ -65,14 +40,9 @@ fn a_warm_training_step_reuses_its_buffers() {
             for _ in 0..6 {
                 step();
             }
-            let before = IN_USE.load(Ordering::Relaxed);
-            MOST.store(before, Ordering::Relaxed);
-            step();
-            let kept = IN_USE.load(Ordering::Relaxed) - before;
-            let transient = MOST.load(Ordering::Relaxed) - before;
+            let (_, taken) = bregman_memory::of_process(step);
             let case = format!("{architecture:?}, {precision:?}, {zeros} of 20 zero");
-            assert!(kept < scratch, "{case}: {kept} bytes kept");
-            assert!(transient < scratch, "{case}: {transient} transient bytes");
+            assert!(taken.kept < scratch && taken.peak < scratch, "{case}: {taken:?}");
         }
     }
 }

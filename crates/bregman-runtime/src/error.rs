@@ -59,7 +59,7 @@ pub enum Error {
         rate: u32,
     },
     /// Features whose number does not fit.
-    #[error("{values} feature values are no whole number of frames of {bins} bins, at least one")]
+    #[error("{values} feature values are not a whole number (at least one) of frames of {bins} bins")]
     Features {
         /// How many there were.
         values: usize,
@@ -94,7 +94,7 @@ pub enum Error {
     #[error("calibration: {0}")]
     Calibration(String),
     /// SIMD instructions that this CPU lacks.
-    #[error("this CPU has no {0:?} instructions: leave the choice to the program, or take others")]
+    #[error("this CPU does not support {0:?} instructions: use the default, or choose a level it supports")]
     Instructions(crate::Instructions),
     /// Threads could not be started.
     #[error("cannot start threads: {0}")]

@@ -34,7 +34,7 @@ pub use bregman_network::{Architecture, LayerSpec};
 pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
-pub use kernels::{Instructions, KernelCosts, Runs, Tuning};
+pub use kernels::{BlockCosts, Instructions, KernelCosts, Runs, Tuning};
 pub use model::{LayerInfo, Model, Options};
 #[cfg(feature = "audio")]
 pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bregman_network::{Architecture, Extent, Operation};
 use serde::Serialize;
 
-use crate::file::{Contents, Positions, StoredLayer, Threshold, ValueFormat};
+use crate::file::{Contents, Positions, Source, StoredLayer, Threshold, ValueFormat};
 use crate::kernels::{Instructions, KernelCosts, Runs, Tuning};
 #[cfg(feature = "audio")]
 use crate::network::Incremental;
@@ -132,7 +132,7 @@ impl Model {
     /// As [`Model::open`], and threads that cannot be started.
     #[cfg(not(target_family = "wasm"))]
     pub fn open_with(path: impl AsRef<std::path::Path>, options: &Options) -> Result<Self> {
-        Self::from_bytes_with(&crate::file::ModelFile::read_bytes(path.as_ref())?, options)
+        Self::from_source(&Source::file(path.as_ref(), crate::file::MOST_BYTES)?, options)
     }
 
     /// Reads a model from the bytes of its file, with the default [`Options`].
@@ -148,17 +148,24 @@ impl Model {
     /// # Errors
     /// As [`Model::from_bytes`], and threads that cannot be started.
     pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<Self> {
+        Self::from_source(&Source::memory(bytes)?, options)
+    }
+
+    fn from_source(source: &Source, options: &Options) -> Result<Self> {
         if options.threads > MOST_THREADS {
             return Err(Error::Threads(format!(
                 "{} were asked for, at most {MOST_THREADS} make sense",
                 options.threads
             )));
         }
-        let contents = Contents::parse(bytes)?;
         let Options { threads, instructions, tuning } = *options;
         let arch = instructions.arch().ok_or(Error::Instructions(instructions))?;
-        let (network, costs) = Network::new(&contents, None, &KernelCosts::of(instructions, tuning))?;
-        let layers = describe(&contents, &costs);
+        let decoded = Contents::parse(source).and_then(|contents| {
+            let (network, costs) = Network::new(&contents, None, &KernelCosts::of(instructions, tuning))?;
+            let layers = describe(&contents, &costs);
+            Ok((contents, network, layers))
+        });
+        let (contents, network, layers) = source.settle(decoded)?;
         let threads = if threads == 0 { std::thread::available_parallelism().map_or(1, Into::into) } else { threads };
         let pool = || {
             rayon::ThreadPoolBuilder::new()

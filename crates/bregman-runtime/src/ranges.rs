@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bregman_base::lanes::nonzeros;
 
-use crate::file::{Contents, ModelFile};
+use crate::file::{Contents, ModelFile, Source};
 use crate::kernels::int8::MOST;
-use crate::kernels::{BLOCK, Instructions, KernelCosts};
+use crate::kernels::{Instructions, KernelCosts, STRIP};
 use crate::network::{Execution, Network};
 use crate::{Error, Result, ValueFormat};
 
@@ -37,7 +37,8 @@ impl ModelFile {
     /// As [`ModelFile::calibrate`].
     pub fn calibrate_features(&mut self, utterances: &[impl AsRef<[f32]>]) -> Result<()> {
         let (bytes, bins) = (self.to_bytes(ValueFormat::F32)?, self.architecture.features);
-        let contents = Contents::parse(&bytes)?;
+        let source = Source::memory(&bytes)?;
+        let contents = Contents::parse(&source)?;
         let watches = Watches::new(contents.layers.len());
         let (network, _) = Network::new(&contents, Some(&watches), &KernelCosts::BUILT_IN)?;
         let arch = Instructions::best().arch().expect("the best is one that this CPU has");
@@ -55,7 +56,7 @@ impl ModelFile {
                 return Err(Error::NotFinite);
             }
             // whole blocks, as far as there are any: what lies beyond the last frame of a block was not said by anybody
-            let features = &features[..bins * if frames < BLOCK { frames } else { frames - frames % BLOCK }];
+            let features = &features[..bins * if frames < STRIP { frames } else { frames - frames % STRIP }];
             let mut run = Execution { arch, team: None, times: None };
             network.forward(&mut run, &mut workspace, features, &mut embedding);
         }

@@ -2,32 +2,11 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use bregman_runtime::{Model, Runs, ValueFormat};
 use common::{ecapa, features, random, resnet};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator, and a count.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: bregman_memory::Counting = bregman_memory::Counting;
 
 #[test]
 fn a_warm_model_allocates_nothing() {
@@ -42,10 +21,11 @@ fn a_warm_model_allocates_nothing() {
         let features = features(123, 24, 1);
         let mut embedding = vec![0.0; model.embedding_size()];
         model.embed_features_into(&features, &mut embedding).unwrap();
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        for _ in 0..3 {
-            model.embed_features_into(&features, &mut embedding).unwrap();
-        }
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{} in {format:?}", file.architecture);
+        let ((), taken) = bregman_memory::of_process(|| {
+            for _ in 0..3 {
+                model.embed_features_into(&features, &mut embedding).unwrap();
+            }
+        });
+        assert_eq!(taken.allocations, 0, "{} in {format:?}", file.architecture);
     }
 }

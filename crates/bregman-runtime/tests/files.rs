@@ -122,6 +122,42 @@ fn each_layer_takes_its_smallest_encoding_and_a_sparse_file_is_small() {
     assert!(kinds(0.95).iter().all(|kind| matches!(kind, Positions::Gaps { .. })));
 }
 
+/// A file is read part by part, in the order in which the network is made of its layers.
+#[test]
+fn a_file_that_is_opened_is_the_model_of_its_bytes() {
+    let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    for (sparsity, format) in [0.0, 0.4, 0.95].into_iter().flat_map(|sparsity| FORMATS.map(|format| (sparsity, format)))
+    {
+        for pair in small(sparsity) {
+            let bytes = pair.file.to_bytes(format).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+            let [opened, read] = [Model::open(&path).unwrap(), Model::from_bytes(&bytes).unwrap()].map(|model| {
+                let features = features(50, model.architecture().features, 1);
+                model.embed_features(&features).unwrap()
+            });
+            assert_eq!(opened, read, "{sparsity} in {format:?}");
+        }
+    }
+}
+
+/// The checksum is known only after the last layer, and yet it is what is said.
+#[test]
+fn a_damaged_file_is_called_damaged_wherever_the_damage_is() {
+    let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    for pair in small(0.5) {
+        let bytes = pair.file.to_bytes(ValueFormat::F32).unwrap();
+        for at in (16..bytes.len()).step_by(bytes.len() / 40) {
+            let mut altered = bytes.clone();
+            altered[at] ^= 0x81;
+            for damaged in [&altered[..], &bytes[..at]] {
+                std::fs::write(&path, damaged).unwrap();
+                let error = Model::open(&path).err().expect("it was damaged").to_string();
+                assert!(error.contains("checksum"), "byte {at}: {error}");
+            }
+        }
+    }
+}
+
 #[test]
 fn files_that_are_no_models_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();

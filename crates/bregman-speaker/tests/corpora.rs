@@ -170,6 +170,9 @@ fn folders_of_speakers_are_found_at_any_depth() {
         facts(&found),
         [("ann/1.wav", "ann", "-", "-"), ("ann/monday/2.wav", "ann", "monday", "-"), ("bob/1.wav", "bob", "-", "-")]
     );
+    let speech = Corpus::Speech.find(dir.path(), CorpusPart::All).unwrap();
+    assert_eq!(facts(&speech)[..3], facts(&found)[..]);
+    assert_eq!(facts(&speech)[3..], [("loose.wav", "unknown", "-", "-")]);
     let message = Corpus::Folder.find(dir.path(), CorpusPart::Test).unwrap_err().to_string();
     assert_eq!(message, "part = test: expected all: only VoxCeleb and CN-Celeb have a fixed test set");
     let empty = tempfile::tempdir().unwrap();

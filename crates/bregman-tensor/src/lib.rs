@@ -17,9 +17,9 @@ mod shape;
 mod tensor;
 
 pub use backend::{
-    Activation, Backend, BatchNorm, Capture, Collectives, Convolution, DeviceMemory, Filterbanks, GradientPart,
+    Activation, Backend, BatchNorm, Capture, Collectives, Convolution, ConvolutionNorm, DeviceMemory, Filterbanks,
     Gradients, Loss, Margin, NormGradients, NormParams, NormStatistics, OutputStart, PointwiseOps, Pooling, Reflection,
-    Relu, Segments, Spread, Storage, Weight, constants,
+    Relu, Segments, Spread, Storage, SupportPart, Weight, constants,
 };
 pub use bregman_base::FilterbankTables;
 pub use cpu::{Buffer, Copies, Cpu, CpuArrays, WeightPolicy, dot_products, kernels};

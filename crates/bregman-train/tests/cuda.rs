@@ -18,9 +18,9 @@ use bregman::{
 };
 use bregman_nn::{EcapaConfig, Params, TrainableModel};
 use bregman_tensor::cuda::Cuda;
-use bregman_tensor::{Cpu, Precision};
-use bregman_train::{Device, Ending, Trained, Trainer};
-use common::{StopAfter, corpus, metrics, recipe, train};
+use bregman_tensor::{Cpu, Open, Precision, thread_ranks};
+use bregman_train::{Device, Ending, Error, Trained, Trainer};
+use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
 /// GPU 0, in f32 where a recipe does not say: these runs are compared with those of a CPU.
 fn gpu(precision: Option<Precision>) -> bregman_tensor::Result<Cuda> {
@@ -78,18 +78,15 @@ const METHODS: [(&str, &str, &[&str], f64); 7] = [
     ("STR", "kind = \"str\"\nthreshold = 0.02", &["train.lr=0.01", "train.clip=1.0"], 5e-2),
 ];
 
-#[test]
-fn two_hundred_steps_follow_the_cpu() {
-    if !present() {
-        return;
-    }
+/// 200 steps of each of these methods on a GPU opened so.
+fn follow_the_cpu(methods: &[(&str, &str, &[&str], f64)], open: impl Open<Cuda> + Clone) {
     let dir = tempfile::tempdir().unwrap();
     corpus(&dir.path().join("voices"));
-    for (name, method, settings, tolerance) in METHODS {
-        let experiment = recipe(&dir.path().join("voices"), method, &[settings, &["train.epochs=50"]].concat());
+    for (name, method, settings, tolerance) in methods {
+        let experiment = recipe(&dir.path().join("voices"), method, &[settings, &["train.epochs=50"][..]].concat());
         let (here, there) = (dir.path().join(format!("{name} cpu")), dir.path().join(format!("{name} gpu")));
         train(experiment.clone(), &here).unwrap();
-        Trainer::new_on(gpu, experiment, &there, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+        Trainer::new_on(open.clone(), experiment, &there, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
         let (ours, theirs) = (values(&here, "loss"), values(&there, "loss"));
         assert!(ours.len() >= 200 && ours.len() == theirs.len(), "{name}: {} and {} steps", ours.len(), theirs.len());
         let apart =
@@ -98,8 +95,23 @@ fn two_hundred_steps_follow_the_cpu() {
         let [first, last] = [ours[0], ours[ours.len() - 1]];
         println!("{name}: loss from {first} to {last}, {apart:e} apart, sparsity {sparsity:?}");
         assert!(last < 0.8 * first, "{name}: what does not learn cannot differ");
-        assert!(apart < tolerance, "{name}: losses {apart:e} apart");
+        assert!(apart < *tolerance, "{name}: losses {apart:e} apart");
         assert!((sparsity[0] - sparsity[1]).abs() < 5e-3, "{name}: {sparsity:?}");
+    }
+}
+
+#[test]
+fn two_hundred_steps_follow_the_cpu() {
+    if present() {
+        follow_the_cpu(&METHODS, gpu);
+    }
+}
+
+#[test]
+fn a_rank_whose_gradients_go_by_nccl_follows_the_cpu_with_a_frozen_support_too() {
+    if present() {
+        let ranks = thread_ranks(1).remove(0);
+        follow_the_cpu(&[METHODS[1], METHODS[3]], move |precision| gpu(precision)?.with_ranks(&ranks));
     }
 }
 
@@ -124,6 +136,54 @@ fn a_run_continues_on_the_other_device() {
     assert!((outcome.state.sparsity - end.sparsity).abs() < 1e-2, "{} and {}", outcome.state.sparsity, end.sparsity);
     for (a, b) in values(&whole, "loss").iter().zip(values(&moved, "loss")) {
         assert!((a - b).abs() < 2e-2 * a.abs().max(0.1), "{a} and {b}");
+    }
+}
+
+/// A recipe whose layers are wide enough for cuDNN.
+fn wide(root: &Path, settings: &[&str]) -> bregman_train::Experiment {
+    let method = "kind = \"adaptive\"\ngroups = [{ initial_sparsity = 0.5 }]\ntarget = 0.8\n\
+                  optimizer = { kind = \"adabreg\" }";
+    recipe(root, method, &[&["model.channels=32", "data.features.bins=32", "train.epochs=2"], settings].concat())
+}
+
+#[test]
+fn deterministic_runs_on_a_gpu_are_equal_to_the_bit() {
+    if !present() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let voices = dir.path().join("voices");
+    corpus(&voices);
+    for precision in ["f32", "tf32", "bf16"] {
+        let runs = ["a", "b", "c"].map(|name| {
+            let run = dir.path().join(format!("{precision}-{name}"));
+            let settings = ["train.deterministic=true", &format!("train.precision=\"{precision}\"")];
+            Trainer::new_on(gpu, wide(&voices, &settings), &run, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+            run
+        });
+        for other in &runs[1..] {
+            assert_same_metrics(&runs[0], other, precision);
+            assert!(weights(&runs[0], "last") == weights(other, "last"), "{precision}: weights differ");
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_a_gpu_with_the_last_good_checkpoint() {
+    if !present() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let voices = dir.path().join("voices");
+    corpus(&voices);
+    let settings = ["train.lr=1e30", "train.schedule.kind=constant", "train.save_every=1"];
+    for (name, settings) in [("saved", &settings[..]), ("unsaved", &settings[..2])] {
+        let run = dir.path().join(name);
+        let experiment = recipe(&voices, "kind = \"dense\"", settings);
+        let error = Trainer::new_on(gpu, experiment, &run, &()).unwrap().run(&AtomicBool::new(false)).unwrap_err();
+        let Error::NotFinite { step, epoch, last, .. } = &error else { panic!("{error}") };
+        assert!((2..=3).contains(step) && *epoch == 1, "{error}");
+        assert_eq!(last.is_some(), name == "saved", "{error}");
     }
 }
 

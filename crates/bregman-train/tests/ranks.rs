@@ -4,8 +4,8 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use bregman_tensor::{Communicator, Cpu, PendingSum, Ranks, thread_ranks};
 use bregman_train::{Ending, Error, Experiment, Observer, Precision, Result, Trainer, TrainingOutcome};
@@ -156,10 +156,13 @@ fn duals_and_moments_divided_among_ranks_give_the_same_run_to_the_bit() {
     }
 }
 
-/// A rank whose sums are counted, and wrong if asked for.
+/// How many values each message of rank 0 has.
+type Lengths = Arc<Mutex<Vec<usize>>>;
+
+/// A rank whose messages are measured, and whose sums are wrong if asked for.
 struct Watched {
     ranks: Ranks,
-    values: Arc<AtomicU64>,
+    lengths: Lengths,
     spoilt: bool,
 }
 
@@ -173,7 +176,9 @@ impl Communicator for Watched {
     }
 
     fn start_sum(&self, values: Vec<f32>) -> PendingSum {
-        self.values.fetch_add(values.len() as u64, Ordering::Relaxed);
+        if self.ranks.leads() {
+            self.lengths.lock().unwrap().push(values.len());
+        }
         let mut sum = self.ranks.start_sum(values).wait().unwrap();
         if self.spoilt {
             sum.iter_mut().for_each(|value| *value = value.next_up());
@@ -196,13 +201,13 @@ impl Communicator for Watched {
     }
 }
 
-fn watched(size: usize, spoilt: Option<usize>) -> (Vec<Ranks>, Arc<AtomicU64>) {
-    let values = Arc::new(AtomicU64::new(0));
+fn watched(size: usize, spoilt: Option<usize>) -> (Vec<Ranks>, Lengths) {
+    let lengths = Lengths::default();
     let watch = |ranks: Ranks| {
         let spoilt = spoilt == Some(ranks.rank());
-        Ranks::new(Watched { ranks, values: values.clone(), spoilt })
+        Ranks::new(Watched { ranks, lengths: lengths.clone(), spoilt })
     };
-    (thread_ranks(size).into_iter().map(watch).collect(), values.clone())
+    (thread_ranks(size).into_iter().map(watch).collect(), lengths.clone())
 }
 
 #[test]
@@ -216,21 +221,40 @@ fn a_rank_that_differs_is_found_and_named_on_every_rank() {
     }
 }
 
+/// Weights of a checkpoint, and its other values that have a gradient: norms and biases.
+fn weights_and_others(run: &Path) -> [usize; 2] {
+    let bytes = std::fs::read(run.join("last/model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let learned = file.iter().filter(|(name, _)| !name.contains("running_") && !name.contains("batches"));
+    let shapes: Vec<Vec<usize>> = learned.map(|(_, tensor)| tensor.shape().to_vec()).collect();
+    let count = |are_weights: bool| {
+        let those = shapes.iter().filter(|shape| (shape.len() > 1) == are_weights);
+        those.map(|shape| shape.iter().product::<usize>()).sum()
+    };
+    [count(true), count(false)]
+}
+
 #[test]
-fn between_full_steps_only_gradients_of_non_zero_weights_travel() {
+fn between_full_steps_at_95_percent_zeros_at_most_a_fifteenth_of_the_weights_gradients_travel() {
     let dir = tempfile::tempdir().unwrap();
     corpus(&dir.path().join("voices"));
-    let sent = |freeze: u64| {
-        let method = format!("{ADABREG}\nfreeze = {freeze}\nfreeze_after = 0.0");
-        let settings = ["train.batch=4", "train.epochs=4", "method.target=0.95", "method.groups=[]"];
-        let experiment = recipe(&dir.path().join("voices"), &method, &settings);
-        let (ranks, values) = watched(2, None);
-        for outcome in train_on(ranks, Some(&experiment), &dir.path().join(freeze.to_string()), &never()) {
-            outcome.unwrap();
-        }
-        values.load(Ordering::Relaxed) as f64
-    };
-    let (full, frozen) = (sent(1), sent(1000));
-    // one full step in sixteen, and norms and biases always
-    assert!(frozen < 0.25 * full, "{frozen} of {full}");
+    let run = dir.path().join("run");
+    let method = format!("{ADABREG}\nfreeze = 1000\nfreeze_after = 0.0");
+    let zeros = ["method.target=0.95", "method.initial_sparsity=0.95", "method.groups=[]"];
+    let settings = [&["train.batch=4", "train.epochs=4"][..], &zeros].concat();
+    let experiment = recipe(&dir.path().join("voices"), &method, &settings);
+    let (ranks, lengths) = watched(2, None);
+    for outcome in train_on(ranks, Some(&experiment), &run, &never()) {
+        outcome.unwrap();
+    }
+    let lengths = lengths.lock().unwrap();
+    let [weights, others] = weights_and_others(&run);
+    let sparsity = numbers(&metrics(&run), "sparsity");
+    assert!(sparsity.iter().all(|share| (0.94..0.97).contains(share)), "{sparsity:?}");
+    let (full, on_support) = lengths.split_first().unwrap();
+    assert!(*full == weights + others && on_support.len() > 10, "one message in each step, the first is full");
+    for message in on_support {
+        let sent = message - others;
+        assert!(sent > 0 && 15 * sent <= weights, "{sent} of {weights}");
+    }
 }

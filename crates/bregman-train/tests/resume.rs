@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use bregman_train::{Ending, Trainer};
+use bregman_tensor::{Cpu, Precision};
+use bregman_train::{Ending, Error, Trainer, open_cpu};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 use serde_json::Value;
 
@@ -217,4 +218,47 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let first = run("a", "seed=1");
     assert_eq!(first, run("b", "seed=1"));
     assert_ne!(first.1, run("c", "seed=2").1);
+}
+
+/// A device whose numbers are read a step late, as those of a GPU are.
+fn late(precision: Option<Precision>) -> bregman_tensor::Result<Cpu> {
+    Ok(open_cpu(precision)?.read_late())
+}
+
+#[test]
+fn numbers_that_are_read_a_step_late_are_the_same_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let voices = dir.path().join("voices");
+    corpus(&voices);
+    for (number, &(name, method)) in METHODS.iter().enumerate() {
+        let experiment = recipe(&voices, method, &["train.save_every=3"]);
+        let [at_once, later, stopped] = ["now", "late", "stop"].map(|kind| dir.path().join(format!("{number}-{kind}")));
+        train(experiment.clone(), &at_once).unwrap();
+        Trainer::new_on(late, experiment.clone(), &later, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+        let stop = StopAfter::new(10);
+        let outcome = Trainer::new_on(late, experiment, &stopped, &stop).unwrap().run(&stop.stop).unwrap();
+        assert_eq!(outcome.ending, Ending::Interrupted, "{name}");
+        Trainer::resume_on(late, &stopped, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+        for run in [&later, &stopped] {
+            assert_same_metrics(&at_once, run, name);
+            assert!(weights(&at_once, "last") == weights(run, "last"), "{name}: weights differ");
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_and_read_late_stops_before_anything_is_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let voices = dir.path().join("voices");
+    corpus(&voices);
+    let settings = ["train.lr=1e30", "train.schedule.kind=constant", "train.save_every=1"];
+    for (name, settings) in [("saved", &settings[..]), ("unsaved", &settings[..2])] {
+        let run = dir.path().join(name);
+        let experiment = recipe(&voices, "kind = \"dense\"", settings);
+        let error = Trainer::new_on(late, experiment, &run, &()).unwrap().run(&AtomicBool::new(false)).unwrap_err();
+        let Error::NotFinite { step, epoch, last, .. } = &error else { panic!("{error}") };
+        assert!((2..=3).contains(step) && *epoch == 1, "{error}");
+        assert_eq!(last.is_some(), name == "saved", "{error}");
+        assert!(!run.join("best").exists(), "{name}: no epoch has ended");
+    }
 }

@@ -95,6 +95,17 @@ fn as_epoch(record: MetricsRecord) -> Option<bregman_train::EpochRecord> {
 }
 
 #[test]
+fn ranks_that_no_run_began_with_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = stopped(dir.path());
+    for ranks in [0, u64::MAX / 4] {
+        edit_json(&run.last().state_file(), |state| state["ranks"] = ranks.into());
+        let message = Trainer::resume(run.path(), &()).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(&format!("state.json: ranks = {ranks}")), "{message}");
+    }
+}
+
+#[test]
 fn a_file_of_a_newer_format_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let run = stopped(dir.path());

@@ -2,14 +2,15 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bregman_nn::{Array, Checkpoint, Values};
 use bregman_speaker::score::Embedder;
-use bregman_tensor::Cpu;
+use bregman_tensor::{Cpu, WeightPolicy};
 use bregman_train::{Error, Experiment, Inspection, NetworkShare, Observer, SharedNetworks, Trained, Trainer};
-use common::{corpus, metrics, recipe, train};
+use common::{assert_same_metrics, corpus, metrics, recipe, train, weights};
 use serde_json::Value;
 
 struct Place {
@@ -34,6 +35,61 @@ impl Place {
     fn train(&self, name: &str, method: &str, settings: &[&str]) -> std::path::PathBuf {
         train(self.recipe(method, settings), &self.path(name)).unwrap();
         self.path(name)
+    }
+}
+
+#[test]
+fn a_run_whose_steps_are_all_full_is_to_the_bit_one_without_freeze() {
+    let place = Place::new();
+    for optimizer in ["adabreg", "linbreg"] {
+        let run = |name: &str, keys: &str| {
+            let method = format!(
+                "kind = \"adaptive\"\ngroups = [{{ initial_sparsity = 0.5 }}]\ntarget = 0.8\n\
+                 optimizer = {{ kind = \"{optimizer}\" }}\n{keys}"
+            );
+            place.train(&format!("{optimizer} {name}"), &method, &[])
+        };
+        let plain = run("plain", "");
+        for (name, keys) in
+            [("every step", "freeze = 1\nfreeze_after = 0.0"), ("never", "freeze = 4\nfreeze_after = 1.0")]
+        {
+            let full = run(name, keys);
+            assert_same_metrics(&full, &plain, &format!("{optimizer}, {name}"));
+            assert!(weights(&full, "last") == weights(&plain, "last"), "{optimizer}, {name}: weights differ");
+        }
+        let frozen = run("frozen", "freeze = 4\nfreeze_after = 0.0");
+        assert!(weights(&frozen, "last") != weights(&plain, "last"), "{optimizer}: frozen steps change nothing");
+    }
+}
+
+/// RigL that exchanges no weights has gradients of all weights in each step after which masks could change.
+#[test]
+fn steps_on_the_support_under_a_mask_that_stays_are_those_with_all_gradients() {
+    let place = Place::new();
+    for (policy, tolerance) in [(WeightPolicy::Dense, 0.0), (WeightPolicy::Sparse, 1e-3)] {
+        let run = |period: u64| {
+            let method = format!(
+                "kind = \"rigl\"\ntarget = 0.8\nfraction = 0.0\nuntil = 1.0\nperiod = {period}\n\
+                 optimizer = {{ kind = \"adamw\" }}"
+            );
+            let run = place.path(&format!("{policy:?} {period}"));
+            let open = move |_| Ok(Cpu::new().with_weights(policy));
+            let experiment = place.recipe(&method, &["train.log_every=1"]);
+            Trainer::new_on(open, experiment, &run, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+            run
+        };
+        let [all, support] = [run(1), run(1000)];
+        let values =
+            |run: &Path, key: &str| metrics(run).iter().filter_map(|line| line[key].as_f64()).collect::<Vec<f64>>();
+        let (norms, losses) = (|run| values(run, "gradient_norm"), |run| values(run, "loss"));
+        assert!(norms(&all)[1] > norms(&support)[1], "{policy:?}: both runs have the same gradients");
+        assert!(losses(&all).len() > 20, "{policy:?}: {} losses", losses(&all).len());
+        for (all, support) in losses(&all).iter().zip(losses(&support)) {
+            assert!((all - support).abs() <= tolerance * all, "{policy:?}: a loss of {support} instead of {all}");
+        }
+        if tolerance == 0.0 {
+            assert!(weights(&all, "last") == weights(&support, "last"), "{policy:?}: weights differ");
+        }
     }
 }
 
@@ -308,24 +364,42 @@ impl Observer for Warnings {
     }
 }
 
-#[test]
-fn a_lambda_far_beyond_the_duals_is_warned_of_and_the_default_is_not() {
-    let place = Place::new();
-    let warnings = |name: &str, lambda: &str| {
+impl Place {
+    /// What a run with this control law warns of.
+    fn warnings(&self, name: &str, law: &str, more: &str, settings: &[&str]) -> Vec<String> {
         let method = format!(
-            "kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\nlaw = {{ kind = \"multiplicative\" }}\n\
-             optimizer = {{ kind = \"adabreg\", variant = \"plain\" }}\n{lambda}"
+            "kind = \"adaptive\"\ntarget = 0.9\ninitial_sparsity = 0.5\nlaw = {{ {law} }}\n\
+             optimizer = {{ kind = \"adabreg\", variant = \"plain\" }}\n{more}"
         );
         let seen = Warnings::default();
         let stop = std::sync::atomic::AtomicBool::new(false);
-        Trainer::new(place.recipe(&method, &[]), &place.path(name), &seen).unwrap().run(&stop).unwrap();
+        Trainer::new(self.recipe(&method, settings), &self.path(name), &seen).unwrap().run(&stop).unwrap();
         seen.0.into_inner().unwrap()
-    };
+    }
+}
+
+#[test]
+fn a_lambda_far_beyond_the_duals_is_warned_of_and_the_default_is_not() {
+    let place = Place::new();
     let swings = |text: &String| text.contains("λ swings") && text.contains("start from a smaller λ");
-    let far = warnings("far", "lambda = 30.0");
-    assert!(far.iter().any(swings), "{far:?}");
-    let near = warnings("near", "");
-    assert!(!near.iter().any(swings), "{near:?}");
+    for (law, gain) in [("multiplicative", "method.law.alpha"), ("density", "method.law.kappa")] {
+        let kind = format!("kind = \"{law}\"");
+        let far = place.warnings(&format!("far-{law}"), &kind, "lambda = 30.0", &[]);
+        assert!(far.iter().any(|text| swings(text) && text.contains(gain)), "{law}: {far:?}");
+        let near = place.warnings(&format!("near-{law}"), &kind, "", &[]);
+        assert!(!near.iter().any(swings), "{law}: {near:?}");
+    }
+}
+
+/// Before the first update nothing can have swung yet.
+#[test]
+fn a_gain_at_which_lambda_will_swing_is_warned_of_before_it_does() {
+    let place = Place::new();
+    let settings = ["train.epochs=1", "method.period=100"];
+    let strong = place.warnings("strong", "kind = \"multiplicative\", alpha = 1000.0", "", &settings);
+    assert!(strong.iter().any(|text| text.contains("will oscillate: loop gain")), "{strong:?}");
+    let weak = place.warnings("weak", "kind = \"multiplicative\", alpha = 0.001", "", &settings);
+    assert!(!weak.iter().any(|text| text.contains("loop gain")), "{weak:?}");
 }
 
 #[test]

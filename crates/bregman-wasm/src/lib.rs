@@ -7,7 +7,7 @@
 //! ```text
 //! rustup target add wasm32-unknown-unknown
 //! crates/bregman-wasm/build                      # web/bregman.wasm
-//! python3 -m http.server -d crates/bregman-wasm/web
+//! python3 -m http.server -b 127.0.0.1 -d crates/bregman-wasm/web
 //! ```
 //!
 //! No wasm-bindgen: a dozen functions of plain numbers do not need it, and its command-line tool would have to be

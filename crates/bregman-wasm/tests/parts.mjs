@@ -1,7 +1,7 @@
 // The parts of the page that need no browser. Any failure ends with a message and status 1.
 import assert from "node:assert/strict";
 const part = (name) => import(`${process.argv[2]}/${name}`);
-const { RATE, level, spoken } = await part("sound.js");
+const { RATE, level, mono, outline, spoken } = await part("sound.js");
 const { People, fingerprint, mean } = await part("store.js");
 
 const tone = (seconds, loudness) =>
@@ -17,6 +17,11 @@ assert.ok(Math.abs(from / RATE - 0.8) < 0.03 && Math.abs(to / RATE - 3.2) < 0.03
 // Sound without pauses is used whole, silence not at all, nor an empty recording.
 assert.deepEqual(spoken(tone(2, 0.1)), [0, 2 * RATE]);
 for (const silent of [tone(2, 1e-4), new Float32Array(RATE), new Float32Array(0)]) assert.equal(spoken(silent), null);
+
+// Channels are mixed; the outline of a waveform has its peaks in their places, also where it is short.
+assert.deepEqual([...mono([new Float32Array([1, 0]), new Float32Array([0.5, -1])])], [0.75, -0.5]);
+assert.deepEqual([...outline(new Float32Array([0.25, -1, 0, 0.5, 0, 0]), 3)], [1, 0.5, 0]);
+assert.equal(outline(new Float32Array(5)).length, 5);
 
 // Every recording counts the same in the mean, whatever the length of its embedding.
 assert.deepEqual([...mean([new Float32Array([3, 0]), new Float32Array([0, 0.5])])], [0.5, 0.5]);

@@ -9,6 +9,12 @@ export function make(tag, className, text = "") {
   return made;
 }
 
+/** Seconds in words. */
+export function duration(seconds) {
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+}
+
 /** Asks in a dialog; whether the answer is yes. */
 export function confirmed(question) {
   const dialog = element("#confirm");

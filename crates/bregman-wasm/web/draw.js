@@ -1,5 +1,7 @@
 // Pictures on canvases: a waveform, and a score beside the threshold. Colours are those of the style sheet.
 
+import { loudest } from "./sound.js";
+
 const pictures = new WeakMap();
 const sizes = new ResizeObserver((changes) => changes.forEach(({ target }) => redraw(target)));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
@@ -26,18 +28,15 @@ function redraw(canvas) {
   picture({ pen, width, height, colour: (name) => style.getPropertyValue(`--${name}`) });
 }
 
-/** Draws samples; those outside of `[from, to]`, which nobody listens to, are faint. */
-export function drawWave(canvas, samples, [from, to] = [0, samples.length]) {
+/** Draws the outline of a waveform; what is outside of `[from, to]`, shares of its length, is faint: it is not used. */
+export function drawWave(canvas, waves, [from, to]) {
   keepDrawn(canvas, ({ pen, width, height, colour }) => {
-    const loudest = samples.reduce((most, value) => Math.max(most, Math.abs(value)), 0.02);
-    const step = samples.length / width;
+    const highest = Math.max(loudest(waves), 0.02);
+    const place = (x) => Math.floor((x / width) * waves.length);
     for (let x = 0; x < width; x++) {
-      const first = Math.floor(x * step);
-      const most = samples
-        .subarray(first, Math.max(first + 1, Math.floor((x + 1) * step)))
-        .reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-      const size = Math.max(1, ((height - 4) * most) / loudest);
-      pen.fillStyle = colour(first >= from && first < to ? "accent" : "faint");
+      const high = loudest(waves, place(x), Math.max(place(x) + 1, place(x + 1)));
+      const size = Math.max(1, ((height - 4) * high) / highest);
+      pen.fillStyle = colour(x >= from * width && x < to * width ? "accent" : "faint");
       pen.fillRect(x, (height - size) / 2, 0.8, size);
     }
   });

@@ -6,26 +6,37 @@ import { drawScore } from "./draw.js";
 // Recordings may come faster than answers: only the last one's answer is shown.
 let asked = 0;
 
-/** Shows who speaks in a take, or nothing where it is empty. */
+/** Shows who speaks in a take, or nothing where it is empty. From then on the voice can be enrolled. */
 export async function identify(session, take) {
   const turn = ++asked;
-  const found = session.model && take.sound && session.embed(take);
-  const everyone = found ? await session.people.all() : [];
+  const enrol = element("#enrol button");
+  enrol.disabled = true;
+  answer("");
+  showScores([]);
+  const found = session.model && take.sound && (await session.embed(take));
+  if (!found || turn !== asked) return;
+  const everyone = await session.people.all();
+  const scores = await session.scores(
+    found.embedding,
+    everyone.map(({ embedding }) => embedding),
+  );
   if (turn !== asked) return;
-  const scores = everyone
-    .map(({ name, embedding }) => ({ name, score: session.score(embedding, found.embedding) }))
-    .sort((a, b) => b.score - a.score);
-  showScores(scores, session.model?.threshold);
-  const [best, next] = scores;
+  enrol.disabled = false;
+  const ranked = everyone.map(({ name }, i) => ({ name, score: scores[i] })).sort((a, b) => b.score - a.score);
+  showScores(ranked, session.model.threshold);
+  answer(...sentence(session, ranked));
+}
+
+function sentence(session, [best, next, ...others]) {
+  if (!best) return ["Nobody is enrolled yet. Give this voice a name."];
+  const decision = session.decide(best.score);
   const doubt = next && session.decide(next.score) === "same" ? `, though ${next.name} is possible too` : "";
-  const decision = best ? session.decide(best.score) : "";
   const sentences = {
-    same: `This sounds like ${best?.name}${doubt}.`,
-    another: scores.length === 1 ? `This is not ${best?.name}.` : `None of the ${scores.length} people enrolled.`,
-    unknown: `Most like ${best?.name}. This model has no threshold to say whether it is the same voice.`,
-    "": found ? "Nobody is enrolled yet. Give this voice a name." : "",
+    same: `This sounds like ${best.name}${doubt}.`,
+    another: next ? `This is none of the ${others.length + 2} people enrolled.` : `This is not ${best.name}.`,
+    unknown: `Most like ${best.name}. This model has no threshold to say whether it is the same voice.`,
   };
-  answer(sentences[decision], decision);
+  return [sentences[decision], decision];
 }
 
 /** Says something in the place of an answer. */

@@ -10,41 +10,54 @@ import { Take } from "./take.js";
 /** The model beside the page. */
 const OWN_MODEL = "voices.breg";
 
+// The address that Python's http.server prints, to which browsers give no microphone.
+if (location.hostname === "0.0.0.0") location.hostname = "localhost";
+
+addEventListener("unhandledrejection", ({ reason }) => problem(`Something went wrong: ${reason.message}.`));
+
 const session = await Session.start().catch((error) => {
-  const build = "crates/bregman-wasm/build makes bregman.wasm";
-  throw state(`The program of this page cannot be loaded: ${error.message} (${build}).`, "problem");
+  throw problem(`This page cannot start: ${error.message}.`);
 });
-const voice = new Take(element("#voice"), () => {
-  for (const control of element("#enrol").elements) control.disabled = !voice.sound;
+problem("");
+element("footer").inert = false;
+const voice = new Take(session, element("#voice"), () => {
+  element("#name").disabled = !voice.sound;
   identify(session, voice);
 });
-const pair = ["#first", "#second"].map((place) => new Take(element(place), () => compare(session, pair)));
+const pair = ["#first", "#second"].map((place) => new Take(session, element(place), () => compare(session, pair)));
 
 async function showEverything() {
   await showPeople(session, showEverything);
-  await identify(session, voice);
+  identify(session, voice);
   compare(session, pair);
 }
 
-// What the foot of the page says of the model.
-function state(sentence, className = "") {
-  element("#model-state").textContent = sentence;
-  element("#model-state").className = className;
+// Says at the top what is wrong with the page as a whole.
+function problem(sentence) {
+  element("#problem").textContent = sentence;
+  element("#problem").classList.remove("late");
   return new Error(sentence);
 }
 
+// The model that is open, in words.
+let opened = "";
+
 async function openModel(name, read) {
+  const state = element("#model-state");
+  state.textContent = `Opening ${name} …`;
+  problem("");
   try {
     const bytes = await read();
     await session.open(bytes);
     const size = bytes.byteLength < 1e6 ? [1e3, 0, "kB"] : [1e6, 1, "MB"];
     const text = `${(bytes.byteLength / size[0]).toFixed(size[1])} ${size[2]}`;
-    state(`Model: ${name}, ${text}, embeddings of ${session.model.size} values`);
+    opened = `Model: ${name}, ${text}, embeddings of ${session.model.size} values`;
     element("main").inert = false;
     await showEverything();
   } catch (error) {
-    state(`${name}: ${error.message}.`, "problem");
+    problem(`${name}: ${error.message}.`);
   }
+  state.textContent = opened;
 }
 
 async function readOwnModel() {
@@ -70,6 +83,7 @@ element("#enrol").addEventListener("submit", async (event) => {
     voice.clear();
     await showEverything();
     answer(sentence);
+    voice.focus();
   } catch (error) {
     voice.problem(error.message);
   }

@@ -6,7 +6,7 @@ const plural = (count, one, many) => `${count} ${count === 1 ? one : many}`;
 
 /** Adds the recording of a take to the person of that name; what to say then. */
 export async function enrol(session, take, name) {
-  const found = session.embed(take);
+  const found = await session.embed(take);
   if (!found) return "";
   const count = await session.people.add(name, found.embedding, take.seconds);
   return count === 1
@@ -19,7 +19,8 @@ export async function showPeople({ people }, changed) {
   const forget = async (question, work) => {
     if (!(await confirmed(question))) return;
     await work();
-    changed();
+    await changed();
+    element("#enrolled").focus(); // the button that had it is gone
   };
   const [everyone, others] = [await people.all(), await people.others()];
   const rows = everyone.map((person) => {

@@ -1,15 +1,19 @@
-// What is open: the program, a model, and the people who are enrolled with it.
+// What is open: the network, a model, and the people who are enrolled with it.
 
-import { load } from "./bregman.js";
-import { RATE } from "./sound.js";
-import { People, fingerprint } from "./store.js";
+import { Network } from "./network.js";
+import { RATE, spoken } from "./sound.js";
+import { People, fingerprint, mean } from "./store.js";
+
+/** Samples that are embedded at once. A longer recording has the mean embedding of equal pieces. */
+const PIECE = 30 * RATE;
 
 export class Session {
-  #bregman;
+  #network;
+  #embeddings;
 
   static async start() {
     const session = new Session();
-    session.#bregman = await load();
+    session.#network = await Network.start();
     return session;
   }
 
@@ -20,30 +24,64 @@ export class Session {
 
   /** Opens another model from the bytes of its file. */
   async open(bytes) {
-    const model = this.#bregman.open(bytes);
+    const model = await this.#network.ask("open", [bytes]);
     if (model.rate !== RATE) {
-      model.close();
+      this.#network.ask("close", [model.number]);
       throw new Error(`it takes sound at ${model.rate} Hz, this page gives ${RATE}`);
     }
-    this.people = await People.open(await fingerprint(bytes));
-    this.model?.close();
-    this.model = model;
+    const people = await People.open(await fingerprint(bytes));
+    if (this.model) this.#network.ask("close", [this.model.number]);
+    [this.model, this.people, this.#embeddings] = [model, people, new WeakMap()];
   }
 
-  /** The embedding of a take's recording, and the milliseconds it took; null where the take now says why not. */
-  embed(take) {
+  /** What is spoken in a recording, and its picture; null if it is silent. */
+  hear(channels) {
+    return this.#network.ask("hear", [channels], channels);
+  }
+
+  /**
+   * The embedding of a take's recording, and the milliseconds it took. Null where the take says why not, and where the
+   * answer is not wanted any more, since the take has another recording or the page another model.
+   */
+  async embed(take) {
+    const { sound } = take;
+    const known = this.#embeddings;
+    const wanted = () => take.sound === sound && this.#embeddings === known;
+    if (!known.has(sound)) known.set(sound, this.#compute(take, wanted));
     try {
-      const start = performance.now();
-      const embedding = this.model.embed(take.sound);
-      return { embedding, time: performance.now() - start };
+      const found = await known.get(sound);
+      return wanted() ? found : null;
     } catch (error) {
-      take.problem(`This recording cannot be used: ${error.message}.`);
+      if (wanted()) take.problem(`This recording cannot be used: ${error.message}.`);
       return null;
     }
   }
 
-  score(first, second) {
-    return this.#bregman.score(first, second);
+  async #compute(take, wanted) {
+    const { sound } = take;
+    const count = Math.ceil(sound.length / PIECE);
+    const place = (i) => Math.floor((i * sound.length) / count);
+    const found = [];
+    try {
+      for (let i = 0; i < count && wanted(); i++) {
+        take.progress(i / count);
+        const piece = sound.slice(place(i), place(i + 1));
+        if (count > 1 && !spoken(piece)) continue;
+        found.push(await this.#network.ask("embed", [this.model.number, piece], [piece]));
+      }
+    } finally {
+      if (wanted()) take.progress(1);
+    }
+    if (!wanted()) return null;
+    if (found.length === 0) throw new Error("hardly anybody speaks in it");
+    const embeddings = found.map(({ embedding }) => embedding);
+    const time = found.reduce((sum, piece) => sum + piece.time, 0);
+    return { embedding: count === 1 ? embeddings[0] : mean(embeddings), time };
+  }
+
+  /** The scores of an embedding with others. */
+  scores(embedding, others) {
+    return this.#network.ask("scores", [embedding, others]);
   }
 
   /** "same" or "another" speaker; "unknown" where the model has no threshold. */

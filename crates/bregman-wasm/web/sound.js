@@ -6,17 +6,36 @@ export const RATE = 16000;
 /** Decibels below full scale at and under which a recording counts as silent. */
 export const SILENCE = -55;
 
-/** Decodes any format the browser plays. */
+/** The channels of a file of any format the browser plays. */
 export async function decode(bytes) {
   const context = new OfflineAudioContext(1, 1, RATE); // decodes to its own rate
   const sound = await context.decodeAudioData(bytes).catch(() => {
     throw new Error("this browser cannot decode it as audio");
   });
-  const mono = new Float32Array(sound.length);
-  for (let channel = 0; channel < sound.numberOfChannels; channel++) {
-    sound.getChannelData(channel).forEach((value, i) => (mono[i] += value / sound.numberOfChannels));
+  return Array.from({ length: sound.numberOfChannels }, (_, channel) => sound.getChannelData(channel));
+}
+
+/** The mean of channels. */
+export function mono(channels) {
+  if (channels.length === 1) return channels[0];
+  const mixed = new Float32Array(channels[0].length);
+  for (const channel of channels) {
+    for (let i = 0; i < mixed.length; i++) mixed[i] += channel[i] / channels.length;
   }
-  return mono;
+  return mixed;
+}
+
+/** The outline of a waveform: the largest magnitude in each of equal stretches. */
+export function outline(samples, stretches = Math.min(2000, samples.length)) {
+  const place = (i) => Math.floor((i * samples.length) / stretches);
+  return Float32Array.from({ length: stretches }, (_, i) => loudest(samples, place(i), place(i + 1)));
+}
+
+/** The largest magnitude between two places. */
+export function loudest(samples, from = 0, to = samples.length) {
+  let most = 0;
+  for (let i = from; i < to; i++) most = Math.max(most, Math.abs(samples[i]));
+  return most;
 }
 
 /** Samples at `rate`, as a microphone gives them, at RATE. */

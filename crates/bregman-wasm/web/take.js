@@ -1,9 +1,10 @@
 // A place for one recording: from the microphone, or from a file that is dropped or chosen. Shows its waveform, plays
 // it, and says in a sentence what went wrong.
 
+import { duration } from "./dom.js";
 import { drawLevels, drawNothing, drawWave } from "./draw.js";
 import { LONGEST, record } from "./recorder.js";
-import { RATE, SILENCE, decode, level, resample, spoken } from "./sound.js";
+import { RATE, SILENCE, decode, level, resample } from "./sound.js";
 
 const SILENT = "Nothing was heard. Is the microphone muted, or is it the wrong one?";
 /** Seconds of silence after which a recording asks whether the microphone works. */
@@ -15,16 +16,20 @@ const ENOUGH = 4;
 let recording = null;
 
 export class Take {
+  #session;
   #changed;
+  #turn = null;
+  #starting = false;
   #running = null;
   #player = null;
 
   /** Fills `element`; `changed` is called whenever there is another recording, or none any more. */
-  constructor(element, changed) {
+  constructor(session, element, changed) {
     element.append(document.querySelector("#take").content.cloneNode(true));
     this.element = element;
+    this.#session = session;
     this.#changed = changed;
-    /** The samples of the recording, if there is one. */
+    /** The samples of what is spoken in the recording, if there is one. */
     this.sound = null;
     this.#part(".record").addEventListener("click", () => (this.#running ? this.#stop() : this.#start()));
     this.#part(".play").addEventListener("click", () => this.#play());
@@ -51,6 +56,7 @@ export class Take {
 
   #reset() {
     this.#quiet();
+    this.#turn = {}; // what is still being read belongs to another turn
     this.sound = null;
     drawNothing(this.#part("canvas"));
     this.#part("canvas").ariaLabel = "No recording";
@@ -58,6 +64,20 @@ export class Take {
     this.#part(".play").disabled = true;
     this.#say("");
     this.problem("");
+    this.progress(1);
+  }
+
+  /** Shows which share of the recording is computed, until all of it is. */
+  progress(share) {
+    const working = share < 1;
+    this.element.querySelectorAll(".working").forEach((part) => (part.hidden = !working));
+    this.#part(".level").hidden = working;
+    this.#part("progress").value = share;
+  }
+
+  /** Moves the keyboard's focus to the recording of the next voice. */
+  focus() {
+    this.#part(".record").focus();
   }
 
   /** Shows what went wrong, in a sentence; an empty one goes away. */
@@ -69,20 +89,45 @@ export class Take {
   async open(file) {
     if (!file) return;
     await this.#stop({ discard: true });
+    const silent = `${file.name}: it is silent.`;
+    await this.#take(file.name, async () => decode(await file.arrayBuffer()), { silent });
+  }
+
+  // Takes what is spoken in a recording, once `read` has given its channels: unless another one comes in between.
+  async #take(name, read, { silent, heard = "" }) {
     this.clear();
+    const turn = this.#turn;
+    this.#say(`Reading ${name} …`);
     try {
-      if (!this.#show(await decode(await file.arrayBuffer()), file.name)) throw new Error("it is silent");
+      const speech = await this.#session.hear(await read());
+      if (turn !== this.#turn) return;
+      this.#say("");
+      this.problem(speech ? heard : silent);
+      if (speech) this.#show(speech, name);
     } catch (error) {
-      this.problem(`${file.name}: ${error.message}.`);
+      if (turn !== this.#turn) return;
+      this.#say("");
+      this.problem(`${name}: ${error.message}.`);
     }
   }
 
+  #show({ sound, waves, part }, name) {
+    this.sound = sound;
+    drawWave(this.#part("canvas"), waves, part);
+    const length = duration(this.seconds);
+    this.#part("canvas").ariaLabel = `Waveform of ${length} from ${name}`;
+    this.#part(".hint").hidden = true;
+    this.#part(".play").disabled = false;
+    this.#say(`${length} from ${name}${this.seconds < ENOUGH ? "; six seconds would be better" : ""}`);
+    this.#changed();
+  }
+
   async #start() {
+    if (this.#starting) return; // the button stays enabled: disabled, it would lose the keyboard's focus
+    this.#starting = true;
     await recording?.#stop();
     this.clear();
     const levels = [];
-    const button = this.#part(".record");
-    button.disabled = true;
     this.#say("Waiting for the microphone …");
     try {
       this.#running = await record({
@@ -91,12 +136,12 @@ export class Take {
           drawLevels(this.#part("canvas"), levels);
           this.#meter(levels.at(-1));
           const deaf = seconds > PATIENCE && Math.max(...levels) <= SILENCE;
-          this.#say(deaf ? "Nothing is heard so far." : `${seconds.toFixed(1)} s, at most ${LONGEST}`);
+          this.#say(deaf ? "Nothing is heard so far." : `${seconds.toFixed(1)} s of at most ${LONGEST}`);
         },
         ended: (reason) => this.#stop({ reason }),
       });
       recording = this;
-      button.textContent = "Stop";
+      this.#part(".record").textContent = "Stop";
       this.element.classList.add("recording");
       this.#part(".hint").hidden = true;
       this.#say("Speak now.");
@@ -104,7 +149,7 @@ export class Take {
       this.#say("");
       this.problem(error.message);
     }
-    button.disabled = false;
+    this.#starting = false;
   }
 
   async #stop({ discard = false, reason = "" } = {}) {
@@ -115,25 +160,9 @@ export class Take {
     this.#part(".record").textContent = "Record";
     this.element.classList.remove("recording");
     this.#meter(-Infinity);
-    this.clear();
     if (discard) return;
-    const heardSpeech = this.#show(await resample(samples, rate), "the microphone");
-    this.problem(heardSpeech ? reason : `${reason} ${SILENT}`.trim());
-  }
-
-  // Takes what is spoken in a recording; false if nothing is.
-  #show(samples, name) {
-    const part = spoken(samples);
-    if (!part) return false;
-    this.sound = samples.slice(...part);
-    drawWave(this.#part("canvas"), samples, part);
-    const seconds = this.seconds.toFixed(1);
-    this.#part("canvas").ariaLabel = `Waveform of ${seconds} seconds from ${name}`;
-    this.#part(".hint").hidden = true;
-    this.#part(".play").disabled = false;
-    this.#say(`${seconds} s from ${name}${this.seconds < ENOUGH ? "; six would be better" : ""}`);
-    this.#changed();
-    return true;
+    const silent = `${reason} ${SILENT}`.trim();
+    await this.#take("the microphone", async () => [await resample(samples, rate)], { silent, heard: reason });
   }
 
   #play() {

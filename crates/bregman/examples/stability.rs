@@ -38,8 +38,8 @@ fn remaining_error(alpha: f64, period: u64, damping: Damping) -> f64 {
     (0..3000).map(|_| plant.step().epsilon().abs()).skip(2500).sum::<f64>() / 500.0
 }
 
-/// Updates until the count of live weights stays within `tolerance` of its target, λ₀ wrong by `wrong`; duals spread as
-/// 1/√t.
+/// Updates until the count of live weights stays within `tolerance` of its target, λ₀ wrong by `wrong`; duals spread
+/// as √t.
 fn arrival(law: Law, target: f64, wrong: f64, tolerance: f64) -> Option<usize> {
     let config = ControllerConfig {
         law,

@@ -121,6 +121,17 @@ impl<A> AdaptiveOptimizer<A> {
         self.steer(theta)
     }
 
+    /// The first half of [`AdaptiveOptimizer::step_on`], see [`Optimizer::launch_on`].
+    ///
+    /// # Errors
+    /// As [`Optimizer::launch_on`].
+    pub fn launch_on<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: f64) -> Result<()>
+    where
+        A: Deferred<W>,
+    {
+        self.optimizer.launch_on(theta, grads, tau)
+    }
+
     /// The first half of [`AdaptiveOptimizer::step_at`], see [`Optimizer::launch_at`].
     ///
     /// # Errors

@@ -70,6 +70,13 @@ pub enum Error {
         value: f32,
     },
 
+    /// NaN or infinity in the part of a gradient that another process has.
+    #[error("parameter `{parameter}`: the gradient of another process is not finite")]
+    NonFiniteElsewhere {
+        /// Name of the parameter.
+        parameter: String,
+    },
+
     /// A group rule that no parameter falls into.
     #[error("group `{group}`: {reason}{}", hint(.near))]
     EmptyGroup {

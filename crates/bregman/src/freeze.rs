@@ -1,8 +1,8 @@
 //! Frozen support: which steps move all weights, and which only those that are not 0.
 //!
 //! A step on the support alone needs no gradient of zero weights, which is most of the work of a sparse step. Zero
-//! weights then learn from fewer gradients; that costs accuracy as long as the network is still looking for its
-//! support, and nothing that was seen in the second half of a run. So the first steps of a run are all full. After
+//! weights then learn from fewer gradients; that costs accuracy while the network is still searching for its
+//! support, but no loss was measured in the second half of a run. So the first steps of a run are all full. After
 //! multilevel linearised Bregman iterations (arXiv 2602.03535), which freeze from the start.
 
 use crate::error::{Result, require};

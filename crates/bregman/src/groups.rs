@@ -2,7 +2,7 @@
 //!
 //! Rules are tried in order and the first match wins. What no rule of yours matches falls to the paper's set-up: ℓ1 and
 //! 99 % initial zeros on weights, nothing on biases and normalisations. The latter are never thresholded, whatever a
-//! pattern says of them: METHOD's reading, and the one point where a rule does not get its way.
+//! pattern says of them: our reading of the paper (`docs/method.md`), and the one point where a rule is overruled.
 
 use serde::{Deserialize, Serialize};
 

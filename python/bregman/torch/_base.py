@@ -11,11 +11,11 @@ import torch
 from .. import _bregman
 from ._gather import Gathered, Plain, gather, plain_parameters
 from ._ops import TorchOps
-from ._params import Params, check, groups_of, is_weight, take_names
+from ._params import Params, check, check_device, check_names, groups_of, is_weight, take_names
 from ._place import Place
-from ._saved import check_state
+from ._saved import check_state, check_steering, groups_with
 from ._shards import Shards
-from ._storage import Slot, address, alike, local, mark_written
+from ._storage import Slot, address, alike, local, mark_written, part_of
 from .control import Budget, Law, Ramp, controller_settings
 from .start import first_dual
 
@@ -80,7 +80,9 @@ class BregmanOptimizer(torch.optim.Optimizer):
         first = self.param_groups[0]["params"][0] if self.param_groups else None
         device = None if first is None else first.device
         for name, parameter in zip(group["param_names"], group["params"]):
-            device = check(name, parameter, device)
+            check(name, parameter)
+            device = check_device(name, parameter, device)
+        check_names(group, self.param_groups)
         self._saved = self._save()
         super().add_param_group(group)
         self._forget()
@@ -101,6 +103,8 @@ class BregmanOptimizer(torch.optim.Optimizer):
             return loss
         stepper, slots = self._ready()
         step = gather(slots, self._plain, self._ops)
+        if self._plain is not None and step.theta is not None and step.theta != self._plain.theta:
+            self._plain = plain_parameters(slots)
         try:
             with self._place.current():
                 self._take(stepper.step(step.theta, step.grads, self._rates(), self._place.stream()))
@@ -203,13 +207,18 @@ class BregmanOptimizer(torch.optim.Optimizer):
         """Continues to the same bits, together with the weights saved at the same time. Duals and moments stay float32
         whatever the parameters are. A state of another model is refused, and then nothing has changed."""
         check_state(state_dict, self.param_groups, self._arrays, type(self).__name__)
+        saved = state_dict["param_groups"][0].get(SAVED)
+        if saved is not None:
+            settings = self._settings(groups_with(state_dict, self.param_groups))
+            check_steering(saved, _bregman.Stepper(settings).save())
+            _bregman.Stepper(settings, saved)  # refuses what it would refuse at the next step
         super().load_state_dict(state_dict)
-        saved = self.param_groups[0].pop(SAVED, None)
+        self.param_groups[0].pop(SAVED, None)
         # torch casts states to the type of their parameter: back to what was saved
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         for number, slot in zip(numbers, self._slots()):
             for key, value in state_dict["state"].get(number, {}).items():
-                part = local(value).to(slot.parameter.device, torch.float32, copy=True).contiguous()
+                part = part_of(slot.parameter, value).to(slot.parameter.device, torch.float32, copy=True).contiguous()
                 self.state[slot.parameter][key] = alike(slot.parameter, part)
         self._saved = saved
         self._forget()
@@ -241,8 +250,8 @@ class BregmanOptimizer(torch.optim.Optimizer):
             for name, parameter in zip(group["param_names"], group["params"])
         ]
 
-    def _settings(self) -> str:
-        """Everything but the arrays, in the words of the core."""
+    def _settings(self, groups: list[dict[str, Any]] | None = None) -> str:
+        """Everything but the arrays, in the words of the core; with these groups instead of the optimizer's own."""
         params = [
             {
                 "name": name,
@@ -251,7 +260,7 @@ class BregmanOptimizer(torch.optim.Optimizer):
                 "penalty": group["penalty"],
                 "lambda_scale": group["lambda_scale"],
             }
-            for group in self.param_groups
+            for group in groups or self.param_groups
             for name, parameter in zip(group["param_names"], group["params"])
         ]
         settings = {"rule": self._rule, "controller": self._controller, "lambda": self._lambda, "params": params}
@@ -266,6 +275,9 @@ class BregmanOptimizer(torch.optim.Optimizer):
         place = Place(slots[0].parameter.device)
         if place.is_capturing():
             raise RuntimeError("take a step before the capture, as torch asks for: it makes the optimizer's state")
+        for slot in slots:
+            check_device(slot.name, slot.parameter, place.device)
+            slot.follow()
         for slot, lambda_ in zip(slots, stepper.lambdas()):
             slot.prepare(place.alignment)
             for array in self._arrays:

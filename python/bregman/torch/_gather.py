@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from ._ops import TorchOps
-from ._storage import Slot, address
+from ._storage import Slot, address, is_spread
 
 
 class Gathered(NamedTuple):
@@ -38,7 +38,7 @@ class Plain(NamedTuple):
 def plain_parameters(slots: list[Slot]) -> Plain | None:
     """The parameters, unless some are copied or spread over processes."""
     parameters = [slot.parameter for slot in slots]
-    if any("weight" in slot.state or hasattr(slot.parameter, "_local_tensor") for slot in slots):
+    if any("weight" in slot.state or is_spread(slot.parameter) for slot in slots):
         return None
     sizes = [parameter.numel() for parameter in parameters]
     return Plain(parameters, [p.data_ptr() for p in parameters], sizes, slots[0].alignment)

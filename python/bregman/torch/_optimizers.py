@@ -16,9 +16,9 @@ Variant = Literal["steady", "plain", "subgradient_correction", "prox_rescaling"]
 """What happens to the duals when λ moves; see docs/method.md."""
 
 _COMMON = """
-    params: a module (its weights get the penalty; biases, norms and embeddings are trained without), tensors, pairs
-        (name, tensor), or groups. A group may set ``lr``, ``penalty`` and ``lambda_scale`` (λ of the group = scale·λ).
-        Parameters of one dimension never get a penalty.
+    params: a module (its weights get the penalty; biases, norms and embeddings are trained without; what is frozen is
+        left out), tensors, pairs (name, tensor), or groups. A group may set ``lr``, ``penalty`` and ``lambda_scale``
+        (λ of the group = scale·λ). Parameters of one dimension never get a penalty.
     target: the share of zeros among the weights with a penalty, such as 0.95. None: λ stays at ``lambda_``.
     lr: the learning rate; a float, or a tensor of one element.
     penalty: the structure of the zeros.

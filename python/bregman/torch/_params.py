@@ -26,17 +26,26 @@ def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter for name, parameter in named if is_weight(parameter) and id(parameter) not in dense}
 
 
+def trained_weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Those of them that are not frozen. Refuses a module without any."""
+    weights = {name: parameter for name, parameter in weights_of(module).items() if parameter.requires_grad}
+    if not weights:
+        kind = type(module).__name__
+        raise ValueError(
+            f"{kind} has no parameter of two dimensions or more that is trained (requires_grad): nothing to make sparse"
+        )
+    return weights
+
+
 def groups_of(params: Params) -> list[dict[str, Any]]:
     """Parameter groups, as ``torch.optim.Optimizer`` takes them.
 
-    A module becomes two groups: its weights, and the rest without a penalty.
+    A module becomes two groups: its weights, and the rest without a penalty. Frozen parameters are in neither.
     """
     if isinstance(params, nn.Module):
-        weights = weights_of(params)
-        if not weights:
-            kind = type(params).__name__
-            raise ValueError(f"{kind} has no parameter of two dimensions or more: nothing to make sparse")
-        rest = [(name, parameter) for name, parameter in params.named_parameters() if name not in weights]
+        weights = trained_weights_of(params)
+        trained = ((name, parameter) for name, parameter in params.named_parameters() if parameter.requires_grad)
+        rest = [(name, parameter) for name, parameter in trained if name not in weights]
         groups: list[dict[str, Any]] = [{"params": list(weights.items())}]
         return groups + ([{"params": rest, "penalty": "none"}] if rest else [])
     if isinstance(params, torch.Tensor):
@@ -59,8 +68,22 @@ def take_names(group: dict[str, Any], index: int) -> dict[str, Any]:
     return {**group, "params": params, "param_names": list(names)}
 
 
-def check(name: str, parameter: Any, device: torch.device | None) -> torch.device:
-    """Refuses what cannot be trained, and returns the device it is on, which is that of all."""
+def check_names(group: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    """Refuses a name that two parameters have."""
+    seen: dict[str, tuple[int, Any]] = {}
+    for index, each in enumerate([*others, group]):
+        for name, parameter in zip(each["param_names"], each["params"]):
+            first, known = seen.setdefault(name, (index, parameter))
+            if known is not parameter:
+                where = f"in group {index}" if first == index else f"in the groups {first} and {index}"
+                raise ValueError(
+                    f"parameter name `{name}` occurs twice {where}: make them differ, as by pairs "
+                    f'("encoder.{name}", parameter)'
+                )
+
+
+def check(name: str, parameter: Any) -> None:
+    """Refuses what cannot be trained."""
     if not isinstance(parameter, torch.Tensor):
         raise TypeError(f"parameter `{name}` is a {type(parameter).__name__}, expected a tensor")
     if parameter.is_complex():
@@ -71,6 +94,10 @@ def check(name: str, parameter: Any, device: torch.device | None) -> torch.devic
         raise TypeError(f"parameter `{name}` has the layout {parameter.layout}, expected a dense tensor")
     if parameter.numel() == 0:
         raise ValueError(f"parameter `{name}` is empty (shape {list(parameter.shape)})")
+
+
+def check_device(name: str, parameter: torch.Tensor, device: torch.device | None) -> torch.device:
+    """Refuses another device than that of the others, and returns it."""
     if device is not None and parameter.device != device:
         raise ValueError(
             f"parameter `{name}` is on {parameter.device}, the others are on {device}: an optimizer steers one λ over "

@@ -46,7 +46,8 @@ class Place:
                 self.by_kernel = False
                 warnings.warn(f"{problem}; torch's own operations compute the step, more slowly", stacklevel=5)
         ops = None if self.by_kernel else TorchOps(arrays)
-        stepper.lend(addresses, None, ops, add, shards.counts)
+        opaque = self.device.type == "mps"  # whose addresses are those of objects, not of memory
+        stepper.lend(addresses, None, ops, add, shards.counts, opaque)
         return ops
 
     def current(self) -> contextlib.AbstractContextManager[object]:

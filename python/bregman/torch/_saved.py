@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
@@ -43,3 +44,26 @@ def _check_arrays(
     missing = [array for array in kept if arrays and array not in arrays]
     if missing:
         raise ValueError(f"parameter `{name}`: the state lacks `{missing[0]}`")
+
+
+def groups_with(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups with the settings of a state."""
+    own = ("params", "param_names")
+    pairs = zip(groups, state_dict["param_groups"])
+    return [{**group, **saved, **{key: group[key] for key in own}} for group, saved in pairs]
+
+
+def check_steering(saved: str, own: str) -> None:
+    """Raises ValueError unless λ was steered, as it is here, by the same optimizer and by as many control loops.
+
+    saved, own: what the core saved with the state, and what it saves at the optimizer's start.
+    """
+    theirs, ours = json.loads(saved), json.loads(own)
+    rule = theirs.get("rule", ours["rule"])  # states that were saved before it was do not tell
+    if rule != ours["rule"]:
+        raise ValueError(f"the state is of {rule}, the optimizer is {ours['rule']}: its λ means something else")
+    if len(theirs["loops"]) != len(ours["loops"]):
+        raise ValueError(
+            f"the state has {len(theirs['loops'])} control loops, the optimizer {len(ours['loops'])}: make it with the "
+            "same `target` and `layers`"
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._storage import Slot
+from ._storage import Slot, is_spread
 
 
 def mesh_of(parameter: Any) -> Any:
@@ -42,7 +42,7 @@ class Shards:
     def _dims(slot: Slot) -> tuple[int, ...]:
         """The dimensions of the mesh along which a parameter is cut."""
         parameter: Any = slot.parameter
-        if not hasattr(parameter, "_local_tensor"):
+        if not is_spread(parameter):
             return ()
         for placement in parameter.placements:
             if placement.is_partial() or (placement.is_shard() and placement.dim != 0):

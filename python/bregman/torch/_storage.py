@@ -51,13 +51,24 @@ class Slot:
             raise RuntimeError(
                 f"parameter `{self.name}` has a sparse gradient: make it dense (nn.Embedding with sparse=False)"
             )
-        gradient = local(gradient)
+        gradient = part_of(self.parameter, gradient)
+        if gradient.numel() != self.size:
+            raise RuntimeError(
+                f"parameter `{self.name}`: the gradient has {gradient.numel()} values in this process, its weights "
+                f"{self.size}"
+            )
         if usable(gradient, self.alignment):
             return gradient
         return gradient.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
 
+    def follow(self) -> None:
+        """Brings arrays to the device of a parameter that was moved before the first step."""
+        for array, values in self.state.items():
+            if values.device != self.device:
+                self.state[array] = values.to(self.device)
+
     def prepare(self, alignment: int) -> None:
-        """Makes the copy that a parameter needs which cannot be stepped where it is."""
+        """Makes the float32 copy for a parameter that cannot be stepped in place."""
         self.alignment, own = alignment, local(self.parameter)
         if not usable(own, alignment) and "weight" not in self.state:
             copy = own.detach().to(torch.float32, copy=True, memory_format=torch.contiguous_format)
@@ -72,6 +83,29 @@ class Slot:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """The part of a tensor that this process has."""
     return getattr(tensor, "_local_tensor", tensor)
+
+
+def is_spread(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor, of which processes have parts."""
+    return hasattr(tensor, "_local_tensor")
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor, of whatever processes have of it."""
+    return tensor.full_tensor() if is_spread(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def part_of(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The part of values that belongs to the part of the parameter which this process has, however they are spread."""
+    own, theirs = (getattr(tensor, "placements", None) for tensor in (parameter, values))
+    if own is None:
+        return whole(values)
+    mesh = parameter.device_mesh  # type: ignore[attr-defined]
+    if theirs is None or values.device_mesh != mesh:  # type: ignore[attr-defined]
+        from torch.distributed.tensor import distribute_tensor
+
+        return local(distribute_tensor(whole(values).to(parameter.device), mesh, own))
+    return local(values if theirs == own else values.redistribute(mesh, own))  # type: ignore[attr-defined]
 
 
 def address(tensor: torch.Tensor | None) -> int:
@@ -106,7 +140,7 @@ def takes_many() -> bool:
 
 def alike(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Values for the local part of a parameter, spread over processes as it is."""
-    if not hasattr(parameter, "_local_tensor"):
+    if not is_spread(parameter):
         return values
     from torch.distributed.tensor import DTensor
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from .. import _bregman
-from ._params import weights_of
+from ._params import check, trained_weights_of
+from ._storage import is_spread
 from .control import Budget
 
 Method = Literal["static", "set", "rigl", "granet", "mest", "gradual", "one_shot", "snip", "acdc"]
@@ -30,7 +31,7 @@ class Masks:
     >>> masks = Masks(model, optimizer, "rigl", target=0.95, steps=epochs * len(loader))     # doctest: +SKIP
 
     That is all: it hooks into ``optimizer.step()``. Masked weights are zero, their gradients are zero when the
-    optimizer sees them, and so are its moments; a weight that is grown starts at zero.
+    optimizer sees them, and so are its moments; a weight that is grown starts at zero. Frozen weights have no mask.
 
     method: ``static`` (a random mask that stays), ``set`` (SET: the smallest weights in exchange for random ones),
     ``rigl`` (RigL: for those with the largest gradients), ``granet`` (GraNet: that, from ``start`` zeros to
@@ -73,10 +74,16 @@ class Masks:
         if method in IN_EPOCHS and not steps_per_epoch:
             raise ValueError(f"{method} counts in epochs: pass steps_per_epoch")
         if (method == "snip") != (loss is not None):
-            raise ValueError("`loss` goes with snip, which looks at gradients before the first step, and only with it")
-        self.weights = weights_of(model)
+            raise ValueError("`loss` is required for snip, and only for snip: it needs gradients before the first step")
+        self.weights = trained_weights_of(model)
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for name, parameter in self.weights.items():
+            check(name, parameter)
+            if is_spread(parameter):
+                raise ValueError(
+                    f"parameter `{name}` is spread over processes: masks compare all weights with each other, so train "
+                    "with DDP"
+                )
             if id(parameter) not in owned:
                 raise ValueError(f"parameter `{name}` is not one of the optimizer's: a mask on it would not hold")
         self.optimizer, self.steps, self.steps_per_epoch = optimizer, steps, steps_per_epoch or steps
@@ -150,9 +157,22 @@ class Masks:
     def _clock(self, step: int) -> tuple[int, int, int, int]:
         return step, self.steps, step // self.steps_per_epoch, step % self.steps_per_epoch
 
+    def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Before the optimizer's step, or after the closure in it that computes gradients."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return self._look()
+
+        def with_masks() -> Any:
+            loss = closure()
+            self._look()
+            return loss
+
+        return (optimizer, with_masks), {}
+
     @torch.no_grad()
-    def _before(self, *_: Any) -> None:
-        """Before the optimizer's step: what is masked has no gradient, and a policy that looks at it gets it now."""
+    def _look(self) -> None:
+        """What is masked has no gradient, and a policy that looks at it gets it now."""
         look = self._mover.needs_gradients and self._mover.is_due(self._clock(self.step))
         for name, parameter in self.weights.items():
             if parameter.grad is None:

@@ -46,6 +46,7 @@ def load_run(run: str | os.PathLike[str], model: nn.Module, optimizer: BregmanOp
     for number, name in zip(numbers, names):
         if own[name].dtype is not torch.float32:
             saved[number]["weight"] = weights[name]  # the run's weights are not rounded
+    check_order(folder, names, state.get("parameters") or names)
     groups = optimizer.state_dict()["param_groups"]
     groups[0][SAVED] = json.dumps(
         {"step": state["step"], "lambda": lambdas_for(names, state), "loops": loops_for(optimizer, state)}
@@ -64,6 +65,7 @@ def save_run(
     recipe and stop it by Ctrl-C after its first step. epoch: the one that the program begins with then, from 0; without
     it goes on with the batch before which it stopped. The number of steps, which the learning rate and the optimizer
     go by, is that of the optimizer.
+    Raises ValueError where the run has a better epoch of more steps (``best/``), from which the program would go on.
     """
     folder = Path(run) / "last"
     state, weights = read_state(folder), model.state_dict()
@@ -71,9 +73,11 @@ def save_run(
     saved = json.loads(optimizer._save() or "null")
     if saved is None:
         raise ValueError("the optimizer has taken no step: there is nothing to go on from")
+    refuse_behind(Path(run) / "best", saved["step"])
     names = names_of(optimizer)
     lambdas = dict(zip(names, saved["lambda"]))
     order = state.get("parameters") or names
+    check_order(folder, names, order)
     state |= {"step": saved["step"], "parameters": order, "lambda": [lambdas[name] for name in order]}
     state |= {"loops": saved["loops"] and loops_in_order(optimizer, saved["loops"], order), "finished": False}
     if optimizer.report is not None:
@@ -149,6 +153,22 @@ def check_names(folder: Path, own: Any, theirs: Any) -> None:
     alone += [f"it has `{name}`, which the module lacks" for name in theirs if name not in own]
     if alone:
         raise ValueError(f"{folder} is of another network: {alone[0]}")
+
+
+def check_order(folder: Path, own: list[str], theirs: list[str]) -> None:
+    alone = [f"the run trains `{name}`, which the optimizer lacks: is it frozen?" for name in theirs if name not in own]
+    alone += [f"the optimizer has `{name}`, which the run does not train" for name in own if name not in theirs]
+    if alone:
+        raise ValueError(f"{folder}: {alone[0]}")
+
+
+def refuse_behind(best: Path, step: int) -> None:
+    """The program goes on from the checkpoint that is furthest."""
+    reached = read_state(best)["step"] if (best / "state.json").exists() else 0
+    if reached > step:
+        raise ValueError(
+            f"{best} has {reached} steps, the optimizer {step}: the program would go on from there, so move it away"
+        )
 
 
 def arrays_of(

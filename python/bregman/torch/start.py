@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from .. import _bregman
-from ._params import is_weight, weights_of
-from ._storage import Slot
+from ._params import check, is_weight, trained_weights_of, weights_of
+from ._storage import Slot, is_spread, whole
 
 
 @torch.no_grad()
@@ -29,9 +29,14 @@ def sparse_init_(
     sparsity: the share, in [0, 1). inputs: every output keeps at least so many non-zero inputs on average, where
     ``sparsity`` would leave fewer. unit: what is drawn, single weights or the groups of ``penalty``. rescale: divide
     what is left by √(1 − s), which keeps the variance of a layer's output. The same seed gives the same mask, parameter
-    by parameter, and the mask that the program draws for a parameter of that name.
+    by parameter, and the mask that the program draws for a parameter of that name. Frozen weights stay as they are.
     """
-    for name, parameter in weights_of(model).items():
+    weights = trained_weights_of(model)
+    for name, parameter in weights.items():
+        check(name, parameter)
+        if is_spread(parameter):
+            raise ValueError(f"parameter `{name}` is spread over processes: call sparse_init_ before fully_shard")
+    for name, parameter in weights.items():
         values = parameter.detach().to("cpu", torch.float32, copy=True).contiguous()
         survivors = "rescale" if rescale else "keep"
         _bregman.sparse_init(
@@ -44,9 +49,11 @@ def sparse_init_(
 
 @torch.no_grad()
 def sparsity(model: nn.Module) -> float:
-    """The share of weights that are exactly zero. Biases, norms and embeddings do not count."""
-    weights = weights_of(model).values()
-    zeros = sum(int((parameter == 0).sum()) for parameter in weights)
+    """The share of weights that are exactly zero. Biases, norms and embeddings do not count, nor do frozen weights
+    where others are trained."""
+    weights = list(weights_of(model).values())
+    weights = [parameter for parameter in weights if parameter.requires_grad] or weights
+    zeros = sum(int(whole((parameter == 0).sum())) for parameter in weights)
     return zeros / max(1, sum(parameter.numel() for parameter in weights))
 
 

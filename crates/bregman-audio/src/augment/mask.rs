@@ -3,7 +3,8 @@
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
-use crate::Features;
+use super::check_probability;
+use crate::{Error, Features, Result};
 
 /// How many masks, and how wide at most. The default is WeSpeaker's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +28,19 @@ impl Default for MaskConfig {
     }
 }
 
+/// More masks cover everything.
+const MOST_MASKS: usize = 1000;
+
 impl MaskConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        for (field, masks) in [("mask.time_masks", self.time_masks), ("mask.bin_masks", self.bin_masks)] {
+            if masks > MOST_MASKS {
+                return Err(Error::config(field, masks, "at most 1000"));
+            }
+        }
+        check_probability("mask.probability", self.probability)
+    }
+
     pub(super) fn apply(&self, features: &mut Features, random: &mut impl Rng) {
         if features.data.is_empty() || !random.random_bool(self.probability) {
             return;

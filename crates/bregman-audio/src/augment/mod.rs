@@ -60,7 +60,7 @@ impl Augment {
             noise.check()?;
             AudioFolder::list("noise.folder", &noise.folder)
         })?;
-        config.mask.iter().try_for_each(|mask| check_probability("mask.probability", mask.probability))?;
+        config.mask.iter().try_for_each(MaskConfig::check)?;
         Ok(Self { config, responses, noises })
     }
 
@@ -208,6 +208,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = everything(folder.path());
         let empty = tempfile::tempdir().unwrap();
+        let masked = |mask| AugmentConfig { mask: Some(mask), ..AugmentConfig::default() };
         for (text, config) in [
             ("speeds = 1", AugmentConfig { speeds: vec![1.0], ..config.clone() }),
             (
@@ -231,6 +232,9 @@ mod tests {
                     ..config.clone()
                 },
             ),
+            ("mask.probability = 1.5", masked(MaskConfig { probability: 1.5, ..MaskConfig::default() })),
+            ("mask.time_masks = 1001", masked(MaskConfig { time_masks: 1001, ..MaskConfig::default() })),
+            ("mask.bin_masks = 1099511627776", masked(MaskConfig { bin_masks: 1 << 40, ..MaskConfig::default() })),
         ] {
             let error = Augment::new(config).err().expect(text).to_string();
             assert!(error.starts_with(text), "{error}");

@@ -6,6 +6,7 @@ mod append;
 mod error;
 mod file;
 mod folder;
+mod lines;
 mod lock;
 #[cfg(not(target_family = "wasm"))]
 mod parts;
@@ -15,6 +16,7 @@ pub use append::{append_after, append_to};
 pub use error::FileError;
 pub use file::{remove_temporaries, write_file, write_file_at, write_file_with, write_unsynced};
 pub use folder::{present_folder, replace_folder, settle_folder};
+pub use lines::ShortLines;
 pub use lock::Lock;
 #[cfg(not(target_family = "wasm"))]
 pub use parts::PartsFile;

@@ -14,12 +14,24 @@ pub struct PartsFile {
 }
 
 impl PartsFile {
-    /// Opens `path` for reading.
+    /// Opens a regular file for reading (see [`super::open_regular`]).
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system refuses, or if it is no regular file.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        Ok(Self { file: File::open(path).map_err(FileError::at(path))?, path: path.to_owned() })
+        Ok(Self { file: super::open_regular(path)?, path: path.to_owned() })
+    }
+
+    /// Opens a regular file of at most `most` bytes for reading.
+    ///
+    /// # Errors
+    /// As [`PartsFile::open`], and a file that is larger.
+    pub fn open_at_most(path: &Path, most: u64) -> Result<Self, FileError> {
+        let parts = Self::open(path)?;
+        if parts.length()? > most {
+            return Err(super::read::too_large(path, most));
+        }
+        Ok(parts)
     }
 
     /// The open file.

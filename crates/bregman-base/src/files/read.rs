@@ -39,11 +39,16 @@ pub fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
     };
     let bytes = read().map_err(FileError::at(path))?;
     if bytes.len() as u64 > most {
-        let limit = if most < 1 << 20 { format!("{most} bytes") } else { format!("{} MB", most >> 20) };
-        let message = format!("is larger than {limit}, the most that such a file has");
-        return Err(FileError::at(path)(io::Error::new(ErrorKind::InvalidData, message)));
+        return Err(too_large(path, most));
     }
     Ok(bytes)
+}
+
+/// That a file has more than `most` bytes.
+pub(super) fn too_large(path: &Path, most: u64) -> FileError {
+    let limit = if most < 1 << 20 { format!("{most} bytes") } else { format!("{} MB", most >> 20) };
+    let message = format!("is larger than {limit}, the most that such a file has");
+    FileError::at(path)(io::Error::new(ErrorKind::InvalidData, message))
 }
 
 /// Reads a regular file of at most `most` bytes as UTF-8 text, without the mark (BOM) that some editors put first.

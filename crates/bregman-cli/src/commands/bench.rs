@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bregman_runtime::{Instructions, KernelCosts, Model, SlidingOptions, ValueFormat};
+use bregman_runtime::{BlockCosts, Instructions, KernelCosts, Model, SlidingOptions, ValueFormat};
 use serde::Serialize;
 
 use super::soak;
@@ -15,11 +15,11 @@ use crate::runtime_model::RuntimeSource;
 /// Measure how fast a model file is on this machine.
 ///
 /// Latency of one utterance, with and without feature extraction, and throughput of many at a time; on one thread and
-/// on all. With --hop also windows that slide over a long recording, what they share computed once, beside each of them
-/// computed anew.
+/// on all. With --hop also windows that slide over a long recording, with shared work computed once, compared with
+/// computing each window from scratch.
 ///
-/// With --soak a server's day: many threads embed utterances of all lengths with all the models given. Requests per
-/// second, latencies and memory are printed; it fails if memory grows or an embedding is not that of the first time.
+/// --soak simulates server load: many threads embed utterances of all lengths with all given models. It prints requests
+/// per second, latencies and memory, and fails if memory grows or an embedding differs from its first result.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Also measure windows that slide so many seconds at a time
     #[arg(long, value_name = "SECONDS")]
     hop: Option<f64>,
-    /// First measure anew what kernels cost on this CPU, by which every layer gets its own, and keep that
+    /// First measure kernel costs on this CPU again, choose each layer's kernel by them, and save them
     #[arg(long)]
     calibrate: bool,
     /// Serve mixed requests for so long: 90s, 15m, 8h
@@ -231,9 +231,13 @@ fn text(report: &Report) -> String {
 }
 
 fn kernels(costs: &KernelCosts) -> String {
-    let KernelCosts { dense, far: [far, far_shifted], near: [near, near_shifted], row, copy } = costs;
-    format!(
-        "kernels, ns per block: {dense:.2} a dense weight; {near:.2} to {far:.2} a non-zero, {near_shifted:.2} to \
-         {far_shifted:.2} of a kernel with taps; {row:.1} a row of a tile, {copy:.1} a column copied\n\n"
-    )
+    let of = |positions: &str, costs: &BlockCosts| {
+        let BlockCosts { block, dense, far: [far, far_shifted], near: [near, near_shifted], row, copy } = costs;
+        format!(
+            "kernels, ns per block of {block} {positions}: {dense:.2} a dense weight; {near:.2} to {far:.2} a \
+             non-zero, {near_shifted:.2} to {far_shifted:.2} of a kernel with taps; {row:.1} a row of a tile, \
+             {copy:.1} a column copied\n"
+        )
+    };
+    of("frames", &costs.strips) + &of("positions of a map", &costs.maps) + "\n"
 }

@@ -134,7 +134,8 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 fn synthesise(voices: &Path, quick: bool) -> Outcome {
-    if voices.join("trials.txt").is_file() {
+    // written last
+    if voices.join("train.csv").is_file() {
         return Ok(());
     }
     let (speakers, held_out) = if quick { (24, 8) } else { (120, 20) };

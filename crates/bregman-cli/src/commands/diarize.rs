@@ -33,7 +33,7 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     network: ModelArg,
-    /// How many speak [default: found]
+    /// Number of speakers [default: estimated]
     #[arg(long, value_name = "N", conflicts_with = "threshold")]
     speakers: Option<usize>,
     /// Groups of windows with a mean cosine above it are one speaker [default: found]

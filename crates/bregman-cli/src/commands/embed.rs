@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use bregman_runtime::WindowEmbedding;
 use bregman_speaker::score::{Embedding, EmbeddingStore, SpeechOnly, embed_utterances};
 use bregman_speaker::{FileCorpus, Manifest, Unreadable, open_corpus};
 use bregman_train::Ranks;
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Use at most the middle so many seconds of an utterance
+    /// Use at most this many seconds from the middle of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]
@@ -92,15 +93,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let (text, unread, all) = match args.windows.window {
         Some(window) => {
-            let (found, unread) = embed_windows::embed(&args.model, &args.files, &args.windows, window)?;
-            let rows = found.iter().flat_map(|file| {
-                file.windows.iter().map(|window| EmbeddingRow {
-                    utterance: &file.file,
-                    place: Span::Window { start: window.start, end: window.end },
-                    embedding: &window.embedding,
-                })
-            });
-            (format(rows, args.work.json)?, unread, args.files.len())
+            let row = |file: &str, window: &WindowEmbedding| {
+                let place = Span::Window { start: window.start, end: window.end };
+                line(&EmbeddingRow { utterance: file, place, embedding: &window.embedding }, args.work.json)
+            };
+            let (rows, unread) = embed_windows::embed(&args.model, &args.files, &args.windows, window, row, &ranks)?;
+            (table(&rows, args.work.json), unread, args.files.len())
         }
         None => embed_whole(&args, &ranks)?,
     };
@@ -146,26 +144,32 @@ fn embed_whole(args: &Args, ranks: &Ranks) -> Result<(String, Vec<Unreadable>, u
     network.note_silence();
     let rows = utterances.iter().zip(&embedded.embeddings).filter_map(|(utterance, embedding)| {
         let Embedding { seconds, values } = embedding.as_ref()?;
-        Some(EmbeddingRow { utterance: &utterance.id, place: Span::Utterance { seconds: *seconds }, embedding: values })
+        let row =
+            EmbeddingRow { utterance: &utterance.id, place: Span::Utterance { seconds: *seconds }, embedding: values };
+        Some(line(&row, args.work.json))
     });
-    Ok((format(rows, args.work.json)?, embedded.unreadable, all.len()))
+    let rows: Vec<String> = rows.collect::<Result<_, _>>().map_err(Failure::failed)?;
+    Ok((table(&rows, args.work.json), embedded.unreadable, all.len()))
 }
 
-fn format<'a>(rows: impl Iterator<Item = EmbeddingRow<'a>>, json: bool) -> Result<String, Failure> {
+/// A row as JSON or as CSV.
+fn line(row: &EmbeddingRow, json: bool) -> Result<String, String> {
     if json {
-        let text =
-            serde_json::to_string(&rows.collect::<Vec<_>>()).map_err(|error| Failure::failed(error.to_string()))?;
-        return Ok(text + "\n");
+        return serde_json::to_string(row).map_err(|error| error.to_string());
     }
-    let mut text = String::new();
-    for row in rows {
-        let _ = write!(text, "{},{}", quoted(row.utterance), row.place);
-        for value in row.embedding {
-            let _ = write!(text, ",{value}");
-        }
-        text.push('\n');
+    let mut text = format!("{},{}", quoted(row.utterance), row.place);
+    for value in row.embedding {
+        let _ = write!(text, ",{value}");
     }
     Ok(text)
+}
+
+/// The output of these rows.
+fn table(rows: &[String], json: bool) -> String {
+    if json {
+        return format!("[{}]\n", rows.join(","));
+    }
+    rows.iter().flat_map(|row| [row, "\n"]).collect()
 }
 
 /// A CSV field, quoted where it must be.

@@ -62,7 +62,7 @@ pub(crate) struct IdentifyArgs {
     known: KnownArgs,
     #[command(flatten)]
     threshold: ThresholdArg,
-    /// Show so many of the best matches
+    /// Number of best matches to show
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
 }
@@ -160,7 +160,7 @@ impl Known {
 /// A name is printed, by others too: what it says must be what is seen.
 fn check_name(name: &str) -> Outcome {
     if name.trim().is_empty() || excerpt(name, MOST_LETTERS) != name {
-        let hint = format!("pass 1 to {MOST_LETTERS} letters without line breaks and control characters");
+        let hint = format!("pass 1 to {MOST_LETTERS} characters without line breaks or control characters");
         return Err(Failure::mistake(format!("name '{}'", excerpt(name, MOST_LETTERS)), hint));
     }
     Ok(())

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     enroll: Option<PathBuf>,
     #[command(flatten)]
     cohort: CohortArgs,
-    /// Use at most the middle so many seconds of an utterance
+    /// Use at most this many seconds from the middle of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     /// Test in pink noise at this signal-to-noise ratio in dB

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bregman_base::files::write_file;
 use bregman_runtime::{Model, ModelFile, Threshold, ValueFormat};
-use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates, keep_middle};
+use bregman_speaker::score::{Bootstrap, EmbeddingStore, Evaluation, Rates, append_middle};
 use bregman_speaker::{AudioSource as _, FileCorpus, Manifest, Trials, open_corpus};
 use bregman_train::Deployable;
 use serde::Serialize;
@@ -33,8 +33,8 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 /// sparse encodings. The file also holds the front end's settings and a threshold: the one found on --trials with the
 /// exported model itself, or else that of the last `bregman evaluate` of the run.
 ///
-/// --values int8 stores weights in 8 bits, and with --calibrate also computes in 8 bits, two to three times as fast
-/// (ECAPA-TDNN only): on the utterances given, the range of every layer's input is found.
+/// --values int8 stores weights in 8 bits. With --calibrate it also computes in 8 bits, 1.3 to 1.9 times as fast at 75
+/// to 95 % zeros (ECAPA-TDNN only), with the input range of each layer measured on the given utterances.
 ///
 /// The graph of --onnx takes `feats` [batch, frames, bins], mean-subtracted filterbanks whose settings stand in the
 /// file's properties, and gives `embs` [batch, embedding].
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// Where the names of the list are: folder, shards or manifest (repeatable)
     #[arg(long = "root", value_name = "DIR", requires = "trials")]
     roots: Vec<PathBuf>,
-    /// Use at most the middle so many seconds of an utterance
+    /// Use at most this many seconds from the middle of an utterance
     #[arg(long, value_name = "SECONDS", default_value_t = MAX_SECONDS)]
     max_seconds: f64,
     #[command(flatten)]
@@ -285,8 +285,9 @@ fn utterances(paths: &[PathBuf], max_seconds: f64) -> Result<Vec<Vec<f32>>, Fail
     let read = |i: usize| {
         let (source, number) = &found[i * found.len() / chosen];
         let hint = "--calibrate takes audio files, a manifest or shards";
-        let mut samples = source.whole(*number).map_err(|error| Failure::mistake(error.to_string(), hint))?;
-        keep_middle(&mut samples, max_seconds);
+        let mut samples = Vec::new();
+        append_middle(source.as_ref(), *number, max_seconds, &mut samples)
+            .map_err(|error| Failure::mistake(error.to_string(), hint))?;
         Ok(samples)
     };
     (0..chosen).map(read).collect()

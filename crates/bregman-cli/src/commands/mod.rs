@@ -19,6 +19,7 @@ pub(crate) mod report;
 pub(crate) mod shard;
 mod soak;
 pub(crate) mod sparsify;
+pub(crate) mod surroundings;
 pub(crate) mod sweep;
 pub(crate) mod synth;
 pub(crate) mod train;

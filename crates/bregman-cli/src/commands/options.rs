@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
 
 /// More threads than any machine has cores: starting a hundred thousand takes longer than the work.
-const MOST_JOBS: usize = 1024;
+pub(super) const MOST_JOBS: usize = 1024;
 
 /// How a command that works on many files in parallel does so, and what it prints.
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub(super) struct WriteArgs {
 /// How a command embeds single recordings.
 #[derive(Debug, clap::Args)]
 pub(super) struct RecordingArgs {
-    /// Use at most the middle so many seconds of a recording
+    /// Use at most this many seconds from the middle of a recording
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     max_seconds: f64,
     #[command(flatten)]

@@ -11,9 +11,8 @@ use crate::output::{Bar, print, print_json, summary, unreadable};
 
 /// Find and measure the audio of a corpus and write a manifest.
 ///
-/// Of VoxCeleb and CN-Celeb, the speakers of the published test lists are left out, and it says so: the manifest is for
-/// training. Files that cannot be read are listed and left out. A run that was killed continues where it was when the
-/// same command is given again.
+/// For VoxCeleb and CN-Celeb, speakers of the published test lists are left out and reported, since the manifest is for
+/// training. Unreadable files are listed and left out. If it is killed, the same command continues where it stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Layouts:

@@ -201,7 +201,7 @@ impl SoakReport {
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         if self.different > 0 {
             return Err(Failure::failed(format!(
-                "{} of {} embeddings were not those of the first time",
+                "{} of {} embeddings differ from their first result",
                 self.different, self.requests
             )));
         }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
 use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
 use bregman_train::config::{Sparsify, SparsifyBy};
 use bregman_train::{
@@ -14,6 +13,7 @@ use clap::ValueEnum;
 
 use super::export::{self, MAX_SECONDS};
 use super::options::WriteArgs;
+use super::surroundings;
 use super::train::{STOPPING, keep_command};
 use crate::device::DeviceArg;
 use crate::evaluation::find_audio;
@@ -28,11 +28,11 @@ use crate::watch::{Follower, Watch};
 ///
 /// MODEL is a run, a checkpoint of one, or a checkpoint of WeSpeaker, 3D-Speaker or SpeechBrain. The network starts
 /// from its weights and follows its own dense embeddings (cosine, and the cosines within a batch) on any speech, with
-/// noise and rooms of our own making, while the share of zeros rises to --target. The loss that is shown is the
+/// synthetic noise and room responses, while the share of zeros rises to --target. The loss that is shown is the
 /// distance to the dense network, the accuracy the share of embeddings that are nearest to their own.
 ///
-/// CORPUS is a folder with one folder per speaker, a folder with a `train.csv`, a manifest or a folder of shards. The
-/// speakers do not matter.
+/// CORPUS is a folder of audio files, in folders of their own or not, a folder with a `train.csv`, a manifest or a
+/// folder of shards. The speakers do not matter.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// The share of zeros to reach
     #[arg(long)]
     target: f64,
-    /// By what weights are chosen: duals (Bregman training), or their magnitude, which is gradual pruning
+    /// Criterion that chooses the weights: duals (Bregman training) or magnitude (gradual pruning)
     #[arg(long, value_enum, default_value = "bregman")]
     by: By,
     /// The model file to write
@@ -197,7 +197,7 @@ impl Args {
         };
         let places = ["noises", "rooms"].map(|name| folder.join(name));
         if ranks.leads() {
-            write_surroundings(&places)?;
+            surroundings::write(&places[0], &places[1])?;
         }
         ranks.meet().map_err(bregman_train::Error::from)?;
         let surroundings = Some(places);
@@ -206,10 +206,10 @@ impl Args {
     }
 }
 
-/// Writes a manifest of a folder of speakers.
+/// Writes a manifest of a folder of speech.
 fn list(root: &Path, manifest: &Path) -> Result<(), Failure> {
     let config = PrepareConfig {
-        corpus: Corpus::Folder,
+        corpus: Corpus::Speech,
         root: root.to_owned(),
         out: manifest.to_owned(),
         part: CorpusPart::All,
@@ -221,25 +221,5 @@ fn list(root: &Path, manifest: &Path) -> Result<(), Failure> {
         force: true,
     };
     prepare(&config, &Bar::new("measuring"))?;
-    Ok(())
-}
-
-/// Noises and rooms of our own making, the same for every run: folders of audio as recordings would be.
-fn write_surroundings([noises, rooms]: &[PathBuf; 2]) -> Result<(), Failure> {
-    for (folder, count) in [(noises, 16), (rooms, 32)] {
-        std::fs::create_dir_all(folder).map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
-        for number in 0..count {
-            let samples = if folder == noises {
-                pink_noise(10 * RATE as usize, number)
-            } else {
-                room_response(0.15 + 0.02 * number as f32, number)
-            };
-            let largest = samples.iter().fold(1e-9f32, |largest, sample| largest.max(sample.abs()));
-            let samples = samples.into_iter().map(|sample| 0.9 * sample / largest).collect();
-            let audio = Audio { rate: RATE, samples };
-            write_wav(folder.join(format!("{number:02}.wav")), &audio)
-                .map_err(|error| Failure::failed(error.to_string()))?;
-        }
-    }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How much rooms, channels, noise and moods differ between sessions: 0 (a studio) to 1 (hard)
     #[arg(long, value_name = "SHARE", default_value_t = SynthConfig::default().distortion)]
     distortion: f64,
-    /// Everything follows from it
+    /// Seed of all randomness
     #[arg(long, default_value_t = SynthConfig::default().seed)]
     seed: u64,
     /// Folder to write

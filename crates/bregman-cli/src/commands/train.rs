@@ -52,7 +52,7 @@ pub(crate) struct Args {
     resume: bool,
     #[command(flatten)]
     place: DeviceArg,
-    /// Train on so many GPUs of this machine, or on all of them: starts one process for each
+    /// Train on N GPUs of this machine, or on all of them, with one process per GPU
     #[arg(long, value_name = "N|all", conflicts_with = "device")]
     gpus: Option<GpuCount>,
     /// Number format of activations and products: f32, tf32 (f32 on a CPU) or bf16 [default: the recipe's

@@ -33,12 +33,24 @@ fn y_ticks(panel: &Panel, height: f64) -> Vec<(f64, String)> {
     if panel.rows.is_empty() { panel.y.ticks((height - ABOVE - BELOW) / 30.0) } else { Vec::new() }
 }
 
-/// Space for the labels of the vertical axis.
+/// Width of a letter of a label beside the vertical axis.
+const LETTER: f64 = 0.58 * SMALL;
+
+/// Space for the labels of the vertical axis, at most half of the figure: names of rows come from files.
 fn left_margin(panel: &Panel, width: f64) -> f64 {
     let ticks = y_ticks(panel, panel_height(panel, width));
     let letters =
         ticks.iter().map(|(_, text)| text).chain(&panel.rows).map(|text| text.chars().count()).max().unwrap_or(0);
-    0.58 * SMALL * letters as f64 + if panel.rows.is_empty() { 24.0 } else { 10.0 }
+    (LETTER * letters as f64 + if panel.rows.is_empty() { 24.0 } else { 10.0 }).min(0.5 * width)
+}
+
+/// The end of a name that is too long for its place: there names of layers differ.
+fn shortened(name: &str, most: usize) -> String {
+    let letters = name.chars().count();
+    if letters <= most {
+        return name.to_owned();
+    }
+    std::iter::once('…').chain(name.chars().skip(letters - most.saturating_sub(1))).collect()
 }
 
 fn columns(keys: &[LegendEntry], width: f64) -> usize {
@@ -163,7 +175,9 @@ impl<B: DrawingBackend> Pen<'_, B> {
             self.path(&[[left, y_at(*value)], [right, y_at(*value)]], GRID, 0.5)?;
             self.text(text, [left - 4.0, y_at(*value)], (HPos::Right, VPos::Center), GREY, false)?;
         }
+        let most = ((left - 10.0) / LETTER).round() as usize;
         for (row, name) in panel.rows.iter().enumerate() {
+            let name = &shortened(name, most);
             self.text(name, [left - 4.0, y_at(row as f64 + 0.5)], (HPos::Right, VPos::Center), INK, false)?;
         }
         for (value, text) in panel.x.ticks((right - left) / 60.0) {
@@ -235,7 +249,31 @@ fn dashes(points: &[[f64; 2]], dash: [f64; 2]) -> Vec<Vec<[f64; 2]>> {
 
 #[cfg(test)]
 mod tests {
+    use plotters::prelude::SVGBackend;
+
+    use super::super::axis::{PlotAxis, Scale};
     use super::*;
+
+    #[test]
+    fn names_that_are_wider_than_the_figure_are_shortened() {
+        let axis = |range: [f64; 2]| PlotAxis::over(Scale::Linear, "", false, range).unwrap();
+        let rectangle = Mark::Rectangle { from: [0.0, 0.0], to: [1.0, 1.0], color: INK, alpha: 1.0 };
+        let names = ["conv", &format!("{}.the.end", "long".repeat(100))];
+        let panel = Panel {
+            x: axis([0.0, 1.0]),
+            y: axis([0.0, 2.0]),
+            marks: vec![rectangle],
+            rows: names.map(str::to_owned).to_vec(),
+        };
+        let figure = Figure { panels: vec![panel], keys: vec![] };
+        let mut svg = String::new();
+        draw(&figure, 300.0, &mut SVGBackend::with_string(&mut svg, (300, 100)), 1.0).unwrap();
+        let lines: Vec<&str> = svg.lines().map(str::trim).collect();
+        assert!(lines.contains(&"conv"));
+        assert!(lines.iter().any(|line| line.starts_with('…') && line.ends_with("long.the.end")), "{svg}");
+        assert_eq!(shortened("layer1", 6), "layer1");
+        assert_eq!(shortened("layer1.conv", 6), "….conv");
+    }
 
     #[test]
     fn dashes_have_their_length_also_around_corners() {

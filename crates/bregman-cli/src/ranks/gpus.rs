@@ -1,7 +1,7 @@
 //! `--gpus`: one process for each GPU of this machine, started, watched and ended together.
 
 use std::net::TcpListener;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(crate) fn start_one_per_gpu(count: GpuCount) -> Result<Option<Exit>, Failure
     run_together(present, start, &stop).map(Some)
 }
 
-/// What `torchrun` would tell the process.
+/// The environment variables that `torchrun` would set for the process.
 fn place(rank: usize, size: usize, port: u16) -> [(&'static str, String); 5] {
     let [rank, size] = [rank, size].map(|number| number.to_string());
     [
@@ -93,7 +93,8 @@ fn run_together(count: usize, start: impl Fn(usize, u16) -> Command, stop: &Atom
         }
     }
     match &ranks.failed {
-        Some(how) => Err(Failure::failed(format!(
+        Some((Exit::Mistake, _)) => Ok(Exit::Mistake), // that rank has named it
+        Some((_, how)) => Err(Failure::failed(format!(
             "{how}; the other ranks were ended. The last checkpoint is whole: the same command with --resume goes on"
         ))),
         None if ranks.interrupted => Ok(Exit::Interrupted),
@@ -105,27 +106,29 @@ fn run_together(count: usize, start: impl Fn(usize, u16) -> Command, stop: &Atom
 #[derive(Default)]
 struct Ended {
     running: Vec<(usize, Child)>,
-    /// How the first that failed has ended.
-    failed: Option<String>,
+    /// Why the first that failed has ended, and in words.
+    failed: Option<(Exit, String)>,
     interrupted: bool,
 }
 
 impl Ended {
     fn look(&mut self) {
         let Self { running, failed, interrupted } = self;
+        let with = |status: ExitStatus, exit: Exit| status.code() == Some(i32::from(exit as u8));
         running.retain_mut(|(rank, child)| match child.try_wait() {
             Ok(None) => true,
             Ok(Some(status)) if status.success() => false,
-            Ok(Some(status)) if status.code() == Some(i32::from(Exit::Interrupted as u8)) => {
+            Ok(Some(status)) if with(status, Exit::Interrupted) => {
                 *interrupted = true;
                 false
             }
             Ok(Some(status)) => {
-                failed.get_or_insert_with(|| format!("rank {rank} has failed ({status})"));
+                let exit = if with(status, Exit::Mistake) { Exit::Mistake } else { Exit::Failed };
+                failed.get_or_insert_with(|| (exit, format!("rank {rank} has failed ({status})")));
                 false
             }
             Err(error) => {
-                failed.get_or_insert_with(|| format!("rank {rank} is lost ({error})"));
+                failed.get_or_insert_with(|| (Exit::Failed, format!("rank {rank} is lost ({error})")));
                 false
             }
         });
@@ -189,6 +192,13 @@ mod tests {
         let failure = format!("{:?}", failure.unwrap_err());
         assert!(failure.contains("rank 1") && failure.contains("--resume"), "{failure}");
         assert!(began.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_mistake_of_the_user_ends_as_one_and_not_as_a_run_to_resume() {
+        for scripts in [&["exit 2", "sleep 1; exit 1"], &["exit 2", "exit 2"]] {
+            assert_eq!(run_together(2, shell(scripts), &AtomicBool::new(false)).unwrap(), Exit::Mistake);
+        }
     }
 
     #[test]

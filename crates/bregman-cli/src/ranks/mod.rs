@@ -26,7 +26,9 @@ pub(crate) fn join() -> Result<Ranks, Failure> {
     let ranks = match Meeting::read(&environment, cfg!(feature = "mpi"))? {
         Meeting::Alone => return Ok(Ranks::ALONE),
         Meeting::Mpi { launcher, size } => {
-            let ranks = join_mpi(launcher)?;
+            let Some(ranks) = join_mpi()? else {
+                return Err(launcher::without_mpi(launcher, cfg!(feature = "cuda")));
+            };
             if ranks.size() != size {
                 return Err(Failure::mistake(
                     format!("{launcher} says that {size} processes were started, but MPI sees {}", ranks.size()),
@@ -49,7 +51,7 @@ fn join_gpus(rank: usize, size: usize, address: &str) -> Result<Ranks, Failure> 
     joined.map(Ranks::new).map_err(|error| {
         Failure::mistake(
             format!("rank {rank} of {size} cannot join the others at {address}: {error}"),
-            "each needs a GPU and libnccl.so.2; processes without GPUs are started with mpirun",
+            "each needs a GPU of its own and libnccl.so.2; processes without GPUs are started with mpirun",
         )
     })
 }
@@ -62,18 +64,16 @@ fn join_gpus(_: usize, size: usize, _: &str) -> Result<Ranks, Failure> {
     ))
 }
 
+/// The processes of this job of MPI; `None` in a program without it.
 #[cfg(feature = "mpi")]
-fn join_mpi(_: &str) -> Result<Ranks, Failure> {
+fn join_mpi() -> Result<Option<Ranks>, Failure> {
     let mpi = bregman_train::Mpi::join().map_err(|error| Failure::failed(error.to_string()))?;
-    Ok(Ranks::new(mpi))
+    Ok(Some(Ranks::new(mpi)))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(launcher: &str) -> Result<Ranks, Failure> {
-    Err(Failure::mistake(
-        format!("{launcher} says that several processes were started together, but this program was built without MPI"),
-        "build it with `cargo build --release -p bregman-cli --features mpi` (Debian: libopenmpi-dev, libclang-dev)",
-    ))
+fn join_mpi() -> Result<Option<Ranks>, Failure> {
+    Ok(None)
 }
 
 /// The number of this process among those of its machine; 0 where it has not joined others.
@@ -81,7 +81,12 @@ pub(crate) fn local_rank() -> usize {
     JOINED.get().map_or(0, |_| launcher::local_rank(&environment))
 }
 
-/// Makes a program that a rank starts one that works alone: the launcher's words were not meant for it.
+/// Whether this process talks for all that were started with it, if there are others.
+pub(crate) fn leads() -> bool {
+    JOINED.get().is_none_or(Ranks::leads)
+}
+
+/// Removes the launcher's variables from a child process, so that it runs alone and not as a rank.
 pub(crate) fn start_alone(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| launcher::is_launchers(&name.to_string_lossy())) {
         command.env_remove(name);
@@ -89,7 +94,7 @@ pub(crate) fn start_alone(command: &mut Command) {
 }
 
 /// The rank whose words these are, where there are several: `rank 2: `.
-pub(crate) fn speaker() -> String {
+pub(crate) fn prefix() -> String {
     match JOINED.get() {
         Some(ranks) if ranks.size() > 1 => format!("rank {}: ", ranks.rank()),
         _ => String::new(),
@@ -97,7 +102,7 @@ pub(crate) fn speaker() -> String {
 }
 
 /// Before this process ends: says goodbye to the other ranks, or ends them too where this one has failed.
-pub(crate) fn part(exit: Exit) {
+pub(crate) fn leave(exit: Exit) {
     let Some(ranks) = JOINED.get() else { return };
     if matches!(exit, Exit::Failed | Exit::Mistake) {
         ranks.abort(i32::from(exit as u8));

@@ -9,19 +9,20 @@ use crate::common::{errors, success};
 use crate::run::Place;
 use crate::trace::{Injection, calls, is_here, traced};
 
-/// Calls and the error that each of them gets.
-const FAULTS: [(&str, &str); 11] = [
-    ("write", "ENOSPC"),
-    ("write", "EIO"),
-    ("openat", "ENOSPC"),
-    ("rename", "EIO"),
-    ("fsync", "EIO"),
-    ("fdatasync", "EIO"),
-    ("ftruncate", "EIO"),
-    ("mkdir", "ENOSPC"),
-    ("linkat", "EIO"),
-    ("unlink", "EIO"),
-    ("copy_file_range", "ENOSPC"),
+/// Calls, the error that each of them gets, and whether all later ones get it, too: a disk that stays full.
+const FAULTS: [(&str, &str, bool); 12] = [
+    ("write", "ENOSPC", false),
+    ("write", "ENOSPC", true),
+    ("write", "EIO", false),
+    ("openat", "ENOSPC", false),
+    ("rename", "EIO", false),
+    ("fsync", "EIO", false),
+    ("fdatasync", "EIO", false),
+    ("ftruncate", "EIO", false),
+    ("mkdir", "ENOSPC", false),
+    ("linkat", "EIO", false),
+    ("unlink", "EIO", false),
+    ("copy_file_range", "ENOSPC", false),
 ];
 
 /// Folders that are replaced as a whole, and the file by which they are valid.
@@ -106,7 +107,7 @@ impl World {
             success(&world.place.bregman(&command.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         let mut before = read(&world.work);
-        for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors"] {
+        for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors", "m.pt"] {
             *before.get_mut(Path::new(same)).unwrap() = b"an older file".to_vec();
         }
         Self { before, ..world }
@@ -126,8 +127,20 @@ impl World {
             format!("synth --out {} --speakers 3 --utterances 4 --seed {number} --force", at("synthetic")),
             format!("shard {} --out {} --per-shard 9 --seed {number} --force", voice("train.csv"), at("shards")),
             format!("export {run} -o {} --values {values} --force", at("m.breg")),
-            format!("export {run} --onnx {} --safetensors {} --force", at("m.onnx"), at("m.safetensors")),
+            format!(
+                "export {run} --onnx {} --safetensors {} --pt {} --force",
+                at("m.onnx"),
+                at("m.safetensors"),
+                at("m.pt")
+            ),
             format!("embed {run} {wav} --out {} --max-seconds 0.6{number} --force", at("e.csv")),
+            format!("embed {} {wav} --window 0.4 --hop 0.1{number} --out {} --force", at("m.breg"), at("windows.csv")),
+            format!(
+                "diarize {wav} --model {} --window 0.4 --hop 0.1{number} --speakers {number} -o {} --plot {} --force",
+                at("m.breg"),
+                at("turns.rttm"),
+                at("turns.svg")
+            ),
             format!("enroll speaker-{number} {wav} --model {run} --speakers {}", at("known.json")),
             format!(
                 "evaluate {run} --trials {trials} --root {voices} --scores {} --max-seconds 0.6{number} --bootstrap 9 \
@@ -143,17 +156,18 @@ impl World {
     }
 
     /// Fails the command at each of its calls.
-    fn torture(&self, command: &[String], faults: &[(&str, &str)]) -> Tally {
+    fn torture(&self, command: &[String], faults: &[(&str, &str, bool)]) -> Tally {
         let args = command.iter().map(String::as_str).collect::<Vec<_>>();
         restore(&self.work, &self.before);
         let numbers = calls(&self.place, &args);
         let after = read(&self.work);
         let mut tally = Tally::default();
-        for (call, error) in faults {
+        for (call, error, lasting) in faults {
             for number in numbers.get(call).into_iter().flatten() {
                 restore(&self.work, &self.before);
-                let output = traced(&self.place, &Injection::Error(call, error, *number), &args);
-                let what = format!("{}: {error} at {call} {number}: {}", args.join(" "), errors(&output));
+                let injection = Injection::Error(call, error, *number, *lasting);
+                let output = traced(&self.place, &injection, &args);
+                let what = format!("{}: {injection:?}: {}", args.join(" "), errors(&output));
                 tally.attempt(|| self.check_end(&output, &after, &what));
             }
         }
@@ -217,7 +231,7 @@ fn a_full_disk_damages_neither_shards_nor_speakers() {
     }
     let world = World::new();
     for command in world.commands(2).iter().filter(|command| ["shard", "enroll"].contains(&&*command[0])) {
-        let tally = world.torture(command, &[("rename", "ENOSPC"), ("fsync", "ENOSPC")]);
+        let tally = world.torture(command, &[("rename", "ENOSPC", false), ("fsync", "ENOSPC", false)]);
         assert!(tally.tried > 2 && tally.harmful == 0, "{} of {} did harm", tally.harmful, tally.tried);
     }
 }
@@ -236,11 +250,12 @@ fn every_call_of_every_command_fails_once() {
     let (place, run) = (&world.place, world.place.dir.path().join("faulted"));
     let numbers = calls(place, &place.train(&run));
     let mut tally = Tally::default();
-    for (call, error) in FAULTS {
+    for (call, error, lasting) in FAULTS {
         for number in numbers.get(call).into_iter().flatten() {
             let _ = std::fs::remove_dir_all(&run); // there is none where the fault came early
-            let output = traced(place, &Injection::Error(call, error, *number), &place.train(&run));
-            let what = format!("train: {error} at {call} {number}: {}", errors(&output));
+            let injection = Injection::Error(call, error, *number, lasting);
+            let output = traced(place, &injection, &place.train(&run));
+            let what = format!("train: {injection:?}: {}", errors(&output));
             tally.attempt(|| {
                 assert!(output.status.code().is_some_and(|code| code != 101), "{what}");
                 success(&place.bregman(&place.train(&run)));

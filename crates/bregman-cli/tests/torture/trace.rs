@@ -26,8 +26,8 @@ pub(crate) fn is_here() -> bool {
 pub(crate) enum Injection<'a> {
     /// Calls are only written down.
     Nothing,
-    /// The call fails with this error.
-    Error(&'a str, &'a str, usize),
+    /// The call fails with this error, and with `true` so do all that follow.
+    Error(&'a str, &'a str, usize, bool),
     /// The program is killed.
     Kill(&'a str, usize),
 }
@@ -36,7 +36,10 @@ pub(crate) enum Injection<'a> {
 pub(crate) fn traced(place: &Place, injection: &Injection, args: &[&str]) -> Output {
     let inject = match injection {
         Injection::Nothing => None,
-        Injection::Error(call, error, number) => Some(format!("inject={call}:error={error}:when={number}")),
+        Injection::Error(call, error, number, lasting) => {
+            let others = if *lasting { "+" } else { "" };
+            Some(format!("inject={call}:error={error}:when={number}{others}"))
+        }
         Injection::Kill(call, number) => Some(format!("inject={call}:signal=SIGKILL:when={number}")),
     };
     let mut command = Command::new("strace");

@@ -2,7 +2,7 @@
 
 use bregman_tensor::{Backend, Margin, Tensor, View};
 
-use crate::{BatchOutcome, Builder, Context, Head, Labels, Result};
+use crate::{BatchOutcome, Builder, Context, Head, Labels, LateOutcome, Result};
 
 /// Softmax cross-entropy on the network's own outputs.
 ///
@@ -37,5 +37,9 @@ impl<B: Backend> Head<B> for CrossEntropy<B> {
 
     fn outcome(&self, backend: &B) -> Result<BatchOutcome> {
         self.labels.read(backend)
+    }
+
+    fn outcome_later(&self, backend: &B) -> Result<LateOutcome<B>> {
+        self.labels.read_later(backend)
     }
 }

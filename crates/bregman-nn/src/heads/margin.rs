@@ -3,7 +3,7 @@
 use bregman::{Param, Role};
 use bregman_tensor::{Backend, Conv, Margin, OutputStart, Shape, Storage, Tensor, View};
 
-use crate::{BatchOutcome, Builder, Context, Head, Labels, ParamId, Result};
+use crate::{BatchOutcome, Builder, Context, Head, Labels, LateOutcome, ParamId, Result};
 
 /// AAM-softmax (Deng et al., "ArcFace", CVPR 2019): logits s·cos θ between embedding and class weight, with the angle
 /// of the true class enlarged by m, then cross-entropy.
@@ -76,5 +76,9 @@ impl<B: Backend> Head<B> for MarginClassifier<B> {
 
     fn outcome(&self, backend: &B) -> Result<BatchOutcome> {
         self.labels.read(backend)
+    }
+
+    fn outcome_later(&self, backend: &B) -> Result<LateOutcome<B>> {
+        self.labels.read_later(backend)
     }
 }

@@ -18,6 +18,29 @@ pub struct BatchOutcome {
     pub correct: usize,
 }
 
+/// What one batch cost, on its way from the device.
+pub enum LateOutcome<B: Backend> {
+    /// It is known already.
+    Known(BatchOutcome),
+    /// Mean loss and number of hits.
+    OnItsWay(B::Late),
+}
+
+impl<B: Backend> LateOutcome<B> {
+    /// Waits for it.
+    pub(crate) fn arrived(self, backend: &B) -> Result<BatchOutcome> {
+        match self {
+            Self::Known(outcome) => Ok(outcome),
+            Self::OnItsWay(late) => Ok(outcome_of(&backend.arrived(late)?)),
+        }
+    }
+}
+
+/// From what a device keeps of it.
+fn outcome_of(values: &[f32]) -> BatchOutcome {
+    BatchOutcome { loss: values[0], correct: values[1] as usize }
+}
+
 /// A loss on a network's output.
 pub trait Head<B: Backend>: Send {
     /// Labels are below it.
@@ -41,6 +64,10 @@ pub trait Head<B: Backend>: Send {
     fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, margin: Margin, dx: &mut Tensor<B>) -> Result<()>;
     /// What the last batch cost. Waits for the device, so it is best asked for when all work has been handed to it.
     fn outcome(&self, backend: &B) -> Result<BatchOutcome>;
+    /// The same without waiting, where the loss is computed on the device.
+    fn outcome_later(&self, backend: &B) -> Result<LateOutcome<B>> {
+        self.outcome(backend).map(LateOutcome::Known)
+    }
 }
 
 /// Labels and results on the device, grown with the batch: what a [`Head`] keeps.
@@ -77,6 +104,11 @@ impl<B: Backend> Labels<B> {
     pub fn read(&self, backend: &B) -> Result<BatchOutcome> {
         let mut values = [0.0; 2];
         backend.download(&self.outcome, &mut values)?;
-        Ok(BatchOutcome { loss: values[0], correct: values[1] as usize })
+        Ok(outcome_of(&values))
+    }
+
+    /// What [`Labels::outcome`] holds after all work so far, without waiting.
+    pub fn read_later(&self, backend: &B) -> Result<LateOutcome<B>> {
+        Ok(LateOutcome::OnItsWay(backend.read_later(&self.outcome, 2)?))
     }
 }

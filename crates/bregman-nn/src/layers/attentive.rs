@@ -1,7 +1,7 @@
 //! Pooling over time that learns which frames matter.
 
 use bregman_network::{AttentionLayers, Deviation};
-use bregman_tensor::{Backend, Shape, Spread, Tensor, View};
+use bregman_tensor::{Activation, Backend, Shape, Spread, Tensor, View};
 
 use super::conv_norm::norm_after;
 use crate::{Builder, Context, ConvLayer, NormLayer, Result};
@@ -106,8 +106,15 @@ impl<B: Backend> AttentiveStatistics<B> {
         &self.output
     }
 
-    /// Gradient to x.
-    pub fn backward(&mut self, ctx: &mut Context<B>, x: View<B>, dy: View<B>, dx: &mut Tensor<B>) -> Result<()> {
+    /// Gradient to x; `through_relu` to what became x by a ReLU.
+    pub fn backward(
+        &mut self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        dy: View<B>,
+        through_relu: bool,
+        dx: &mut Tensor<B>,
+    ) -> Result<()> {
         let mut dlogits = ctx.take(self.attention.shape())?;
         let (attention, output) = (self.attention.view(), self.output.view());
         ctx.backend.attentive_backward(x, attention, output, dy, self.floor, dlogits.view_mut(), dx.view_mut())?;
@@ -139,9 +146,15 @@ impl<B: Backend> AttentiveStatistics<B> {
             let mut dmoments = ctx.take(context.moments.shape())?;
             self.hidden.backward_input(ctx, 1, dshare.view(), false, dmoments.view_mut())?;
             let (moments, slopes) = (context.moments.view(), dmoments.view());
-            ctx.backend.moments_backward(x, moments, slopes, self.spread, true, dx.view_mut())?;
+            if through_relu {
+                ctx.backend.moments_backward_through_relu(x, moments, slopes, self.spread, dx.view_mut())?;
+            } else {
+                ctx.backend.moments_backward(x, moments, slopes, self.spread, true, dx.view_mut())?;
+            }
             ctx.give(dmoments);
             ctx.give(dshare);
+        } else if through_relu {
+            ctx.backend.activate_backward(Activation::Relu, x, dx.view_mut())?;
         }
         Ok(())
     }

@@ -53,12 +53,16 @@ impl<B: Backend> BasicBlock<B> {
             Some(shortcut) => {
                 let mut dresidual = ctx.take(d.shape())?;
                 self.second.backward(ctx, middle, d, Some(&mut dresidual), InputGradient::Into(dmiddle.view_mut()))?;
-                shortcut.backward(ctx, x, &mut dresidual, None, InputGradient::Into(dx.view_mut()))?;
+                self.first.backward(ctx, x, &mut dmiddle, None, InputGradient::Into(dx.view_mut()))?;
+                // the shortcut reads one position in four: its gradient is the one that is quickly added
+                shortcut.backward(ctx, x, &mut dresidual, None, InputGradient::Onto(dx.view_mut()))?;
                 ctx.give(dresidual);
             }
-            None => self.second.backward(ctx, middle, d, Some(dx), InputGradient::Into(dmiddle.view_mut()))?,
+            None => {
+                self.second.backward(ctx, middle, d, Some(dx), InputGradient::Into(dmiddle.view_mut()))?;
+                self.first.backward(ctx, x, &mut dmiddle, None, InputGradient::Onto(dx.view_mut()))?;
+            }
         }
-        self.first.backward(ctx, x, &mut dmiddle, None, InputGradient::Onto(dx.view_mut()))?;
         ctx.give(dmiddle);
         Ok(())
     }

@@ -4,7 +4,7 @@ use bregman::{Param, Role};
 use bregman_network::{LayerKind, LayerSpec};
 use bregman_tensor::{Backend, Conv, OutputStart, Shape, Tensor, View, ViewMut};
 
-use crate::{Builder, Context, ParamId, Result};
+use crate::{Builder, Context, NormLayer, ParamId, Result};
 
 /// `y = W ∗ x + b`
 ///
@@ -85,13 +85,13 @@ impl ConvLayer {
 
     /// Gives `y` its shape and fills it.
     pub fn forward<B: Backend>(&self, ctx: &mut Context<B>, x: View<B>, y: &mut Tensor<B>) -> Result<()> {
-        y.resize(&ctx.backend, self.geometry.output(self.read(x.shape), self.outputs))?;
+        y.resize(&ctx.backend, self.output_shape(x.shape))?;
         self.forward_block(ctx, 0, x, y)
     }
 
     /// As [`ConvLayer::forward`], over several inputs of equal positions.
     pub fn forward_all<B: Backend>(&self, ctx: &mut Context<B>, inputs: &[View<B>], y: &mut Tensor<B>) -> Result<()> {
-        y.resize(&ctx.backend, self.geometry.output(self.read(inputs[0].shape), self.outputs))?;
+        y.resize(&ctx.backend, self.output_shape(inputs[0].shape))?;
         inputs.iter().enumerate().try_for_each(|(block, &x)| self.forward_block(ctx, block, x, y))
     }
 
@@ -113,6 +113,39 @@ impl ConvLayer {
         };
         ctx.backend.conv_forward(&self.geometry, x, weight.weight(block), start, y.view_mut())?;
         ctx.checked(y.view(), weight.param.name.trim_end_matches(".weight"))?;
+        mirrored.into_iter().for_each(|tensor| ctx.give(tensor));
+        Ok(())
+    }
+
+    /// What an input of this shape becomes.
+    pub fn output_shape(&self, input: Shape) -> Shape {
+        self.geometry.output(self.read(input), self.outputs)
+    }
+
+    /// `before = W ∗ x + b`, then `y = norm(before)` with its ReLU and residual; both at once where the backend can.
+    pub fn forward_with_norm<B: Backend>(
+        &self,
+        ctx: &mut Context<B>,
+        x: View<B>,
+        before: &mut Tensor<B>,
+        norm: &NormLayer,
+        residual: Option<View<B>>,
+        y: ViewMut<B>,
+    ) -> Result<()> {
+        if !NormLayer::is_of_batch(ctx) {
+            self.forward(ctx, x, before)?;
+            return norm.forward(ctx, before.view(), residual, y);
+        }
+        let mirrored = self.mirror(ctx, x)?;
+        let x = mirrored.as_ref().map_or(x, Tensor::view);
+        before.resize(&ctx.backend, self.geometry.output(x.shape, self.outputs))?;
+        let (norm, statistics, params) = norm.parts(&mut ctx.params);
+        let weight = params[self.weight.index()].weight(0);
+        let start = self.bias.map_or(OutputStart::Zero, |bias| OutputStart::Bias(&params[bias.index()].value));
+        let to = before.view_mut();
+        ctx.backend.conv_norm_train(&self.geometry, x, weight, start, to, norm, statistics, residual, y)?;
+        let name = &ctx.params.get(self.weight).param.name;
+        ctx.checked(before.view(), name.trim_end_matches(".weight"))?;
         mirrored.into_iter().for_each(|tensor| ctx.give(tensor));
         Ok(())
     }

@@ -43,9 +43,8 @@ impl<B: Backend> ConvNorm<B> {
 
     /// Fills [`ConvNorm::output`].
     pub fn forward(&mut self, ctx: &mut Context<B>, x: View<B>, residual: Option<View<B>>) -> Result<()> {
-        self.conv.forward(ctx, x, &mut self.before)?;
-        self.output.resize(&ctx.backend, self.before.shape())?;
-        self.norm.forward(ctx, self.before.view(), residual, self.output.view_mut())
+        self.output.resize(&ctx.backend, self.conv.output_shape(x.shape))?;
+        self.conv.forward_with_norm(ctx, x, &mut self.before, &self.norm, residual, self.output.view_mut())
     }
 
     /// What the last forward pass made.

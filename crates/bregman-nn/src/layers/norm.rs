@@ -3,7 +3,8 @@
 use bregman_network::NormSpec;
 use bregman_tensor::{Backend, Relu, View, ViewMut};
 
-use crate::{Builder, Context, NormId, ParamId, Result};
+use crate::model::params::ForwardParts;
+use crate::{Builder, Context, NormId, ParamId, Params, Result};
 
 /// `y = γ · (u − μ) / √(σ² + ε) + β` per channel, over batch and positions, with a ReLU in one of three places. γ and β
 /// may be missing.
@@ -23,6 +24,11 @@ impl NormLayer {
         Ok(Self { learned, state, relu })
     }
 
+    /// Whether a forward pass takes the statistics of the batch.
+    pub(crate) fn is_of_batch<B: Backend>(ctx: &Context<B>) -> bool {
+        ctx.training && !ctx.params.norms_are_fixed()
+    }
+
     /// Normalises with the statistics of the batch when training, with the running ones otherwise and where they are
     /// [fixed](crate::Params::fix_norms).
     pub fn forward<B: Backend>(
@@ -32,8 +38,8 @@ impl NormLayer {
         residual: Option<View<B>>,
         y: ViewMut<B>,
     ) -> Result<()> {
-        let of_batch = ctx.training && !ctx.params.norms_are_fixed();
-        let (norm, _, statistics) = ctx.params.norm(self.learned, None, self.state, self.relu);
+        let of_batch = Self::is_of_batch(ctx);
+        let (norm, statistics, _) = self.parts(&mut ctx.params);
         if of_batch {
             ctx.backend.norm_train(x, norm, statistics, residual, y)?;
         } else {
@@ -41,6 +47,11 @@ impl NormLayer {
             ctx.backend.norm_eval(x, norm, mean, variance, residual, y)?;
         }
         Ok(())
+    }
+
+    /// What a forward pass computes with, and the parameters of all layers.
+    pub(crate) fn parts<'a, B: Backend>(&self, params: &'a mut Params<B>) -> ForwardParts<'a, B> {
+        params.forward_norm(self.learned, self.state, self.relu)
     }
 
     /// Gradient of a training pass: `d` holds dy and becomes dx. `bias` is that of a convolution right before, whose

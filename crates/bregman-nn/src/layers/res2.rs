@@ -58,8 +58,8 @@ impl<B: Backend> Res2<B> {
                 ctx.backend.add(x.channels(part(i)), self.output.channels(part(i - 1)), sum.view_mut())?;
                 sum.view()
             };
-            self.convs[i].forward(ctx, input, &mut self.before[i])?;
-            self.norms[i].forward(ctx, self.before[i].view(), None, self.output.channels_mut(part(i)))?;
+            let (before, y) = (&mut self.before[i], self.output.channels_mut(part(i)));
+            self.convs[i].forward_with_norm(ctx, input, before, &self.norms[i], None, y)?;
         }
         Ok(ctx.backend.copy(x.channels(of(self.passes)), self.output.channels_mut(of(self.passes)))?)
     }

@@ -235,10 +235,17 @@ impl<B: Backend> TrainableModel<B> {
 
     /// Scales all gradients to a joint ℓ2 norm of at most `limit`; returns the norm before.
     pub fn clip_gradients(&mut self, limit: f32) -> Result<f32> {
+        let norm = self.clip_later(limit)?;
+        Ok(self.context.backend.arrived(norm)?[0])
+    }
+
+    /// As [`Self::clip_gradients`], without waiting for the norm: the one value of
+    /// [`arrived`](bregman_tensor::DeviceMemory::arrived).
+    pub fn clip_later(&mut self, limit: f32) -> Result<B::Late> {
         let Context { backend, params, .. } = &mut self.context;
         let mut gradients: Vec<&mut B::Buffer> =
             params.all_mut().iter_mut().map(|parameter| &mut parameter.grad).collect();
-        Ok(backend.clip(&mut gradients, limit)?)
+        Ok(backend.clip_later(&mut gradients, limit)?)
     }
 
     fn forward(&mut self, input: Input, training: bool) -> Result<Vec<f32>> {

@@ -8,6 +8,7 @@ use bregman_tensor::{
     Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, View, Weight, constants,
 };
 
+use super::sums::support_parts;
 use crate::{Extent, Result, Rng};
 
 /// One named parameter with its gradient.
@@ -108,7 +109,7 @@ impl<B: Backend> FixedAffine<B> {
 pub struct ParamId(usize);
 
 impl ParamId {
-    pub(super) fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0
     }
 }
@@ -122,11 +123,16 @@ pub struct Params<B: Backend> {
     list: Vec<Parameter<B>>,
     norms: Vec<NormState<B>>,
     fixed_norms: bool,
+    /// Where weights are not zero, for ranks that sum gradients of these alone.
+    support: B::Support,
+    /// Whether no zero has moved since that was found.
+    knows_support: bool,
 }
 
 impl<B: Backend> Default for Params<B> {
     fn default() -> Self {
-        Self { list: Vec::new(), norms: Vec::new(), fixed_norms: false }
+        let (support, knows_support) = (B::Support::default(), false);
+        Self { list: Vec::new(), norms: Vec::new(), fixed_norms: false, support, knows_support }
     }
 }
 
@@ -187,6 +193,7 @@ impl<B: Backend> Params<B> {
 
     /// As [`Params::refresh`] after a step of this extent, which may have left zeros where they were.
     pub fn refresh_after(&mut self, extent: Extent, backend: &B) -> Result<()> {
+        self.knows_support &= extent == Extent::Support;
         B::run_kernels(|| {
             for Parameter { value, blocks, sparse, .. } in &mut self.list {
                 for (block, copies) in blocks {
@@ -201,6 +208,20 @@ impl<B: Backend> Params<B> {
         })
     }
 
+    /// Looks where weights are not zero, unless zeros are where they were.
+    pub(super) fn find_support(&mut self, backend: &B) -> Result<()> {
+        if !self.knows_support {
+            backend.find_support(&support_parts(&mut self.list), &mut self.support)?;
+            self.knows_support = true;
+        }
+        Ok(())
+    }
+
+    /// Sums the gradients of the weights that are not zero over all ranks.
+    pub(super) fn sum_support(&mut self, backend: &B, share: f32) -> Result<()> {
+        Ok(backend.sum_support(share, &mut support_parts(&mut self.list), &self.support)?)
+    }
+
     /// One parameter.
     pub fn get(&self, id: ParamId) -> &Parameter<B> {
         &self.list[id.0]
@@ -209,6 +230,25 @@ impl<B: Backend> Params<B> {
     /// One parameter, to change; a backward pass writes its gradient.
     pub fn get_mut(&mut self, id: ParamId) -> &mut Parameter<B> {
         &mut self.list[id.0]
+    }
+
+    /// What a batch norm computes with in a forward pass, and the parameters, among them those of the layer before.
+    pub(crate) fn forward_norm(
+        &mut self,
+        learned: Option<[ParamId; 2]>,
+        norm: NormId,
+        relu: Relu,
+    ) -> ForwardParts<'_, B> {
+        let NormState { running_mean, running_variance, mean, inverse_std, fixed, .. } = &mut self.norms[norm.0];
+        let [scale, shift] = match learned {
+            Some(both) => both.map(|id| &self.list[id.0].value),
+            None => {
+                let FixedAffine { scale, shift, .. } = fixed.as_ref().expect("it is not learned");
+                [scale, shift]
+            }
+        };
+        let norm = NormParams { scale, shift, relu, fixed: self.fixed_norms };
+        (norm, NormStatistics { mean, inverse_std, running_mean, running_variance }, &self.list)
     }
 
     /// All that a batch norm computes with, and the bias of the layer before.
@@ -244,6 +284,8 @@ impl<B: Backend> Params<B> {
     }
 }
 
+/// What a batch norm computes with in a forward pass, and all parameters.
+pub(crate) type ForwardParts<'a, B> = (NormParams<'a, B>, NormStatistics<'a, B>, &'a [Parameter<B>]);
 type NormParts<'a, B> = (NormParams<'a, B>, NormGradients<'a, B>, NormStatistics<'a, B>);
 
 /// Collects the parameters while a network is built, drawing their initial values.

@@ -3,7 +3,7 @@
 use bregman_tensor::{Backend, Margin, Tensor};
 
 use super::{Input, TrainableModel};
-use crate::{BatchOutcome, Error, Extent, Head, Result};
+use crate::{BatchOutcome, Error, Extent, Head, LateOutcome, Result};
 
 /// The batch that waits in the input not in use.
 #[derive(Clone, Copy)]
@@ -71,6 +71,7 @@ impl<B: Backend> TrainableModel<B> {
         self.current = 1 - self.current;
         self.unread += 1;
         self.context.begin(true);
+        self.context.find_support()?;
         if self.context.check || self.head.as_ref().is_some_and(|head| head.waits_for_device()) {
             return self.pass(margin); // reads results back on the way: cannot be captured
         }
@@ -125,6 +126,19 @@ impl<B: Backend> TrainableModel<B> {
     pub fn outcome(&mut self) -> Result<BatchOutcome> {
         self.unread = 0;
         self.head.as_ref().ok_or_else(no_head)?.outcome(&self.context.backend)
+    }
+
+    /// Begins to fetch what the loss of the last pass came to, for [`Self::arrived`]: a loop that asks one pass late
+    /// never waits for the device while that has nothing to do.
+    pub fn outcome_later(&self) -> Result<LateOutcome<B>> {
+        self.head.as_ref().ok_or_else(no_head)?.outcome_later(&self.context.backend)
+    }
+
+    /// What the loss of an earlier pass came to, one after the other. Waits for that pass alone.
+    pub fn arrived(&mut self, late: LateOutcome<B>) -> Result<BatchOutcome> {
+        let outcome = late.arrived(&self.context.backend)?;
+        self.unread = self.unread.saturating_sub(1);
+        Ok(outcome)
     }
 
     /// The gradient of the last pass' loss to the network's outputs.

@@ -117,13 +117,13 @@ impl<B: Backend> Network<B> for Ecapa<B> {
         self.linear.backward(ctx, self.normed.view(), doutput, dpooled.view_mut())?;
         self.norm.backward(ctx, self.pool.output().view(), self.normed.view(), dpooled.view_mut(), None, None)?;
         let mut dframes = ctx.take(self.frames.shape())?;
-        self.pool.backward(ctx, self.frames.view(), dpooled.view(), &mut dframes)?;
+        let relu_alone = self.aggregate_norm.is_none(); // a norm has its own
+        self.pool.backward(ctx, self.frames.view(), dpooled.view(), relu_alone, &mut dframes)?;
         ctx.give(dpooled);
         let frames = self.frames.view();
         if let Some(AggregateNorm { norm, sums }) = &self.aggregate_norm {
             norm.backward(ctx, sums.view(), frames, dframes.view_mut(), None, self.aggregate.bias())?;
         } else {
-            ctx.backend.activate_backward(Activation::Relu, frames, dframes.view_mut())?;
             self.aggregate.backward_bias(ctx, dframes.view())?;
         }
 

@@ -1,26 +1,38 @@
 //! What all versions of the file have in common: how it begins, its version, and a checksum of what follows.
 
+use super::NEWEST;
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"bregman\n";
-/// Magic, version and checksum.
-const LENGTH: usize = 16;
+/// Bytes of magic, version and checksum.
+pub(super) const LENGTH: usize = 16;
 
-/// The version that a file says it has.
-pub(super) fn version(bytes: &[u8]) -> Result<u32> {
-    if !bytes.starts_with(MAGIC) {
-        return Err(Error::format("it does not begin as one (bregman export RUN -o model.breg makes one)"));
-    }
-    word(bytes, 8)
+/// How a file begins.
+pub(super) struct Start {
+    pub(super) version: u32,
+    sum: u32,
 }
 
-/// What follows the checksum, if it is what the checksum says.
-pub(super) fn body(bytes: &[u8]) -> Result<&[u8]> {
-    let (sum, body) = (word(bytes, 12)?, &bytes[LENGTH..]);
-    if crc32fast::hash(body) != sum {
-        return Err(Error::format("its content does not match its checksum: it was cut off or altered"));
+impl Start {
+    /// From the first bytes of a file.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        if !bytes.starts_with(MAGIC) {
+            return Err(Error::format("it does not begin as one (bregman export RUN -o model.breg makes one)"));
+        }
+        let [version, sum] = [word(bytes, 8)?, word(bytes, 12)?];
+        if !(1..=NEWEST).contains(&version) {
+            return Err(Error::Version { found: version, newest: NEWEST });
+        }
+        Ok(Self { version, sum })
     }
-    Ok(body)
+
+    /// Whether what follows has the checksum that it should have.
+    pub(super) fn check(&self, sum: u32) -> Result<()> {
+        if sum == self.sum {
+            return Ok(());
+        }
+        Err(Error::format("its content does not match its checksum: it was cut off or altered"))
+    }
 }
 
 /// The bytes of a file of this version.

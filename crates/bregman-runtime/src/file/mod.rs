@@ -7,14 +7,15 @@
 //! 16  body                   as its version says: `version1`, of which version 2 is 1 with ranges
 //! ```
 //!
-//! Reading chooses by the version. It checks the sum, then every length against the architecture, then every position
-//! and value while it is decoded: no content makes it panic or read elsewhere.
+//! Reading chooses by the version. It checks the sum, every length against the architecture, and every position and
+//! value while it is decoded: no content makes it panic or read elsewhere.
 //!
 //! A new version is a new module beside `version1`, one more case in [`Contents::parse`], and a file of it in
 //! `tests/data`; the readers of earlier versions stay.
 
 mod envelope;
 mod positions;
+mod source;
 mod stored;
 mod values;
 mod version1;
@@ -25,6 +26,7 @@ use bregman_base::files::{read_bytes, write_file};
 use serde::{Deserialize, Serialize};
 
 pub use positions::Positions;
+pub(crate) use source::Source;
 pub(crate) use stored::StoredLayer;
 pub use values::ValueFormat;
 
@@ -34,7 +36,7 @@ use crate::{Architecture, Error, FrontEnd, Result};
 const NEWEST: u32 = 2;
 
 /// The largest file that is read: 250 million weights, none of them zero, in f32.
-const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
 
 /// Where misses and false alarms were equally frequent on the trials that a model was calibrated with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,7 +128,8 @@ impl ModelFile {
     /// # Errors
     /// As [`crate::Model::from_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let contents = Contents::parse(bytes)?;
+        let source = Source::memory(bytes)?;
+        let contents = Contents::parse(&source)?;
         let read = |layer: &StoredLayer| {
             let mut weight = vec![0.0; layer.spec.weights()];
             let [_, columns] = layer.spec.matrix();
@@ -149,12 +152,8 @@ impl ModelFile {
 
 impl<'a> Contents<'a> {
     /// Reads a file of any version.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let version = envelope::version(bytes)?;
-        if !(1..=NEWEST).contains(&version) {
-            return Err(Error::Version { found: version, newest: NEWEST });
-        }
-        let contents = version1::read(envelope::body(bytes)?)?;
+    pub(crate) fn parse(source: &'a Source<'a>) -> Result<Self> {
+        let (version, contents) = (source.version(), version1::read(source.whole())?);
         // the version is not part of the sum
         if contents.layers.iter().any(|layer| layer.input_range.is_some()) != (version == 2) {
             return Err(Error::format(format!("it has ranges of inputs or not, unlike version {version}")));

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bregman_network::LayerSpec;
 
+use super::source::Part;
 use super::{Positions, ValueFormat, positions};
 use crate::{Error, Result};
 
@@ -16,22 +17,22 @@ pub(crate) struct StoredLayer<'a> {
     pub(crate) live: usize,
     /// Where its input lay when the model was calibrated, −range..=range; its weights are `Int8` then.
     pub(crate) input_range: Option<f32>,
-    pub(super) position_bytes: &'a [u8],
-    pub(super) value_bytes: &'a [u8],
-    pub(super) vector_bytes: &'a [u8],
+    pub(super) position_part: Part<'a>,
+    pub(super) value_part: Part<'a>,
+    pub(super) vector_part: Part<'a>,
 }
 
 impl StoredLayer<'_> {
     /// Bytes in the file.
     pub(crate) fn bytes(&self) -> usize {
-        self.position_bytes.len() + self.value_bytes.len() + self.vector_bytes.len()
+        self.position_part.len() + self.value_part.len() + self.vector_part.len()
     }
 
     /// Calls `found` with row, column and value of every stored weight, in rising order.
     pub(crate) fn for_each(&self, mut found: impl FnMut(usize, usize, f32)) -> Result<()> {
-        let (rows, mut finite) = (self.spec.outputs, true);
+        let (rows, values, mut finite) = (self.spec.outputs, self.value_part.bytes()?, true);
         self.each_position(|i, row, column| {
-            let value = self.values.get(self.value_bytes, rows, i, row);
+            let value = self.values.get(&values, rows, i, row);
             finite &= value.is_finite();
             found(row, column, value);
         })?;
@@ -41,14 +42,22 @@ impl StoredLayer<'_> {
     /// Calls `found` with every row and its weights, if all of them are stored; otherwise gives false.
     pub(crate) fn for_each_row(&self, mut found: impl FnMut(usize, &[f32])) -> Result<bool> {
         let [rows, columns] = self.spec.matrix();
-        if self.positions != Positions::Dense || self.live != rows * columns || !self.position_bytes.is_empty() {
+        if self.positions != Positions::Dense || self.live != rows * columns || self.position_part.len() > 0 {
             return Ok(false);
         }
-        let (mut weights, mut finite) = (vec![0.0; columns], true);
-        for row in 0..rows {
-            self.values.get_all(self.value_bytes, rows, row * columns, row, &mut weights);
+        let (mut weights, mut finite, mut row) = (vec![0.0; columns], true, 0);
+        let mut next = |bytes: &[u8], at: usize| {
+            self.values.get_all(bytes, rows, at * columns, row, &mut weights);
             finite &= weights.iter().fold(true, |finite, weight| finite & weight.is_finite());
             found(row, &weights);
+            row += 1;
+        };
+        if self.values == ValueFormat::Int8 {
+            let bytes = self.value_part.bytes()?; // a row's scale and its levels lie apart
+            (0..rows).for_each(|row| next(&bytes, row));
+        } else {
+            let row = self.values.bytes() * columns;
+            self.value_part.each(row, |bytes| (0..bytes.len() / row).for_each(|at| next(bytes, at)))?;
         }
         if finite { Ok(true) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
     }
@@ -71,13 +80,14 @@ impl StoredLayer<'_> {
 
     /// As [`StoredLayer::for_each`] for 8-bit weights, as multiples of their [row's scale](StoredLayer::row_scales).
     pub(crate) fn for_each_level(&self, mut found: impl FnMut(usize, usize, i8)) -> Result<()> {
-        let levels = self.values.levels(self.value_bytes, self.spec.outputs).expect("a range, so int8 weights");
+        let bytes = self.value_part.bytes()?;
+        let levels = self.values.levels(&bytes, self.spec.outputs).expect("a range, so int8 weights");
         self.each_position(|i, row, column| found(row, column, levels[i] as i8))
     }
 
     /// What the levels of each row are multiplied by.
     pub(crate) fn row_scales(&self) -> Result<Vec<f32>> {
-        let scales = self.numbers_of(self.value_bytes, 0..self.spec.outputs)?;
+        let scales = self.numbers_of(&self.value_part.bytes()?, 0..self.spec.outputs)?;
         let finite = scales.iter().all(|scale| (scale * f32::from(i8::MIN)).is_finite());
         if finite { Ok(scales) } else { Err(Error::tensor(&self.spec.name, "has a weight that is not finite")) }
     }
@@ -87,7 +97,8 @@ impl StoredLayer<'_> {
         let ([_, columns], count) = (self.spec.matrix(), self.spec.weights());
         let mut i = 0;
         let (mut row, mut row_end) = (0, columns);
-        let decoded = positions::decode(self.positions, self.position_bytes, count, self.live, |at| {
+        let bytes = self.position_part.bytes()?;
+        let decoded = positions::decode(self.positions, &bytes, count, self.live, |at| {
             while at >= row_end {
                 (row, row_end) = (row + 1, row_end + columns);
             }
@@ -108,14 +119,14 @@ impl StoredLayer<'_> {
 
     /// Scale and shift of the norm before a ReLU of the input; empty where there is none.
     pub(crate) fn before(&self) -> Result<[Vec<f32>; 2]> {
-        let all = self.vector_bytes.len() / ValueFormat::F32.bytes();
+        let all = self.vector_part.len() / ValueFormat::F32.bytes();
         let first = self.spec.outputs * if self.spec.norm_after_relu().is_some() { 3 } else { 1 };
         let middle = first + (all - first) / 2;
         Ok([self.numbers(first..middle)?, self.numbers(middle..all)?])
     }
 
     fn numbers(&self, range: Range<usize>) -> Result<Vec<f32>> {
-        self.numbers_of(self.vector_bytes, range)
+        self.numbers_of(&self.vector_part.bytes()?, range)
     }
 
     fn numbers_of(&self, bytes: &[u8], range: Range<usize>) -> Result<Vec<f32>> {

@@ -13,6 +13,7 @@ use bregman_network::LayerSpec;
 use serde::{Deserialize, Serialize};
 
 use super::envelope::cut;
+use super::source::Part;
 use super::{Contents, Layer, ModelFile, Positions, StoredLayer, Threshold, ValueFormat, positions};
 use crate::{Architecture, Error, FrontEnd, Result};
 
@@ -125,11 +126,13 @@ fn norms_before(spec: &LayerSpec) -> usize {
 }
 
 /// The content of a body.
-pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
-    let (length, rest) = body.split_first_chunk().ok_or_else(cut)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| cut())?;
-    let (header, mut payload) = rest.split_at_checked(length).ok_or_else(cut)?;
-    let header: Header = serde_json::from_slice(header).map_err(|error| Error::format(format!("header: {error}")))?;
+pub(super) fn read(body: Part<'_>) -> Result<Contents<'_>> {
+    let mut payload = body;
+    let length = payload.take(size_of::<u64>()).ok_or_else(cut)?.bytes()?;
+    let length = u64::from_le_bytes(length[..].try_into().expect("eight bytes"));
+    let header = usize::try_from(length).ok().and_then(|length| payload.take(length)).ok_or_else(cut)?;
+    let header: Header =
+        serde_json::from_slice(&header.bytes()?).map_err(|error| Error::format(format!("header: {error}")))?;
     header.architecture.check()?;
     let mut specs: HashMap<String, LayerSpec> =
         header.architecture.layers().into_iter().map(|spec| (spec.name.clone(), spec)).collect();
@@ -142,14 +145,14 @@ pub(super) fn read(body: &[u8]) -> Result<Contents<'_>> {
     if let Some(missing) = specs.keys().min() {
         return Err(Error::tensor(missing, "is missing"));
     }
-    if !payload.is_empty() {
+    if payload.len() > 0 {
         return Err(Error::format(format!("{} bytes too many", payload.len())));
     }
     Ok(Contents { architecture: header.architecture, front_end: header.front_end, threshold: header.threshold, layers })
 }
 
 /// Takes a layer off the payload.
-fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<StoredLayer<'a>> {
+fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut Part<'a>) -> Result<StoredLayer<'a>> {
     let Entry { positions, values, live, position_bytes, input_range, .. } = entry;
     let wrong = |problem: &str| Error::tensor(&spec.name, problem);
     if input_range.is_some_and(|range| !is_range(range) || values != ValueFormat::Int8) {
@@ -163,12 +166,8 @@ fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut &'a [u8]) -> Result<St
     let numbers = vectors * rows + 2 * norms_before(&spec);
     let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(numbers, 1)];
     let mut take = |length: Option<usize>| -> Result<_> {
-        let (bytes, rest) = length
-            .and_then(|length| payload.split_at_checked(length))
-            .ok_or_else(|| wrong("the file ends within it"))?;
-        *payload = rest;
-        Ok(bytes)
+        length.and_then(|length| payload.take(length)).ok_or_else(|| wrong("the file ends within it"))
     };
-    let [position_bytes, value_bytes, vector_bytes] = [take(lengths[0])?, take(lengths[1])?, take(lengths[2])?];
-    Ok(StoredLayer { positions, values, live, input_range, position_bytes, value_bytes, vector_bytes, spec })
+    let [position_part, value_part, vector_part] = [take(lengths[0])?, take(lengths[1])?, take(lengths[2])?];
+    Ok(StoredLayer { positions, values, live, input_range, position_part, value_part, vector_part, spec })
 }

@@ -6,7 +6,7 @@ use bregman_base::lanes::nonzeros;
 use pulp::Simd;
 
 use super::Job;
-use super::tile::{PANEL_OFFSETS, Tile};
+use super::tile::Tile;
 use crate::Result;
 use crate::file::StoredLayer;
 
@@ -100,12 +100,9 @@ impl Dense {
     #[inline(always)]
     fn rows<S: Simd, const V: usize>(&self, simd: S, job: &Job, tile: &Tile, from: usize) {
         let (lanes, place) = (S::F32_LANES, job.place);
-        // SAFETY: a tile has BLOCK numbers from every offset on.
+        // SAFETY: a tile has a block from every offset on.
         let x = unsafe { tile.x.add(from * lanes) };
-        let offsets = match tile.offsets {
-            Some(list) => &list[tile.columns.clone()],
-            None => &PANEL_OFFSETS[..tile.columns.len()],
-        };
+        let offsets = &tile.offsets.expect("dense layers are not copied to a panel")[tile.columns.clone()];
         for first in (0..job.weights.rows).step_by(ROWS) {
             let (panel, _) = self.panels[first * self.columns..][..self.columns * ROWS].as_chunks::<ROWS>();
             let rows = ROWS.min(job.weights.rows - first);

@@ -156,7 +156,7 @@ vectorized! {
         shift: &'a [f32],
         y: &'a mut [f32],
     ) {
-        const PITCH: usize = super::BLOCK;
+        const PITCH: usize = super::STRIP;
         for (r, ((y, &scale), &shift)) in y.as_chunks_mut::<PITCH>().0.iter_mut().zip(scale).zip(shift).enumerate() {
             let x: &[f32; PITCH] = x[r * pitch + from..].first_chunk().expect("a block lies beyond the last row");
             for i in 0..PITCH {
@@ -168,13 +168,13 @@ vectorized! {
 }
 
 vectorized! {
-    /// `y = x + gate[r] · z` for rows r of `PITCH` numbers.
-    fn gated<'a>(x: &'a [f32], z: &'a [f32], gate: &'a [f32], y: &'a mut [f32]) {
-        const PITCH: usize = super::BLOCK;
-        let (x, z, y) = (x.as_chunks::<PITCH>().0, z.as_chunks::<PITCH>().0, y.as_chunks_mut::<PITCH>().0);
-        for (((y, x), z), &gate) in y.iter_mut().zip(x).zip(z).zip(gate) {
+    /// `y = x + gate[r] · y` for rows r of `PITCH` numbers.
+    fn gate<'a>(x: &'a [f32], gate: &'a [f32], y: &'a mut [f32]) {
+        const PITCH: usize = super::STRIP;
+        let (x, y) = (x.as_chunks::<PITCH>().0, y.as_chunks_mut::<PITCH>().0);
+        for ((y, x), &gate) in y.iter_mut().zip(x).zip(gate) {
             for i in 0..PITCH {
-                y[i] = x[i] + gate * z[i];
+                y[i] = x[i] + gate * y[i];
             }
         }
     }

@@ -5,8 +5,8 @@
 //! y[r, p] = store( b[r] + Σ_k W[r, k] · x[p + offset[k]] )
 //! ```
 //! with one offset per (input channel, tap): a row of the input for a pointwise convolution, a shifted row for a
-//! dilated one, a shifted plane for a two-dimensional one. Positions are taken in blocks of [`BLOCK`], a few SIMD
-//! vectors whose sums stay in registers:
+//! dilated one, a shifted plane for a two-dimensional one. Positions are taken in blocks, a few SIMD vectors whose sums
+//! stay in registers:
 //!
 //! * sparse: a non-zero costs one broadcast and a multiply-add per vector; nothing is written until the row is done;
 //! * dense: several rows at a time share the vectors of x, and their weights lie in the order in which they are used;
@@ -19,6 +19,7 @@
 
 mod cost;
 mod dense;
+mod input;
 pub(crate) mod int8;
 pub(crate) mod math;
 mod matvec;
@@ -36,9 +37,10 @@ use bregman_base::simd::Level;
 use bregman_network::LayerKind;
 use pulp::{Arch, Simd, WithSimd};
 
-pub use cost::{KernelCosts, Tuning};
+pub use cost::{BlockCosts, KernelCosts, Tuning};
 use cost::{Plan, Shape};
 use dense::Dense;
+pub(crate) use input::Input;
 use int8::{Kernel, Quads};
 pub(crate) use matvec::Linear;
 use sparse::{Entries, Sparse};
@@ -49,8 +51,12 @@ use winograd::Winograd;
 use crate::Result;
 use crate::file::StoredLayer;
 
-/// Positions of a block: five vectors of AVX-512, ten of AVX2, twenty of NEON or wasm.
-pub(crate) const BLOCK: usize = 80;
+/// Positions of a block at most.
+pub(crate) const BLOCK: usize = 160;
+
+/// Frames of a block of a signal: a thousand channels of them, and as many of what they become, stay in the
+/// second-level cache. Five vectors of AVX-512, ten of AVX2, twenty of NEON or wasm.
+pub(crate) const STRIP: usize = 80;
 
 /// The instructions to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +84,11 @@ impl Instructions {
         all.into_iter().filter(|instructions| instructions.arch().is_some()).collect()
     }
 
+    /// Positions of a block of a map: as many as have room for their sums in registers.
+    fn map_block(self) -> usize {
+        if self == Self::Avx512 { BLOCK } else { STRIP }
+    }
+
     pub(crate) fn arch(self) -> Option<Arch> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -100,6 +111,8 @@ pub(crate) struct Weights {
     rows: usize,
     columns: usize,
     live: usize,
+    /// Positions of a block at most.
+    block: usize,
     tiling: Tiling,
     form: Form,
 }
@@ -139,6 +152,8 @@ pub(crate) struct Offsets {
     least: usize,
     /// One beyond the largest.
     reach: usize,
+    /// Positions of a block at most.
+    block: usize,
 }
 
 impl Offsets {
@@ -149,7 +164,7 @@ impl Offsets {
 
     /// What a layer reads of a buffer for a block at position `at`.
     pub(crate) fn window(&self, at: usize) -> Range<usize> {
-        at + self.least..at + self.reach.max(1) - 1 + BLOCK
+        at + self.least..at + self.reach.max(1) - 1 + self.block
     }
 }
 
@@ -162,7 +177,7 @@ pub(crate) struct Place {
     pub(crate) y: usize,
     /// Numbers between rows of y.
     pub(crate) pitch: usize,
-    /// Positions, at most [`BLOCK`]; whole vectors are computed and written.
+    /// Positions, at most those of a block; whole vectors are computed and written.
     pub(crate) width: usize,
 }
 
@@ -181,54 +196,61 @@ impl Weights {
                 rows,
                 columns: width,
                 live: quads.live(),
+                block: STRIP,
                 tiling: Tiling::Whole,
                 form: Form::Int8(quads),
             });
         }
-        let taps = match layer.spec.kind {
-            LayerKind::Linear => [1, 1],
-            LayerKind::Conv1d { kernel, .. } => [kernel, 1],
-            LayerKind::Conv2d { kernel: [rows, columns], .. } => [columns, rows],
+        let (taps, blocks) = match layer.spec.kind {
+            LayerKind::Linear => ([1, 1], &costs.strips),
+            LayerKind::Conv1d { kernel, .. } => ([kernel, 1], &costs.strips),
+            LayerKind::Conv2d { kernel: [rows, columns], .. } => ([columns, rows], &costs.maps),
         };
+        let block = blocks.block;
         if winograd::suits(&layer.spec, layer.live) {
-            let winograd = Winograd::new(&layer.rows_of(columns)?, width, costs);
+            let winograd = Winograd::new(&layer.rows_of(columns)?, width, blocks);
             let (live, form) = (winograd.live(), Form::Winograd(Box::new(winograd)));
-            return Ok(Self { rows, columns: width, live, tiling: Tiling::Whole, form });
+            return Ok(Self { rows, columns: width, live, block, tiling: Tiling::Whole, form });
         }
         // of a few columns the share of zeros is taken to be that of all
         let live = (layer.live as f64 * width as f64 / layer.spec.matrix()[1] as f64) as usize;
-        match costs.plan(Shape { rows, columns: width, taps, live }) {
+        match blocks.plan(Shape { rows, columns: width, taps, live }) {
             Plan::Dense => {
                 let dense = Dense::new(layer, columns)?;
                 let (live, form) = (dense.live(), Form::Dense(dense));
-                Ok(Self { rows, columns: width, live, tiling: Tiling::Whole, form })
+                Ok(Self { rows, columns: width, live, block, tiling: Tiling::Whole, form })
             }
-            Plan::Sparse(tiling) => Ok(Self::sparse(&Entries::of(layer, columns)?, width, tiling)),
+            Plan::Sparse(tiling) => Ok(Self::sparse(&Entries::of(layer, columns)?, width, block, tiling)),
         }
     }
 
     /// For plain sums, from all weights of each row in turn.
-    fn of_rows(weights: &[f32], columns: usize, taps: [usize; 2], live: usize, costs: &KernelCosts) -> Self {
+    fn of_rows(weights: &[f32], columns: usize, taps: [usize; 2], live: usize, costs: &BlockCosts) -> Self {
         match costs.plan(Shape { rows: weights.len() / columns, columns, taps, live }) {
-            Plan::Dense => Self::dense(weights, columns),
-            Plan::Sparse(tiling) => Self::sparse(&Entries::of_rows(weights, columns), columns, tiling),
+            Plan::Dense => Self::dense(weights, columns, costs.block),
+            Plan::Sparse(tiling) => Self::sparse(&Entries::of_rows(weights, columns), columns, costs.block, tiling),
         }
     }
 
     /// From all weights of each row in turn.
-    fn dense(weights: &[f32], columns: usize) -> Self {
+    fn dense(weights: &[f32], columns: usize, block: usize) -> Self {
         let dense = Dense::of_rows(weights, columns);
         let (rows, live) = (weights.len() / columns, dense.live());
-        Self { rows, columns, live, tiling: Tiling::Whole, form: Form::Dense(dense) }
+        Self { rows, columns, live, block, tiling: Tiling::Whole, form: Form::Dense(dense) }
     }
 
-    fn sparse(entries: &Entries, columns: usize, tiling: Tiling) -> Self {
+    fn sparse(entries: &Entries, columns: usize, block: usize, tiling: Tiling) -> Self {
         let sparse = Sparse::new(entries, columns, tiling);
-        Self { rows: entries.ends.len(), columns, live: sparse.live(), tiling, form: Form::Sparse(sparse) }
+        Self { rows: entries.ends.len(), columns, live: sparse.live(), block, tiling, form: Form::Sparse(sparse) }
     }
 
     pub(crate) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Positions of a block at most.
+    pub(crate) fn block(&self) -> usize {
+        self.block
     }
 
     /// The form for whole maps, if that is how these weights are used where there is one.
@@ -268,12 +290,13 @@ impl Weights {
 
     /// Fills `offsets` from the offset of each column.
     pub(crate) fn resolve(&self, offset: impl Fn(usize) -> usize, offsets: &mut Offsets) {
+        offsets.block = self.block;
         offsets.reach = (0..self.columns).map(&offset).max().map_or(0, |largest| largest + 1);
         assert!(u32::try_from(offsets.reach).is_ok(), "a buffer of more than 2³² numbers");
         offsets.least = (0..self.columns).map(&offset).min().unwrap_or(0);
         offsets.list.clear();
         match &self.form {
-            Form::Sparse(sparse) if self.tiling != Tiling::Packed => {
+            Form::Sparse(sparse) if !self.tiling.is_packed() => {
                 offsets.list.extend(sparse.columns().iter().map(|&column| offset(column as usize) as u32))
             }
             Form::Sparse(_) | Form::Dense(_) => {
@@ -305,7 +328,7 @@ impl Weights {
     pub(crate) fn encode_block(&self, arch: Arch, offsets: &Offsets, x: &[f32], at: usize, codes: &mut [u8]) {
         let x = &x[offsets.window(at)];
         for &from in &offsets.distinct {
-            self.encode(arch, &x[from as usize..][..BLOCK], &mut codes[from as usize..]);
+            self.encode(arch, &x[from as usize..][..STRIP], &mut codes[from as usize..]);
         }
     }
 
@@ -318,22 +341,24 @@ impl Weights {
     /// [window](Offsets::window) of x.
     ///
     /// # Safety
-    /// Nobody else may use the block in `y` meanwhile, whole vectors of it.
+    /// Nobody else may use the block in `y` meanwhile, whole vectors of it, nor write what it needs of x and of the
+    /// residual.
     ///
     /// # Panics
     /// If the block, or what it needs of x, lies outside of the buffers.
     #[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
-    pub(crate) unsafe fn apply(
+    pub(crate) unsafe fn apply<'a>(
         &self,
         arch: Arch,
         offsets: &Offsets,
-        x: &[f32],
+        x: impl Into<Input<'a>>,
         codes: &[u8],
         place: Place,
         store: &Store,
         y: Disjoint<'_>,
     ) {
-        assert!(place.width <= BLOCK, "a block of {} positions", place.width);
+        let x = x.into();
+        assert!(place.width <= self.block, "a block of {} positions", place.width);
         assert!(offsets.window(place.x).end <= x.len(), "the block needs more of x than there is");
         assert!(self.codes(offsets) <= codes.len(), "the block needs more codes than there are");
         store.check(self.rows, y);
@@ -346,7 +371,7 @@ struct Job<'a> {
     weights: &'a Weights,
     arch: Arch,
     offsets: &'a [u32],
-    x: &'a [f32],
+    x: Input<'a>,
     codes: &'a [u8],
     place: Place,
     store: &'a Store<'a>,
@@ -375,14 +400,14 @@ impl Job<'_> {
     #[inline(always)]
     fn tiles<S: Simd>(&self, run: impl Fn(&Tile)) {
         let Weights { columns: all, tiling, .. } = *self.weights;
-        // SAFETY: `Weights::apply` has checked that x holds BLOCK numbers from there and every offset on.
+        // SAFETY: `Weights::apply` has checked that x holds a block from there and every offset on.
         let x = unsafe { self.x.as_ptr().add(self.place.x) };
         let mut panel = Panel::new();
         for (number, columns) in tiling.tiles(all).enumerate() {
             let (first, last) = (columns.start == 0, columns.end == all);
-            let (x, offsets) = if tiling == Tiling::Packed {
+            let (x, offsets) = if let Tiling::Packed { block } = tiling {
                 // SAFETY: as above; a tile has no more columns than a panel.
-                unsafe { panel.fill::<S>(&self.offsets[columns.clone()], x, self.place.width) };
+                unsafe { panel.fill::<S>(&self.offsets[columns.clone()], x, self.place.width, block) };
                 (panel.as_ptr(), None)
             } else {
                 (x, Some(self.offsets))

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::Job;
 use super::tile::{Tile, Tiling};
-use super::{BLOCK, Job};
 use crate::Result;
 use crate::file::StoredLayer;
 
@@ -143,12 +143,14 @@ impl Sparse {
 
     #[inline(always)]
     pub(super) fn run<S: Simd>(&self, simd: S, job: &Job, tile: &Tile) {
-        // As many vectors as have room for their sums in registers, and then the rest.
-        let most = if S::F32_LANES >= 16 { 5 } else { 10 };
+        // As many vectors as have room for their sums in registers, and then the rest: 10 of 16 registers, 20 of 32.
+        // AVX-512's largest blocks have 10, and wasm mostly runs on CPUs with 16.
         let vectors = job.place.width.div_ceil(S::F32_LANES);
+        let wide = S::REGISTER_COUNT >= 32 && S::F32_LANES < 16 && !cfg!(target_family = "wasm");
         let mut from = 0;
         while from < vectors {
-            let count = (vectors - from).min(most);
+            let rest = vectors - from;
+            let count = if wide && rest >= 20 { 20 } else { rest.min(10) };
             match count {
                 1 => self.rows::<S, 1>(simd, job, tile, from),
                 2 => self.rows::<S, 2>(simd, job, tile, from),
@@ -159,7 +161,8 @@ impl Sparse {
                 7 => self.rows::<S, 7>(simd, job, tile, from),
                 8 => self.rows::<S, 8>(simd, job, tile, from),
                 9 => self.rows::<S, 9>(simd, job, tile, from),
-                _ => self.rows::<S, 10>(simd, job, tile, from),
+                10 => self.rows::<S, 10>(simd, job, tile, from),
+                _ => self.rows::<S, 20>(simd, job, tile, from),
             }
             from += count;
         }
@@ -169,8 +172,8 @@ impl Sparse {
     #[inline(always)]
     fn rows<S: Simd, const V: usize>(&self, simd: S, job: &Job, tile: &Tile, from: usize) {
         let (lanes, place) = (S::F32_LANES, job.place);
-        debug_assert!((from + V) * lanes <= BLOCK);
-        // SAFETY: a tile has BLOCK numbers from every offset on.
+        debug_assert!((from + V) * lanes <= job.weights.block.next_multiple_of(lanes));
+        // SAFETY: a tile has a block from every offset on.
         let x = unsafe { tile.x.add(from * lanes) };
         let rows = &self.tiles[tile.number];
         let offsets = tile.offsets.unwrap_or(&self.columns);

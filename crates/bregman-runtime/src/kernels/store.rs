@@ -3,12 +3,14 @@
 use bregman_base::Disjoint;
 use pulp::Simd;
 
+use super::Input;
+
 /// `y = norm(relu(sum + residual))`, all parts optional but the bias, with which a sum starts.
 pub(crate) struct Store<'a> {
     /// One per row.
     pub(crate) bias: &'a [f32],
     /// Added before the ReLU; lies as y does.
-    pub(crate) residual: Option<&'a [f32]>,
+    pub(crate) residual: Option<Input<'a>>,
     /// Whether negative values become 0.
     pub(crate) relu: bool,
     /// Scale and shift per row, after the ReLU; both empty for none.
@@ -36,7 +38,8 @@ impl Store<'_> {
         y: &mut [f32],
     ) {
         let (y, _) = S::as_mut_simd_f32s(y);
-        let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..V * S::F32_LANES]).0);
+        // SAFETY: nobody writes it meanwhile, as the kernel's caller promises.
+        let residual = self.residual.map(|residual| S::as_simd_f32s(unsafe { residual.part(at, V * S::F32_LANES) }).0);
         let norm =
             if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
         for (v, sum) in sums.into_iter().enumerate() {
@@ -54,7 +57,8 @@ impl Store<'_> {
         at: usize,
         y: &mut [f32],
     ) {
-        let residual = self.residual.map(|residual| S::as_simd_f32s(&residual[at..][..S::F32_LANES]).0[0]);
+        // SAFETY: nobody writes it meanwhile, as the kernel's caller promises.
+        let residual = self.residual.map(|residual| S::as_simd_f32s(unsafe { residual.part(at, S::F32_LANES) }).0[0]);
         S::as_mut_simd_f32s(y).0[0] = self.value::<S>(simd, sum, residual, norm);
     }
 

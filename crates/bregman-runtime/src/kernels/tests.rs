@@ -3,12 +3,12 @@
 use bregman_base::{Buffer, Rng};
 
 use super::cost::Plan;
-use super::tile::TILE;
+use super::tile::{PANEL, TILE};
 use super::*;
 
 const ROWS: usize = 33;
-/// Three tiles of a panel, the last one short.
-const COLUMNS: usize = 2 * TILE + 27;
+/// Three tiles of a panel of strips, the last one short.
+const COLUMNS: usize = 2 * PANEL / STRIP + 27;
 
 /// A third of the weights, and rows and tiles without any.
 fn weights(rng: &mut Rng) -> Vec<f32> {
@@ -20,9 +20,9 @@ fn weights(rng: &mut Rng) -> Vec<f32> {
     (0..ROWS * COLUMNS).map(&mut weight).collect()
 }
 
-fn planned(weights: &[f32], plan: Plan) -> Weights {
-    let Plan::Sparse(tiling) = plan else { return Weights::dense(weights, COLUMNS) };
-    Weights::sparse(&Entries::of_rows(weights, COLUMNS), COLUMNS, tiling)
+fn planned(weights: &[f32], plan: Plan, block: usize) -> Weights {
+    let Plan::Sparse(tiling) = plan else { return Weights::dense(weights, COLUMNS, block) };
+    Weights::sparse(&Entries::of_rows(weights, COLUMNS), COLUMNS, block, tiling)
 }
 
 #[test]
@@ -32,13 +32,15 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
     let mut numbers = |count: usize| (0..count).map(|_| rng.symmetric(1.0)).collect::<Vec<f32>>();
     let (x, residual) = (numbers(COLUMNS / 9 * 300 + 400), numbers(ROWS * BLOCK));
     let [bias, scale, offset] = [0, 1, 2].map(|_| numbers(ROWS));
-    let store = Store { bias: &bias, residual: Some(&residual), relu: true, norm: [&scale, &offset] };
-    let sparse = [Tiling::Whole, Tiling::Tiles(45), Tiling::Tiles(500), Tiling::Packed].map(Plan::Sparse);
+    let store = Store { bias: &bias, residual: Some(residual[..].into()), relu: true, norm: [&scale, &offset] };
     for instructions in Instructions::available() {
-        for width in [1, 17, BLOCK] {
+        for (block, width) in [(STRIP, 1), (STRIP, 17), (STRIP, STRIP), (BLOCK, STRIP + 1), (BLOCK, BLOCK)] {
+            let sparse = [Tiling::Whole, Tiling::Tiles(45), Tiling::Tiles(500), Tiling::Packed { block }];
+            let sparse = sparse.map(Plan::Sparse);
             let place = Place { x: 3, y: 0, pitch: BLOCK, width };
             let computed = [Plan::Dense].into_iter().chain(sparse).map(|plan| {
-                let (weights, mut offsets, mut y) = (planned(&weights, plan), Offsets::default(), Buffer::default());
+                let (weights, mut offsets, mut y) =
+                    (planned(&weights, plan, block), Offsets::default(), Buffer::default());
                 weights.resolve(shift, &mut offsets);
                 y.grow(ROWS * BLOCK);
                 // SAFETY: nobody else has y.
@@ -46,7 +48,7 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
                     weights.apply(
                         instructions.arch().unwrap(),
                         &offsets,
-                        &x,
+                        &x[..],
                         &[],
                         place,
                         &store,
@@ -57,7 +59,7 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
             });
             let computed: Vec<(Plan, Vec<u32>)> = computed.collect();
             for (plan, sums) in &computed {
-                assert!(*sums == computed[0].1, "{plan:?} with {instructions:?}, {width} positions");
+                assert!(*sums == computed[0].1, "{plan:?} with {instructions:?}, {width} of {block} positions");
             }
         }
     }

@@ -13,10 +13,10 @@ use pulp::Simd;
 
 use super::{BLOCK, Job};
 
-/// Columns of a tile at most: their blocks of x take 29 kB. A multiple of nine, the taps of a 3 × 3 kernel.
-pub(super) const TILE: usize = 90;
+/// Columns of a tile whose blocks are the largest. A multiple of nine, the taps of a 3 × 3 kernel.
+pub(super) const TILE: usize = 45;
 
-/// Numbers of a [`Panel`].
+/// Numbers of a [`Panel`], 29 kB.
 pub(super) const PANEL: usize = TILE * BLOCK;
 
 /// How the columns of a layer are cut.
@@ -28,7 +28,10 @@ pub(crate) enum Tiling {
     Tiles(usize),
     /// Into tiles, copied to a [`Panel`] first: for kernels over time or maps, whose shifts would have every vector lie
     /// in two lines of the cache.
-    Packed,
+    Packed {
+        /// Positions of a block at most.
+        block: usize,
+    },
 }
 
 impl Tiling {
@@ -37,31 +40,24 @@ impl Tiling {
         let step = match self {
             Self::Whole => columns,
             Self::Tiles(width) => width,
-            Self::Packed => TILE,
+            Self::Packed { block } => PANEL / block,
         };
         (0..columns.max(1)).step_by(step.max(1)).map(move |from| from..(from + step).min(columns))
     }
 
     /// What a kernel is given for a column: where it lies in the panel, or the column.
     pub(super) fn offset_in(self, tile: &Range<usize>, column: usize) -> usize {
-        if self == Self::Packed { (column - tile.start) * BLOCK } else { column }
+        if let Self::Packed { block } = self { (column - tile.start) * block } else { column }
+    }
+
+    pub(super) fn is_packed(self) -> bool {
+        matches!(self, Self::Packed { .. })
     }
 }
 
 /// Blocks of x, one after the other.
 #[repr(C, align(64))]
 pub(super) struct Panel([MaybeUninit<f32>; PANEL]);
-
-/// Where the columns of a tile lie in a panel.
-pub(super) const PANEL_OFFSETS: [u32; TILE] = {
-    let mut offsets = [0; TILE];
-    let mut column = 0;
-    while column < TILE {
-        offsets[column] = (column * BLOCK) as u32;
-        column += 1;
-    }
-    offsets
-};
 
 impl Panel {
     pub(super) fn new() -> Self {
@@ -71,12 +67,13 @@ impl Panel {
     /// Copies the blocks of x at those offsets, as many whole vectors as `width` positions need.
     ///
     /// # Safety
-    /// From every offset on x has BLOCK numbers, and there are at most [`TILE`] offsets.
+    /// From every offset on x has the `width` positions of a block, which has at most `block` of them, rounded up to
+    /// whole vectors.
     #[inline(always)]
-    pub(super) unsafe fn fill<S: Simd>(&mut self, offsets: &[u32], x: *const f32, width: usize) {
-        debug_assert!(offsets.len() <= TILE);
+    pub(super) unsafe fn fill<S: Simd>(&mut self, offsets: &[u32], x: *const f32, width: usize, block: usize) {
+        debug_assert!(offsets.len() * block <= PANEL);
         let vectors = width.div_ceil(S::F32_LANES);
-        for (&offset, to) in offsets.iter().zip(self.0.as_chunks_mut::<BLOCK>().0) {
+        for (&offset, to) in offsets.iter().zip(self.0.chunks_exact_mut(block)) {
             // SAFETY: as the caller promises.
             let (from, to) = unsafe { (x.add(offset as usize), to.as_mut_ptr().cast::<f32>()) };
             for v in 0..vectors {
@@ -99,7 +96,7 @@ pub(super) struct Tile<'a> {
     pub(super) number: usize,
     /// Of the layer.
     pub(super) columns: Range<usize>,
-    /// From every offset on, BLOCK numbers may be read.
+    /// From every offset on, a block may be read.
     pub(super) x: *const f32,
     /// Offsets of the layer's [list](super::Offsets); `None` for a panel.
     pub(super) offsets: Option<&'a [u32]>,

@@ -62,7 +62,7 @@ impl Map {
                 let (first, channels) = (group * GROUP, GROUP.min(shape.channels - group * GROUP));
                 // SAFETY: each task has its own channels.
                 let y = unsafe { y.part(first * size, channels * size) };
-                shape.grid.scatter(channels, shape.rows, &x[group * of_group..][..of_group], y);
+                shape.grid.scatter(run.arch, channels, shape.rows, &x[group * of_group..][..of_group], y);
             });
             rows.current = true;
         }
@@ -80,7 +80,8 @@ impl Map {
                 // SAFETY: each task has its own group.
                 let y = unsafe { y.part(group * of_group, of_group) };
                 let (first, size) = (group * GROUP, shape.rows.channel);
-                shape.grid.gather(GROUP.min(shape.channels - first), shape.rows, &x[first * size..], y);
+                let channels = GROUP.min(shape.channels - first);
+                shape.grid.gather(run.arch, channels, shape.rows, &x[first * size..], y);
             });
             groups.current = true;
         }
@@ -104,7 +105,7 @@ impl Map {
     }
 }
 
-/// `y = relu(conv(x) + residual)` of maps of one shape, but for the number of channels.
+/// `y = relu(conv(x) + residual)` of maps of one shape, but for the number of channels and, with a stride, of rows.
 #[expect(clippy::too_many_arguments, reason = "the parts of one equation")]
 pub(super) fn convolve(
     run: &mut Execution,
@@ -121,6 +122,6 @@ pub(super) fn convolve(
         let residual = residual.map(|residual| residual.groups(run, to));
         let each = |count: usize, work: &Work| run.each(count, work);
         let y = y.groups_to_write(to);
-        winograd.convolve(run.arch, &each, run.threads(), from.grid, x, &conv.store(residual), y, scratch);
+        winograd.convolve(run.arch, &each, run.threads(), [from.grid, to.grid], x, &conv.store(residual), y, scratch);
     });
 }

@@ -6,6 +6,7 @@ mod ecapa;
 mod incremental;
 mod maps;
 mod resnet;
+mod wave;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -199,7 +200,12 @@ impl Conv {
     }
 
     fn store<'a>(&'a self, residual: Option<&'a [f32]>) -> Store<'a> {
-        Store { bias: &self.bias, residual, relu: self.relu, norm: [&self.scale, &self.shift] }
+        Store {
+            bias: &self.bias,
+            residual: residual.map(Into::into),
+            relu: self.relu,
+            norm: [&self.scale, &self.shift],
+        }
     }
 }
 

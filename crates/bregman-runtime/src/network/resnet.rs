@@ -4,13 +4,15 @@
 
 use bregman_base::{Buffer, Disjoint};
 use bregman_network::{Deviation, ResNetLayers, ResNetStage};
+use pulp::Arch;
 
 use super::maps::{self, Map, Shape};
+use super::wave::{MOST, Wave};
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::winograd::{Grid, Rows, Scratch};
-use crate::kernels::{BLOCK, Offsets, Place};
+use crate::kernels::{BLOCK, Input, Offsets, Place, Store};
 
 pub(crate) struct ResNet {
     pub(super) features: usize,
@@ -219,8 +221,16 @@ impl ResNet {
                 }
             };
         let mut current = 0; // which of the three maps is the block's input
-        plain(run, &self.stem, plane, input, &mut stages[0][current]);
+        let together = self.chain(run, planes, offsets, 0).inspect(|chain| chain.run(run, input, &mut stages[0]));
+        match together {
+            Some(chain) => current = chain.output,
+            None => plain(run, &self.stem, plane, input, &mut stages[0][current]),
+        }
+        let mut computed = together.map(|_| 0); // the stage that is
         for block in &self.blocks {
+            if computed == Some(block.stage) {
+                continue;
+            }
             let plane = planes[block.stage];
             let (before, here) = stages.split_at_mut(block.stage);
             let here = &mut here[0];
@@ -231,6 +241,11 @@ impl ResNet {
                     let rows = before[block.stage - 1][current].rows(run, from.shape(inputs));
                     split(run, from, plane, inputs, rows, x);
                 });
+                if let Some(chain) = self.chain(run, planes, offsets, block.stage) {
+                    chain.run(run, x, here);
+                    (current, computed) = (chain.output, Some(block.stage));
+                    continue;
+                }
                 let [residual, middle, y] = here;
                 plain(run, &block.first, plane, x, middle);
                 if let Some(shortcut) = &block.shortcut {
@@ -251,6 +266,95 @@ impl ResNet {
     }
 }
 
+/// The convolutions of a stage, all but the splitting in phases, where these are plain ones.
+#[derive(Clone, Copy)]
+struct Chain<'a> {
+    plane: Plane,
+    shape: Shape,
+    wave: Wave,
+    links: [Option<Link<'a>>; MOST],
+    /// The map with the output.
+    output: usize,
+}
+
+/// `y = relu(conv(x) + residual)` of maps of a stage.
+#[derive(Clone, Copy)]
+struct Link<'a> {
+    conv: &'a Conv,
+    offsets: &'a Offsets,
+    /// None for what the stage begins with.
+    x: Option<usize>,
+    residual: Option<usize>,
+    y: usize,
+}
+
+/// Bytes of a map beyond which a stage's layers [advance together](Wave): below, it stays in the second-level cache.
+const LARGE: usize = 1 << 20;
+/// Bytes that layers which advance together may have between the first of them and the last, for the same reason.
+const SPAN: usize = 3 << 18;
+
+impl ResNet {
+    /// The convolutions of a stage, if it pays that they advance together.
+    fn chain<'a>(
+        &'a self,
+        run: &Execution,
+        planes: &[Plane; 4],
+        offsets: &'a [Offsets],
+        stage: usize,
+    ) -> Option<Chain<'a>> {
+        let (plane, channels) = (planes[stage], self.stages[stage].channels);
+        let (mut links, mut count, mut current) = ([None; MOST], 0, 0);
+        let mut add = |conv: &'a Conv, x: Option<usize>, residual: Option<usize>, y: usize| {
+            *links.get_mut(count)? = Some(Link { conv, offsets: &offsets[conv.layer], x, residual, y });
+            count += 1;
+            conv.weights.winograd().is_none().then_some(())
+        };
+        if stage == 0 {
+            add(&self.stem, None, None, current)?;
+        }
+        for block in self.blocks.iter().filter(|block| block.stage == stage) {
+            if block.strided {
+                add(&block.first, None, None, 1)?;
+                add(block.shortcut.as_ref()?, None, None, 0)?;
+                add(&block.second, Some(1), Some(0), 2)?;
+                current = 2;
+            } else {
+                add(&block.first, Some(current), None, 1)?;
+                add(&block.second, Some(1), Some(current), 2 - current)?;
+                current = 2 - current;
+            }
+        }
+        let block = links[0].as_ref()?.conv.weights.block();
+        let blocks = plane.positions().div_ceil(block);
+        let wave = Wave { layers: count, blocks, reach: (plane.pitch + 1).div_ceil(block) };
+        let shape = plane.shape(channels);
+        let span = 4 * (count + 1) * (plane.pitch + 1 + block) * channels;
+        let pays = 4 * shape.length > LARGE && span <= SPAN && wave.suits(run.threads());
+        pays.then_some(Chain { plane, shape, wave, links, output: current })
+    }
+}
+
+impl Chain<'_> {
+    /// From what the stage begins with to the map of its output.
+    fn run(&self, run: &mut Execution, first: &[f32], maps: &mut [Map; 3]) {
+        let (arch, plane) = (run.arch, self.plane);
+        let maps = maps.each_mut().map(|map| Disjoint::new(map.rows_to_write(self.shape)));
+        let link = |layer: usize| self.links[layer].as_ref().expect("as many as layers");
+        self.wave.run(
+            run,
+            |layer| link(layer).conv.layer,
+            |layer, block| {
+                let Link { conv, offsets, x, residual, y } = *link(layer);
+                let x = x.map_or(first.into(), |x| maps[x].into());
+                let store = Store { residual: residual.map(|map| maps[map].into()), ..conv.store(None) };
+                // SAFETY: each call has its own positions of y; whoever reads a map there is done or waits, as `Wave`
+                // says.
+                unsafe { convolve_block(arch, conv, offsets, plane, block, x, &store, maps[y]) };
+            },
+        );
+    }
+}
+
 /// `y = relu(conv(x) + residual)` over all positions of a plane, in blocks; the zeros between rows stay zero.
 fn convolve(
     run: &mut Execution,
@@ -261,26 +365,44 @@ fn convolve(
     residual: Option<&[f32]>,
     y: &mut [f32],
 ) {
-    let (arch, positions, rows) = (run.arch, plane.positions(), conv.weights.rows());
-    let (y, store) = (Disjoint::new(y), conv.store(residual));
-    run.layer(conv.layer, positions.div_ceil(BLOCK), |block| {
-        let from = block * BLOCK;
-        let width = BLOCK.min(positions - from);
-        let place = Place { x: plane.origin(from), y: plane.start + from, pitch: plane.size, width };
+    let (arch, y, store) = (run.arch, Disjoint::new(y), conv.store(residual));
+    run.layer(conv.layer, plane.positions().div_ceil(conv.weights.block()), |block| {
         // SAFETY: each task has its own positions of y.
-        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
-        let gap = from + (plane.width + plane.pitch - from % plane.pitch) % plane.pitch;
-        let end = (from + BLOCK).min(positions.next_multiple_of(Buffer::LINE));
-        if gap >= end {
-            return;
-        }
-        for row in 0..rows {
-            // SAFETY: as above.
-            let y = unsafe { y.part(place.y + row * plane.size, end - from) };
-            (gap..from + width).step_by(plane.pitch).for_each(|at| y[at - from] = 0.0);
-            y[width..].fill(0.0);
-        }
+        unsafe { convolve_block(arch, conv, offsets, plane, block, x.into(), &store, y) };
     });
+}
+
+/// One block of [`convolve`].
+///
+/// # Safety
+/// Nobody else may use the block in `y`, nor write what it needs of `x` and the residual.
+#[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
+unsafe fn convolve_block(
+    arch: Arch,
+    conv: &Conv,
+    offsets: &Offsets,
+    plane: Plane,
+    block: usize,
+    x: Input,
+    store: &Store,
+    y: Disjoint,
+) {
+    let (from, positions) = (block * conv.weights.block(), plane.positions());
+    let width = conv.weights.block().min(positions - from);
+    let place = Place { x: plane.origin(from), y: plane.start + from, pitch: plane.size, width };
+    // SAFETY: as the caller promises.
+    unsafe { conv.weights.apply(arch, offsets, x, &[], place, store, y) };
+    let gap = from + (plane.width + plane.pitch - from % plane.pitch) % plane.pitch;
+    let end = (from + conv.weights.block()).min(positions.next_multiple_of(Buffer::LINE));
+    if gap >= end {
+        return;
+    }
+    for row in 0..conv.weights.rows() {
+        // SAFETY: as above.
+        let y = unsafe { y.part(place.y + row * plane.size, end - from) };
+        (gap..from + width).step_by(plane.pitch).for_each(|at| y[at - from] = 0.0);
+        y[width..].fill(0.0);
+    }
 }
 
 /// Even and odd rows and columns of every channel, as four planes of half the size.
@@ -292,13 +414,13 @@ fn split(run: &Execution, from: Plane, to: Plane, channels: usize, x: &[f32], y:
         let y = unsafe { y.part(4 * channel * to.size, 4 * to.size) };
         for row in 0..from.height {
             let x = &x[from.start + row * from.pitch..][..from.width];
-            let [even, odd] = [0, 1].map(|phase| (2 * (row % 2) + phase) * to.size + to.start + row / 2 * to.pitch);
+            let y = &mut y[2 * (row % 2) * to.size + to.start + row / 2 * to.pitch..];
+            let (even, odd) = y.split_at_mut(to.size);
             let (pairs, rest) = x.as_chunks::<2>();
-            for (column, pair) in pairs.iter().enumerate() {
-                y[even + column] = pair[0];
-                y[odd + column] = pair[1];
+            for ((even, odd), pair) in even.iter_mut().zip(odd).zip(pairs) {
+                (*even, *odd) = (pair[0], pair[1]);
             }
-            rest.iter().for_each(|&value| y[even + pairs.len()] = value);
+            rest.iter().for_each(|&value| even[pairs.len()] = value);
         }
     });
 }

@@ -160,8 +160,8 @@ impl Sliding<'_> {
         self.samples as f64 / f64::from(self.model.rate())
     }
 
-    /// Seconds that must be heard after a frame before the part of the network that is computed once is done with it:
-    /// what [`Sliding::embed_settled`] is late.
+    /// Seconds of look-ahead that the incremental part of the network needs after a frame: the latency of
+    /// [`Sliding::embed_settled`].
     pub fn context(&self) -> f64 {
         self.seconds_of(self.incremental.context())
     }

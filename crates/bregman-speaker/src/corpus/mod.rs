@@ -34,6 +34,8 @@ pub enum Corpus {
     CnCeleb,
     /// One folder per speaker, whatever is inside.
     Folder,
+    /// Any audio files below a folder: as [`Corpus::Folder`], and those that lie in no folder are of one speaker.
+    Speech,
     /// A CSV file with at least the columns `speaker` and `path`.
     Csv,
     /// A Kaldi data folder: `wav.scp` and `utt2spk`.
@@ -88,7 +90,8 @@ impl Corpus {
         let UtteranceBuilder { mut utterances, test_speakers, left_out, .. } = match self {
             Self::VoxCeleb => voxceleb::find(root, part)?,
             Self::CnCeleb => cnceleb::find(root, part)?,
-            Self::Folder => folder::find(root)?,
+            Self::Folder => folder::find(root, None)?,
+            Self::Speech => folder::find(root, Some("unknown"))?,
             Self::Csv => UtteranceBuilder { utterances: csv::find(root)?, ..UtteranceBuilder::default() },
             Self::Kaldi => kaldi::find(root)?,
         };
@@ -111,6 +114,7 @@ impl Corpus {
             Self::VoxCeleb => "SPEAKER/VIDEO/CLIP.wav with speakers like id10001",
             Self::CnCeleb => "data/id00001/GENRE-SESSION-NN.flac, dev/dev.lst or spk.lst, eval/lists",
             Self::Folder => "one folder per speaker with audio files in it",
+            Self::Speech => "audio files",
             Self::Csv => "lines below a header with the columns speaker,path",
             Self::Kaldi => "wav.scp and utt2spk with at least one line",
         };

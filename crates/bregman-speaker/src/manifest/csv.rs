@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_base::files::{MARK, open_regular};
+use bregman_base::files::{MARK, ShortLines, open_regular};
 
 use super::{Interner, Manifest, Utterance};
 use crate::files::write_whole;
@@ -16,7 +16,7 @@ const COLUMNS: [&str; 6] = ["utterance", "speaker", "path", "seconds", "session"
 impl Manifest {
     /// Reads a manifest; relative paths are resolved against `root`, or against the manifest's folder without one.
     pub fn read(path: &Path, root: Option<&Path>) -> Result<Self> {
-        let file = open_regular(path)?;
+        let file = ShortLines::new(open_regular(path)?);
         let root = root.or_else(|| path.parent()).unwrap_or(Path::new(""));
         Self::parse(file, path, root)
     }

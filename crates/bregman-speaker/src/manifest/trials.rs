@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use bregman_base::files::{MARK, open_regular};
+use bregman_base::files::{MARK, ShortLines, open_regular};
 
 use crate::manifest::Manifest;
 use crate::manifest::names::{NameIndex, stem};
@@ -99,7 +99,7 @@ fn for_lines(mut reader: impl BufRead, name: &Path, mut each: impl FnMut(u64, &[
 impl Trials {
     /// Reads a trial list of either form.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::parse(BufReader::with_capacity(1 << 18, open_regular(path)?), path)
+        Self::parse(BufReader::with_capacity(1 << 18, ShortLines::new(open_regular(path)?)), path)
     }
 
     /// Parses a trial list; `name` is for messages.
@@ -201,7 +201,7 @@ impl Unknown {
 impl Enrollments {
     /// Reads an enrollment map (`enroll.map`, or CN-Celeb's `enroll.lst` with one utterance per model).
     pub fn read(path: &Path) -> Result<Self> {
-        Self::parse(BufReader::new(open_regular(path)?), path)
+        Self::parse(BufReader::new(ShortLines::new(open_regular(path)?)), path)
     }
 
     /// Parses an enrollment map; `name` is for messages.

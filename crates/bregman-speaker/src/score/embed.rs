@@ -214,7 +214,7 @@ fn middle(len: usize, max_seconds: f64) -> Range<usize> {
 }
 
 /// Cuts a recording to its middle `max_seconds`.
-pub fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
+fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
     let Range { start, end } = middle(samples.len(), max_seconds);
     samples.truncate(end);
     samples.drain(..start);
@@ -223,9 +223,17 @@ pub fn keep_middle(samples: &mut Vec<f32>, max_seconds: f64) {
 /// A file whose header states more seconds than this is not read whole for the sake of its middle.
 const LONG: f64 = 600.0;
 
-/// The middle of an utterance. If its duration is unknown, all of it is read first, unless its header says that this
-/// would be long, and is right.
-fn append_middle(source: &dyn AudioSource, utterance: usize, max_seconds: f64, samples: &mut Vec<f32>) -> Result<()> {
+/// Appends the middle of an utterance. If its duration is unknown, all of it is read first, unless its header says that
+/// this would be long, and is right.
+///
+/// # Errors
+/// Audio that cannot be read.
+pub fn append_middle(
+    source: &dyn AudioSource,
+    utterance: usize,
+    max_seconds: f64,
+    samples: &mut Vec<f32>,
+) -> Result<()> {
     let middle_of = |seconds: f64| middle((seconds * f64::from(RATE)).round() as usize, max_seconds);
     if let Some(seconds) = source.manifest().utterances[utterance].seconds {
         return source.append(utterance, middle_of(seconds), samples);
@@ -251,7 +259,7 @@ mod tests {
     use bregman_audio::{Audio, wav_bytes};
     use bregman_tensor::thread_ranks;
 
-    use crate::{SynthConfig, SynthCorpus};
+    use crate::{ListedAudio, SynthConfig, SynthCorpus, Trials};
 
     /// Mean and length: enough to distinguish recordings.
     struct Probe;
@@ -368,6 +376,9 @@ mod tests {
         let mut samples = Vec::new();
         append_middle(&source, 0, 1.0, &mut samples).unwrap();
         assert_eq!((samples.len(), samples[8000], source.1.load(Ordering::Relaxed)), (16_000, 0.5, 16_000));
+        let trials = Trials::parse(&b"1 long.wav long.wav\n"[..], &path).unwrap();
+        let listed = ListedAudio::find(&[dir.path().to_owned()], &trials, None).unwrap();
+        assert_eq!(listed.stated_seconds(0), Some(7200.0), "as a file of a trial list, too");
 
         file.set_len(44 + 64_000).unwrap();
         samples.clear();

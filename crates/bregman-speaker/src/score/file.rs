@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-use bregman_base::files::open_regular;
+use bregman_base::files::{ShortLines, open_regular};
 
 use crate::files::write_whole;
 use crate::{Error, Result, Trials};
@@ -26,7 +26,7 @@ pub fn write_scores(path: &Path, trials: &Trials, scores: &[f64], force: bool) -
 /// Reads the scores and labels of a score file.
 pub fn read_scores(path: &Path) -> Result<(Vec<f64>, Vec<bool>)> {
     let (mut scores, mut labels) = (Vec::new(), Vec::new());
-    for (at, text) in BufReader::new(open_regular(path)?).lines().enumerate() {
+    for (at, text) in BufReader::new(ShortLines::new(open_regular(path)?)).lines().enumerate() {
         let text = text.map_err(Error::io(path))?;
         let wrong = |problem: &str| {
             Error::line(path, at as u64 + 1, format!("{problem}; expected 'enroll test score target|nontarget'"))

@@ -35,7 +35,7 @@ pub use cohort::CohortScores;
 pub use compare::{Estimate, Sample};
 pub use det::{Det, DetPoint};
 pub(crate) use embed::with_networks;
-pub use embed::{Embedded, Embedder, SpeechOnly, embed_recording, embed_utterances, keep_middle};
+pub use embed::{Embedded, Embedder, SpeechOnly, append_middle, embed_recording, embed_utterances};
 pub use embeddings::Embeddings;
 pub use evaluate::{CohortSource, Evaluation, EvaluationReport, Rates, Scored, Scoring};
 pub use file::{read_scores, write_scores};

@@ -2,7 +2,7 @@
 //!
 //! One file per network and settings: records of `key (16 bytes), seconds (f32), dim × f32`, little-endian,
 //! append-only. A killed process loses only the record being written: an incomplete last record is cut off when the
-//! file is opened again. Several processes may add to it: each locks the file while it reads or writes.
+//! file is opened or added to again. Several processes may add to it: each locks the file while it reads or writes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -41,8 +41,8 @@ impl EmbeddingStore {
         Self::default()
     }
 
-    /// A store that ranks fill together: each computes a part of what is asked for. The leading rank's is this one, the
-    /// others only remember what they are told.
+    /// A store that all ranks fill, each computing part of the requested embeddings. The leading rank uses this store,
+    /// the others an in-memory one filled with what they receive.
     pub fn shared(self, ranks: &Ranks) -> Self {
         let own = if ranks.leads() { self } else { Self::in_memory() };
         Self { ranks: ranks.clone(), ..own }
@@ -61,8 +61,7 @@ impl EmbeddingStore {
         let record = KEY + 4 * (1 + dim);
         locked(&mut file, |file| {
             file.read_to_end(&mut bytes)?;
-            let whole = bytes.len() - bytes.len() % record;
-            if whole < bytes.len() { file.set_len(whole as u64) } else { Ok(()) }
+            keep_whole(file, bytes.len() as u64, record as u64)
         })
         .map_err(Error::io(path))?;
         let mut known = HashMap::new();
@@ -103,8 +102,12 @@ impl EmbeddingStore {
         if let Some((path, file)) = &self.file {
             let record = to_record(key, embedding);
             let mut file = file.lock().expect("no thread panics while it holds the file");
-            // one write: only its end can be missing
-            locked(&mut file, |file| file.write_all(&record)).map_err(Error::io(path))?;
+            let append = |file: &mut File| {
+                // what a full disk or a killed process left of a record would shift all that follow
+                keep_whole(file, file.metadata()?.len(), record.len() as u64)?;
+                file.write_all(&record)
+            };
+            locked(&mut file, append).map_err(Error::io(path))?;
         }
         self.known.lock().expect("no thread panics while it holds the store").insert(key, embedding.clone());
         Ok(())
@@ -121,6 +124,12 @@ fn from_record(bytes: &[u8]) -> (u128, Embedding) {
     let mut numbers = rest.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     let seconds = numbers.next().expect("a record has a duration");
     (u128::from_le_bytes(*key), Embedding { seconds, values: numbers.collect() })
+}
+
+/// Cuts an incomplete record off the end of a file of this length.
+fn keep_whole(file: &File, length: u64, record: u64) -> std::io::Result<()> {
+    let rest = length % record;
+    if rest == 0 { Ok(()) } else { file.set_len(length - rest) }
 }
 
 /// Does some work on the file while no other process does.
@@ -157,5 +166,19 @@ mod tests {
             store.add(8, &embedding(3.0)).unwrap();
         }
         assert_eq!(EmbeddingStore::open(&path, 3).unwrap().get(8), Some(embedding(3.0)));
+    }
+
+    #[test]
+    fn a_record_that_another_process_left_incomplete_shifts_none_that_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net.f32");
+        let embedding = |x: f32| Embedding { values: vec![x, -x, 0.5], seconds: 2.0 * x };
+        let store = EmbeddingStore::open(&path, 3).unwrap();
+        store.add(1, &embedding(1.0)).unwrap();
+        let mut other = OpenOptions::new().append(true).open(&path).unwrap();
+        other.write_all(&to_record(2, &embedding(2.0))[..21]).unwrap();
+        store.add(3, &embedding(3.0)).unwrap();
+        let again = EmbeddingStore::open(&path, 3).unwrap();
+        assert_eq!([1, 2, 3].map(|key| again.get(key)), [Some(embedding(1.0)), None, Some(embedding(3.0))]);
     }
 }

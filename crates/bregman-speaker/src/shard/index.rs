@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use bregman_base::files::{open_regular, write_file};
+use bregman_base::files::{ShortLines, open_regular, read_text, write_file};
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_whole;
@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 pub(super) const INDEX: &str = "index.csv";
 
-/// What stands in its place while shards are being written.
-const UNFINISHED: &str = "unfinished\n";
+/// What stands in its place while shards are being written, with what they will hold.
+const UNFINISHED: &str = "unfinished";
 
 /// One utterance in a shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,17 +28,21 @@ pub(super) struct IndexEntry {
     pub(super) bytes: u64,
 }
 
-/// Marks a folder whose shards are not all there yet.
-pub(super) fn begin(folder: &Path) -> Result<()> {
-    Ok(write_file(&folder.join(INDEX), UNFINISHED)?)
+/// The mark of a folder whose shards are not all there yet; `fingerprint` is that of what they will hold.
+pub(super) fn mark(fingerprint: u64) -> String {
+    format!("{UNFINISHED} {fingerprint:016x}\n")
 }
 
-/// Whether a `bregman shard` is at work in the folder, or was stopped there.
-pub(super) fn is_unfinished(folder: &Path) -> bool {
-    let path = folder.join(INDEX);
-    // an index may be large: most are told by their size
-    path.metadata().is_ok_and(|data| data.len() == UNFINISHED.len() as u64)
-        && std::fs::read(path).is_ok_and(|text| text == UNFINISHED.as_bytes())
+/// Puts the mark into a folder.
+pub(super) fn begin(folder: &Path, mark: &str) -> Result<()> {
+    Ok(write_file(&folder.join(INDEX), mark)?)
+}
+
+/// The mark of a folder in which a `bregman shard` is at work, or was stopped.
+pub(super) fn unfinished(folder: &Path) -> Option<String> {
+    // an index is longer
+    let text = read_text(&folder.join(INDEX), mark(0).len() as u64).ok()?;
+    text.starts_with(UNFINISHED).then_some(text)
 }
 
 pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Result<()> {
@@ -53,11 +57,11 @@ pub(super) fn write(folder: &Path, entries: &[IndexEntry], force: bool) -> Resul
 
 pub(super) fn read(folder: &Path) -> Result<Vec<IndexEntry>> {
     let path = folder.join(INDEX);
-    if is_unfinished(folder) {
+    if unfinished(folder).is_some() {
         let problem = "`bregman shard` is at work here, or was stopped: give its command again to finish the shards";
         return Err(Error::format(&path, problem));
     }
-    parse(open_regular(&path)?, &path)
+    parse(ShortLines::new(open_regular(&path)?), &path)
 }
 
 fn parse(reader: impl std::io::Read, path: &Path) -> Result<Vec<IndexEntry>> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::index::{self, INDEX};
+use super::index::INDEX;
 use super::{ShardConfig, ShardCorpus, ShardFormat, shard};
 use crate::{AudioSource, Error, FileCorpus, MemoryCorpus, SynthConfig, SynthCorpus};
 
@@ -97,7 +97,7 @@ fn a_killed_run_keeps_its_complete_shards_and_repairs_the_others() {
     let index = std::fs::read(dir.path().join(INDEX)).unwrap();
     assert!(matches!(shard(&memory, &config, &()), Err(Error::Exists(_))));
     // What a killed run leaves: no index but its mark, one shard missing, one incomplete, a temporary file.
-    index::begin(dir.path()).unwrap();
+    kill_at_the_end(&memory, &config);
     std::fs::remove_file(dir.path().join("shard-000002.tar")).unwrap();
     let truncated = dir.path().join("shard-000001.tar");
     let bytes = std::fs::read(&truncated).unwrap();
@@ -110,6 +110,77 @@ fn a_killed_run_keeps_its_complete_shards_and_repairs_the_others() {
     assert_eq!(std::fs::read(dir.path().join(INDEX)).unwrap(), index);
     assert_eq!(std::fs::read(&truncated).unwrap(), bytes);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "three shards and their index");
+}
+
+/// What a run leaves that is killed when all shards are there, but not their index.
+fn kill_at_the_end(corpus: &MemoryCorpus, config: &ShardConfig) {
+    let folder = tempfile::tempdir().unwrap();
+    let stop = Stop(0.into());
+    let other = ShardConfig { out: folder.path().to_owned(), ..config.clone() };
+    let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shard(corpus, &other, &stop)));
+    assert!(stopped.is_err());
+    std::fs::copy(folder.path().join(INDEX), config.out.join(INDEX)).unwrap();
+}
+
+#[test]
+fn shards_of_a_killed_run_that_packed_something_else_are_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let quiet = |samples: &Vec<i16>| samples.iter().map(|sample| sample / 2).collect();
+    let renamed = |folder: &str| {
+        let mut manifest = synth().manifest();
+        manifest.utterances.iter_mut().for_each(|utterance| utterance.path = Path::new(folder).join(&utterance.path));
+        manifest
+    };
+    let loud = MemoryCorpus::new(renamed("loud"), synth().render_all()).unwrap();
+    let quiet = MemoryCorpus::new(renamed("quiet"), synth().render_all().iter().map(quiet).collect()).unwrap();
+    let first = config(dir.path(), ShardFormat::Pcm);
+    shard(&loud, &first, &()).unwrap();
+    kill_at_the_end(&loud, &first);
+    assert_eq!(shard(&quiet, &first, &()).unwrap().resumed, 0, "names and lengths are those of the first corpus");
+    assert_eq!(content(&ShardCorpus::open(dir.path()).unwrap()), content(&quiet));
+
+    // what is killed as soon as it begins leaves nothing of the first corpus that could be taken for its own
+    kill_at_the_end(&quiet, &first);
+    let stopped = |stop: Stop| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shard(&loud, &first, &stop)));
+    assert!(stopped(Stop(0.into())).is_err());
+    shard(&loud, &first, &()).unwrap();
+    assert_eq!(content(&ShardCorpus::open(dir.path()).unwrap()), content(&loud));
+    for other in [ShardConfig { seed: 5, ..first.clone() }, ShardConfig { per_shard: 4, ..first.clone() }] {
+        kill_at_the_end(&loud, &first);
+        assert_eq!(shard(&loud, &other, &()).unwrap().resumed, 0);
+    }
+    std::fs::write(dir.path().join(INDEX), "unfinished\n").unwrap(); // of an earlier version
+    assert_eq!(shard(&loud, &first, &()).unwrap().resumed, 0);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "three shards and their index");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_shard_an_index_or_a_recording_that_never_ends_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = |path: &Path| {
+        let _ = std::fs::remove_file(path);
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let (train, _) = synth().write(&dir.path().join("wav"), false, &()).unwrap();
+    fifo(&train.utterances[2].path);
+    let out = dir.path().join("out");
+    let original = config(&out, ShardFormat::Original);
+    let made = shard(&FileCorpus(train.clone()), &original, &()).unwrap();
+    assert_eq!((made.utterances, made.unreadable.len()), (7, 1));
+    assert!(made.unreadable[0].problem.contains("is a FIFO"), "{}", made.unreadable[0].problem);
+
+    fifo(&out.join("shard-000001.tar"));
+    for index in [true, false] {
+        let message = ShardCorpus::open(&out).unwrap_err().to_string();
+        assert!(message.contains("shard-000001.tar: is a FIFO"), "{message}");
+        if index {
+            std::fs::remove_file(out.join(INDEX)).unwrap();
+        }
+    }
+    fifo(&out.join(INDEX));
+    let message = ShardCorpus::open(&out).unwrap_err().to_string();
+    assert!(message.contains("index.csv: is a FIFO"), "{message}");
 }
 
 /// Stops a packing after some utterances.
@@ -153,7 +224,10 @@ fn shards_of_another_program_are_replaced_only_by_force() {
     shard(&memory, &first, &()).unwrap();
     std::fs::remove_file(dir.path().join(INDEX)).unwrap();
     let other = ShardConfig { seed: 5, ..first };
-    assert!(matches!(shard(&memory, &other, &()), Err(Error::Exists(path)) if path.extension().unwrap() == "tar"));
+    for _ in 0..2 {
+        let refused = shard(&memory, &other, &());
+        assert!(matches!(refused, Err(Error::Exists(path)) if path.extension().unwrap() == "tar"));
+    }
 }
 
 #[test]

@@ -2,14 +2,16 @@
 //!
 //! An index is never valid over other shards than its own: the shards of a folder that has one are replaced under other
 //! names, then the index, then the old shards are removed. Without one, a mark stands in its place until all shards are
-//! there; when a killed run is started again, complete shards are kept.
+//! there, with a hash of what they will hold; when a killed run is started again, complete shards of that are kept.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_audio::{Audio, RATE, wav_bytes};
-use bregman_base::files::{Lock, PartsFile, remove_temporaries};
+use bregman_base::files::{Lock, PartsFile, read_bytes, remove_temporaries};
+use bregman_base::hash::Fnv;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +19,14 @@ use super::index::{self, INDEX, IndexEntry};
 use super::tar::{header, members};
 use crate::Rng;
 use crate::files::{check_free, write_whole};
-use crate::manifest::Utterance;
 use crate::manifest::names::stem;
+use crate::manifest::{Manifest, Utterance};
 use crate::prepare::Unreadable;
 use crate::source::AudioSource;
 use crate::{Error, Progress, Result};
+
+/// The largest file that is packed unchanged: the most that WAV can say.
+const MOST_BYTES: u64 = 1 << 32;
 
 /// How audio is stored in a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -71,15 +76,19 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     if config.per_shard == 0 {
         return Err(Error::Setting { field: "per_shard", value: "0".to_owned(), expected: "1 or more" });
     }
-    let (index, unfinished) = (config.out.join(INDEX), index::is_unfinished(&config.out));
+    let (index, found) = (config.out.join(INDEX), index::unfinished(&config.out));
+    let unfinished = found.is_some();
     check_free(&index, config.force || unfinished)?;
     std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
     let _lock = Lock::take(&config.out.join("shard.lock"))?;
     remove_temporaries(&config.out)?;
     let old = if index.exists() && !unfinished { Some(indexed(&config.out)?) } else { None };
     let names = Names { second: old.as_ref().is_some_and(|old| !old.iter().any(|name| Names::is_second(name))) };
-    if old.is_none() && !unfinished {
-        index::begin(&config.out)?;
+    let mark = index::mark(fingerprint(source.manifest(), config));
+    let resumes = !config.force && found.is_some_and(|found| found == mark);
+    if old.is_none() && !resumes {
+        remove_others(&config.out, config.force || unfinished)?;
+        index::begin(&config.out, &mark)?;
     }
     let mut order: Vec<usize> = (0..source.manifest().utterances.len()).collect();
     Rng::keyed(&[config.seed, 6]).shuffle(&mut order);
@@ -89,7 +98,7 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
         .par_chunks(config.per_shard)
         .enumerate()
         .map(|(number, utterances)| {
-            Packer { source, config, progress, unfinished, name: names.of(number).into() }.pack(utterances)
+            Packer { source, config, progress, resumes, name: names.of(number).into() }.pack(utterances)
         })
         .collect::<Result<_>>()?;
 
@@ -112,6 +121,30 @@ pub fn shard(source: &dyn AudioSource, config: &ShardConfig, progress: &dyn Prog
     Ok(total)
 }
 
+/// A hash of all that decides what the shards hold.
+fn fingerprint(manifest: &Manifest, config: &ShardConfig) -> u64 {
+    let ShardConfig { per_shard, format, seed, .. } = config;
+    let mut hash = Fnv::default();
+    let mut write = |text: std::fmt::Arguments<'_>| hash.write_fmt(text).expect("a hash takes any text");
+    write(format_args!("{per_shard}\t{format:?}\t{seed}"));
+    for utterance in &manifest.utterances {
+        write(format_args!("\n{utterance:?}"));
+    }
+    hash.finish()
+}
+
+/// Removes the shards of a folder without an index: nobody knows what they hold.
+fn remove_others(folder: &Path, force: bool) -> Result<()> {
+    for file in std::fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = file.map_err(Error::io(folder))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(Names::is_shard) {
+            check_free(&path, force)?;
+            std::fs::remove_file(&path).map_err(Error::io(&path))?;
+        }
+    }
+    Ok(())
+}
+
 /// The shards that the index of a folder names, as far as they are there.
 fn indexed(folder: &Path) -> Result<HashSet<Arc<str>>> {
     let entries = index::read(folder)?;
@@ -125,14 +158,19 @@ struct Names {
 }
 
 impl Names {
+    const FIRST: &str = "shard-";
     const SECOND: &str = "shard-b-";
+
+    fn is_shard(name: &str) -> bool {
+        name.starts_with(Self::FIRST) && name.ends_with(".tar")
+    }
 
     fn is_second(name: &str) -> bool {
         name.starts_with(Self::SECOND)
     }
 
     fn of(self, number: usize) -> String {
-        format!("{}{number:06}.tar", if self.second { Self::SECOND } else { "shard-" })
+        format!("{}{number:06}.tar", if self.second { Self::SECOND } else { Self::FIRST })
     }
 }
 
@@ -149,20 +187,20 @@ struct Packer<'a> {
     source: &'a dyn AudioSource,
     config: &'a ShardConfig,
     progress: &'a dyn Progress,
-    /// Whether an earlier run was stopped here: its shards may be replaced.
-    unfinished: bool,
+    /// Whether an earlier run that packed the same was stopped here: its complete shards are kept.
+    resumes: bool,
     name: Arc<str>,
 }
 
 impl Packer<'_> {
     fn pack(&self, utterances: &[usize]) -> Result<PackedShard> {
         let path = self.config.out.join(&*self.name);
-        if !self.config.force && path.exists() {
-            if let Some(entries) = self.complete(&path, utterances)? {
-                utterances.iter().for_each(|_| self.progress.step());
-                return Ok(PackedShard { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
-            }
-            check_free(&path, self.unfinished)?;
+        if self.resumes
+            && path.exists()
+            && let Some(entries) = self.complete(&path, utterances)?
+        {
+            utterances.iter().for_each(|_| self.progress.step());
+            return Ok(PackedShard { entries, bytes: size(&path)?, resumed: true, unreadable: Vec::new() });
         }
         let mut packed = PackedShard::default();
         write_whole(&path, true, |writer| {
@@ -240,9 +278,10 @@ impl Packer<'_> {
     }
 
     fn read(&self, utterance: &Utterance) -> Result<Vec<u8>> {
-        let name = utterance.path.display().to_string();
-        std::fs::read(&utterance.path)
-            .map_err(|error| Error::Unreadable { utterance: name, problem: error.to_string() })
+        read_bytes(&utterance.path, MOST_BYTES).map_err(|error| Error::Unreadable {
+            utterance: utterance.path.display().to_string(),
+            problem: error.source.to_string(),
+        })
     }
 
     fn entry(&self, utterance: &Utterance, extension: &Arc<str>, seconds: f64, offset: u64, bytes: u64) -> IndexEntry {

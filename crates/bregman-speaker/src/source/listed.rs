@@ -75,6 +75,11 @@ impl AudioSource for ListedAudio {
         self.roots[root].append(number, range, out)
     }
 
+    fn stated_seconds(&self, utterance: usize) -> Option<f64> {
+        let (root, number) = self.places[utterance];
+        self.roots[root].stated_seconds(number)
+    }
+
     fn fingerprint(&self, utterance: usize) -> Result<u128> {
         let (root, number) = self.places[utterance];
         self.roots[root].fingerprint(number)

@@ -1,7 +1,7 @@
 //! A synthetic corpus on disk: WAV files by speaker, `train.csv`, `test.csv` and the lists of the held-out speakers.
 //!
-//! The lists are written last, and removed first where a corpus is replaced: one that has them is complete. A killed
-//! run is simply started again.
+//! The lists are written last, of them `train.csv`, and removed first where a corpus is replaced: one that has it is
+//! complete. A killed run is simply started again.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -3,18 +3,21 @@
 use super::DeviceMemory;
 use crate::{PendingSum, Ranks, Result};
 
-/// A gradient to be summed over ranks.
-pub struct GradientPart<'a, B: DeviceMemory> {
+/// A parameter whose gradient is summed over ranks on the support.
+pub struct SupportPart<'a, B: DeviceMemory> {
     /// The gradient.
     pub gradient: &'a mut B::Buffer,
-    /// The weights, where only the gradients of those that are not zero are asked for: the others do not travel.
-    pub support: Option<&'a B::Buffer>,
+    /// The weights, where only the gradients of those that are not zero travel.
+    pub weights: Option<&'a B::Buffer>,
 }
 
 /// Sums over [`Ranks`] of what is on the device. What is given here is that of a device that always trains alone.
 pub trait Collectives: DeviceMemory {
     /// Whether sums can begin while a backward pass is going on.
     const SUMS_OVERLAP: bool = false;
+
+    /// Where the weights of a network are not zero.
+    type Support: Default + Send + Sync;
 
     /// The ranks, of which this device is one.
     fn ranks(&self) -> &Ranks {
@@ -42,15 +45,34 @@ pub trait Collectives: DeviceMemory {
     ///
     /// # Errors
     /// Ranks that are gone, a lost device.
-    fn start_sum(&self, _share: f32, _parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
+    fn start_sum(&self, _share: f32, _gradients: &mut [&mut Self::Buffer]) -> Result<Option<PendingSum>> {
         Ok(None)
     }
 
-    /// Waits for a sum and puts it where the gradients were: the same parts, in the same order.
+    /// Waits for a sum and puts it where the gradients were: the same ones, in the same order.
     ///
     /// # Errors
     /// As [`Collectives::start_sum`].
-    fn finish_sum(&self, _sum: Option<PendingSum>, _parts: &mut [GradientPart<'_, Self>]) -> Result<()> {
+    fn finish_sum(&self, _sum: Option<PendingSum>, _gradients: &mut [&mut Self::Buffer]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Finds the weights that are not zero, for [`Collectives::sum_support`]. What is found serves as long as zeros
+    /// stay zero.
+    ///
+    /// # Errors
+    /// A lost device, too little memory.
+    fn find_support(&self, _parts: &[SupportPart<'_, Self>], _support: &mut Self::Support) -> Result<()> {
+        Ok(())
+    }
+
+    /// As [`Collectives::start_sum`] and [`Collectives::finish_sum`] over all parameters of a network, where gradients
+    /// of zero weights, which are 0, do not travel: all others go in one message. The parts are those of which the
+    /// support was found.
+    ///
+    /// # Errors
+    /// As [`Collectives::start_sum`].
+    fn sum_support(&self, _share: f32, _parts: &mut [SupportPart<'_, Self>], _support: &Self::Support) -> Result<()> {
         Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub trait DeviceMemory: Sized + Send + Sync + 'static {
     type Buffer: Send + Sync;
     /// What the device derives from a weight to multiply faster: its non-zeros compressed, a bf16 copy, nothing.
     type Copies: Default + Send + Sync;
+    /// Values on their way to the host.
+    type Late: Send;
 
     /// A zeroed array.
     fn alloc(&self, len: usize, storage: Storage) -> Result<Self::Buffer>;
@@ -36,6 +38,11 @@ pub trait DeviceMemory: Sized + Send + Sync + 'static {
     fn upload(&self, from: &[f32], to: &mut Self::Buffer) -> Result<()>;
     /// Copies the first `to.len()` values of an exact buffer back.
     fn download(&self, from: &Self::Buffer, to: &mut [f32]) -> Result<()>;
+    /// Begins to copy the first `len` values of an exact buffer back, as they are after all work so far: for
+    /// [`DeviceMemory::arrived`], which waits for them alone and not for work that came later.
+    fn read_later(&self, from: &Self::Buffer, len: usize) -> Result<Self::Late>;
+    /// The values that were asked for, after waiting for them.
+    fn arrived(&self, late: Self::Late) -> Result<Vec<f32>>;
     /// Fills an activation from values in `[batch, channels, height, width]` order.
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()>;
     /// Fills an activation from frames: values in `[batch, width, features]` order, where a feature is a channel of a

@@ -2,7 +2,8 @@
 //!
 //! Layers hold opaque buffers and call these methods; none of them sees a host slice, a memory layout or a thread.
 //! Every gradient method *overwrites* its output unless it says "adds". A backend may run asynchronously: only
-//! [`DeviceMemory::download`], [`DeviceMemory::read`], [`Gradients::clip`] and [`PointwiseOps::all_finite`] wait.
+//! [`DeviceMemory::download`], [`DeviceMemory::read`], [`DeviceMemory::arrived`], [`Gradients::clip`] and
+//! [`PointwiseOps::all_finite`] wait.
 //!
 //! | trait | what | in `cpu/` | in `cuda/` |
 //! | --- | --- | --- | --- |
@@ -11,6 +12,7 @@
 //! | [`Filterbanks`] | features from samples | `filterbank` | `filterbank` |
 //! | [`Convolution`] | convolutions and linear layers | `conv` | `conv` |
 //! | [`BatchNorm`] | batch norm with ReLU and residual | `norm` | `norm` |
+//! | [`ConvolutionNorm`] | both of them in one pass | as given here | `conv_norm` |
 //! | [`PointwiseOps`] | sums, copies, activations | `pointwise` | `pointwise` |
 //! | [`Pooling`] | gates, moments, attention | `pooling` | `pooling` |
 //! | [`Reflection`] | signals mirrored at their ends | `reflection` | `reflection` |
@@ -24,6 +26,7 @@
 mod capture;
 mod collectives;
 mod conv;
+mod conv_norm;
 mod filterbank;
 mod gradients;
 mod loss;
@@ -35,8 +38,9 @@ mod reflection;
 mod segments;
 
 pub use capture::Capture;
-pub use collectives::{Collectives, GradientPart};
+pub use collectives::{Collectives, SupportPart};
 pub use conv::{Convolution, OutputStart, Weight};
+pub use conv_norm::ConvolutionNorm;
 pub use filterbank::Filterbanks;
 pub use gradients::Gradients;
 pub use loss::{Loss, Margin};
@@ -60,7 +64,7 @@ pub mod constants {
 /// A device with every kernel of a training step.
 pub trait Backend
 where
-    Self: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm,
+    Self: DeviceMemory + Capture + Filterbanks + Convolution + BatchNorm + ConvolutionNorm,
     Self: PointwiseOps + Pooling + Reflection + Segments + Loss + Gradients + Collectives,
 {
 }
@@ -71,6 +75,7 @@ impl<B> Backend for B where
         + Filterbanks
         + Convolution
         + BatchNorm
+        + ConvolutionNorm
         + PointwiseOps
         + Pooling
         + Reflection

@@ -1,7 +1,7 @@
 //! Statistics over the positions of an item: gates, moments, attention.
 
-use super::DeviceMemory;
-use crate::{Result, View, ViewMut};
+use super::PointwiseOps;
+use crate::{Activation, Result, View, ViewMut};
 
 /// How a variance becomes a standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub enum Spread {
 }
 
 /// Kernels that reduce over positions, or spread one value per channel and item over them.
-pub trait Pooling: DeviceMemory {
+pub trait Pooling: PointwiseOps {
     /// `mean[c, b] = mean of x[c, b, …]`
     fn mean_forward(&self, x: View<Self>, mean: ViewMut<Self>) -> Result<()>;
     /// `y = residual + gate[c, b] · x`
@@ -39,6 +39,19 @@ pub trait Pooling: DeviceMemory {
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()>;
+    /// [`Pooling::moments_backward`], adding, and then back through the ReLU that x came out of.
+    fn moments_backward_through_relu(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        spread: Spread,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        let ViewMut { data, first, of, shape } = dx;
+        self.moments_backward(x, stats, dstats, spread, true, ViewMut { data: &mut *data, first, of, shape })?;
+        self.activate_backward(Activation::Relu, x, ViewMut { data, first, of, shape })
+    }
 
     /// Adds `context[c, b]` to `h`.
     fn context_add(&self, context: View<Self>, h: ViewMut<Self>) -> Result<()>;

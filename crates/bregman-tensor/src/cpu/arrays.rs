@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use bregman::optimizer::{Arrays, Correction, Counted, DualKey, Duals, Engine, HostDuals, TensorState, TensorStep};
+use bregman::optimizer::{
+    Arrays, Correction, Counted, Deferred, DualKey, Duals, Engine, HostDuals, TensorState, TensorStep,
+};
 use bregman::select::Digit;
 use bregman::{HostArrays, Param, Result};
 
@@ -19,6 +21,8 @@ use crate::Ranks;
 pub struct CpuArrays {
     own: HostArrays,
     division: Option<Division>,
+    /// What the last pass counted.
+    counted: Vec<Counted>,
 }
 
 /// Which values of every tensor are whose.
@@ -32,7 +36,7 @@ struct Division {
 impl CpuArrays {
     /// All arrays.
     pub(super) fn whole(arrays: HostArrays) -> Self {
-        Self { own: arrays, division: None }
+        Self { own: arrays, division: None, counted: vec![] }
     }
 
     /// This rank's part of the arrays of these parameters.
@@ -43,7 +47,7 @@ impl CpuArrays {
         };
         let division = Division { ranks: ranks.clone(), ranges: params.iter().map(of_param).collect() };
         let own = division.cut(arrays);
-        Self { own, division: Some(division) }
+        Self { own, division: Some(division), counted: vec![] }
     }
 }
 
@@ -153,6 +157,18 @@ impl Engine<Buffer> for CpuArrays {
 
     fn read(values: &Buffer) -> Result<Cow<'_, [f32]>> {
         Ok(Cow::Borrowed(values))
+    }
+}
+
+/// Passes are over when they return.
+impl Deferred<Buffer> for CpuArrays {
+    fn launch(&mut self, theta: &mut [&mut Buffer], grads: &[&Buffer], steps: &[TensorStep]) -> Result<()> {
+        self.counted = self.pass(theta, grads, steps)?;
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<Vec<Counted>> {
+        Ok(std::mem::take(&mut self.counted))
     }
 }
 

@@ -2,11 +2,16 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use super::Cpu;
-use crate::{Collectives, GradientPart, PendingSum, Ranks, Result};
+use rayon::prelude::*;
+
+use super::{Buffer, Cpu};
+use crate::{Collectives, PendingSum, Ranks, Result, SupportPart};
 
 impl Collectives for Cpu {
     const SUMS_OVERLAP: bool = true;
+
+    /// By parameter: the places in it, or all of it.
+    type Support = Vec<Option<Vec<u32>>>;
 
     fn ranks(&self) -> &Ranks {
         &self.ranks
@@ -22,46 +27,83 @@ impl Collectives for Cpu {
         Ok(())
     }
 
-    fn start_sum(&self, share: f32, parts: &mut [GradientPart<'_, Self>]) -> Result<Option<PendingSum>> {
-        let mut message = self.messages().pop().unwrap_or_default();
-        message.clear();
-        for part in parts {
-            match part.support {
-                None => message.extend(part.gradient.iter().map(|g| share * g)),
-                Some(theta) => on_support(theta, |at| message.push(share * part.gradient[at])),
-            }
-        }
+    fn start_sum(&self, share: f32, gradients: &mut [&mut Buffer]) -> Result<Option<PendingSum>> {
+        let mut message = self.message();
+        gradients.iter().for_each(|gradient| message.extend(gradient.iter().map(|g| share * g)));
         Ok(Some(self.ranks.start_sum(message)))
     }
 
-    fn finish_sum(&self, sum: Option<PendingSum>, parts: &mut [GradientPart<'_, Self>]) -> Result<()> {
+    fn finish_sum(&self, sum: Option<PendingSum>, gradients: &mut [&mut Buffer]) -> Result<()> {
         let Some(sum) = sum else { return Ok(()) };
         let message = sum.wait()?;
         let mut rest = &message[..];
-        for part in parts {
-            match part.support {
+        for gradient in gradients {
+            let sums = take(&mut rest, gradient.len());
+            gradient.copy_from_slice(sums);
+        }
+        self.read(message);
+        Ok(())
+    }
+
+    fn find_support(&self, parts: &[SupportPart<'_, Self>], support: &mut Vec<Option<Vec<u32>>>) -> Result<()> {
+        support.resize_with(parts.len(), || None);
+        support.par_iter_mut().zip(parts.par_iter()).for_each(|(places, part)| match part.weights {
+            Some(weights) => find_nonzeros(weights, places.get_or_insert_default()),
+            None => *places = None,
+        });
+        Ok(())
+    }
+
+    fn sum_support(
+        &self,
+        share: f32,
+        parts: &mut [SupportPart<'_, Self>],
+        support: &Vec<Option<Vec<u32>>>,
+    ) -> Result<()> {
+        let mut message = self.message();
+        for (part, places) in parts.iter().zip(support) {
+            match places {
+                None => message.extend(part.gradient.iter().map(|g| share * g)),
+                Some(places) => message.extend(places.iter().map(|&at| share * part.gradient[at as usize])),
+            }
+        }
+        let message = self.ranks.start_sum(message).wait()?;
+        let mut rest = &message[..];
+        for (part, places) in parts.iter_mut().zip(support) {
+            match places {
                 None => {
-                    let own = rest.split_off(..part.gradient.len()).expect("a sum is as long as what was sent");
-                    part.gradient.copy_from_slice(own);
+                    let sums = take(&mut rest, part.gradient.len());
+                    part.gradient.copy_from_slice(sums);
                 }
-                Some(theta) => {
-                    let mut taken = 0;
-                    on_support(theta, |at| {
-                        part.gradient[at] = rest[taken];
-                        taken += 1;
-                    });
-                    rest = &rest[taken..];
+                Some(places) => {
+                    let sums = places.iter().zip(take(&mut rest, places.len()));
+                    sums.for_each(|(&at, &sum)| part.gradient[at as usize] = sum);
                 }
             }
         }
-        assert!(rest.is_empty(), "a sum is as long as what was sent");
-        self.messages().push(message);
+        self.read(message);
         Ok(())
     }
 }
 
+/// The next values of a message.
+fn take<'a>(rest: &mut &'a [f32], len: usize) -> &'a [f32] {
+    rest.split_off(..len).expect("a sum is as long as what was sent")
+}
+
 impl Cpu {
-    /// Memory of messages that have arrived, for the next ones: new memory would have to be cleared first.
+    /// Memory for a message: that of one that has arrived, since new memory would have to be cleared first.
+    fn message(&self) -> Vec<f32> {
+        let mut message = self.messages().pop().unwrap_or_default();
+        message.clear();
+        message
+    }
+
+    /// Keeps the memory of a message that has been read.
+    fn read(&self, message: Vec<f32>) {
+        self.messages().push(message);
+    }
+
     fn messages(&self) -> MutexGuard<'_, Vec<Vec<f32>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,12 +112,12 @@ impl Cpu {
 /// Weights that are looked at together: at 95 % zeros two in three of such pieces have none that is not zero.
 const PIECE: usize = 8;
 
-/// Calls `each` with the places of the weights that are not zero, in order.
-#[inline(always)]
-fn on_support(theta: &[f32], mut each: impl FnMut(usize)) {
-    for (start, piece) in (0..).step_by(PIECE).zip(theta.chunks(PIECE)) {
+/// Puts the places of the weights that are not zero into `places`, in order.
+fn find_nonzeros(weights: &[f32], places: &mut Vec<u32>) {
+    places.clear();
+    for (start, piece) in (0u32..).step_by(PIECE).zip(weights.chunks(PIECE)) {
         if piece.iter().fold(false, |any, &x| any | (x != 0.0)) {
-            (start..).zip(piece).filter(|(_, x)| **x != 0.0).for_each(|(at, _)| each(at));
+            places.extend((start..).zip(piece).filter(|(_, x)| **x != 0.0).map(|(at, _)| at));
         }
     }
 }
@@ -84,7 +126,6 @@ fn on_support(theta: &[f32], mut each: impl FnMut(usize)) {
 mod tests {
     use super::*;
     use crate::thread_ranks;
-    use bregman_base::Buffer;
 
     fn buffer(values: &[f32]) -> Buffer {
         let mut buffer = Buffer::zeros(values.len());
@@ -94,21 +135,28 @@ mod tests {
 
     #[test]
     fn gradients_are_averaged_and_those_of_zero_weights_do_not_travel() {
-        let theta = [0.0, 1.0, 0.0, -2.0];
         std::thread::scope(|scope| {
             for (ranks, share) in thread_ranks(2).into_iter().zip([0.25, 0.75]) {
                 scope.spawn(move || {
                     let cpu = Cpu::new().with_ranks(ranks.clone());
                     let own = ranks.rank() as f32;
-                    let (theta, mut on_support) = (buffer(&theta), buffer(&[9.0, own, 9.0, 2.0 * own]));
+                    let mut gradients = [buffer(&[3.0]), buffer(&[1.0, own])];
+                    let mut both: Vec<&mut Buffer> = gradients.iter_mut().collect();
+                    let sum = cpu.start_sum(share, &mut both).unwrap();
+                    cpu.finish_sum(sum, &mut both).unwrap();
+                    assert_eq!([&gradients[0][..], &gradients[1][..]], [&[3.0][..], &[1.0, 0.75]]);
+
+                    let (theta, mut sparse) = (buffer(&[0.0, 1.0, 0.0, -2.0]), buffer(&[9.0, own, 9.0, 2.0 * own]));
                     let mut all = buffer(&[1.0, own]);
                     let mut parts = [
-                        GradientPart { gradient: &mut on_support, support: Some(&theta) },
-                        GradientPart { gradient: &mut all, support: None },
+                        SupportPart { gradient: &mut sparse, weights: Some(&theta) },
+                        SupportPart { gradient: &mut all, weights: None },
                     ];
-                    let sum = cpu.start_sum(share, &mut parts).unwrap();
-                    cpu.finish_sum(sum, &mut parts).unwrap();
-                    assert_eq!(&on_support[..], [9.0, 0.75, 9.0, 1.5]);
+                    let mut support = Vec::new();
+                    cpu.find_support(&parts, &mut support).unwrap();
+                    assert_eq!(support, [Some(vec![1, 3]), None]);
+                    cpu.sum_support(share, &mut parts, &support).unwrap();
+                    assert_eq!(&sparse[..], [9.0, 0.75, 9.0, 1.5]);
                     assert_eq!(&all[..], [1.0, 0.75]);
                 });
             }

@@ -1,7 +1,9 @@
 //! Strided f32 matrix products: a safe face on `gemm`, and its split over threads.
 
 use bregman_base::Disjoint;
+use bregman_base::simd::Level;
 
+use super::gemm::{Gemm, Operand};
 use super::math::each;
 
 /// A matrix inside a slice: element (i, j) is at `i · row + j · column`.
@@ -85,7 +87,16 @@ pub(super) enum Into {
 ///
 /// # Safety
 /// No other task uses the first m rows and n columns of `target` meanwhile.
-pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target: Target) {
+pub(super) unsafe fn product(size: [usize; 3], a: Mat, b: Mat, into: Into, target: Target) {
+    // SAFETY: by this function's contract.
+    unsafe { product_at(Level::best(), size, a, b, into, target) }
+}
+
+/// [`product`] in the instructions of a level.
+///
+/// # Safety
+/// As for [`product`], and the level is usable.
+unsafe fn product_at(level: Level, [m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, target: Target) {
     if m == 0 || n == 0 {
         return;
     }
@@ -93,32 +104,18 @@ pub(super) unsafe fn product([m, n, k]: [usize; 3], a: Mat, b: Mat, into: Into, 
     assert!((m - 1) * target.stride + n <= target.values.len(), "matrix target outside of its slice");
     // The kernels fill columns. Where rows are contiguous, those are the columns of the transpose, bᵀ · aᵀ.
     let (m, n, a, b, column) = if target.stride > 1 { (n, m, b.t(), a.t(), target.stride) } else { (m, n, a, b, 1) };
-    let add = into == Into::Add;
+    let operand = |Mat { data, row, column }: Mat| Operand { data: data.as_ptr(), row, column };
+    let gemm = Gemm {
+        size: [m, n, k],
+        a: operand(a),
+        b: operand(b),
+        target: target.values.as_mut_ptr(),
+        column,
+        add: into == Into::Add,
+    };
     // SAFETY: all three matrices lie inside their slices, as just checked; the target is exclusive by this function's
-    // contract.
-    unsafe {
-        gemm_f32::gemm::f32::get_gemm_fn()(
-            m,
-            n,
-            k,
-            target.values.as_mut_ptr(),
-            column as isize,
-            1,
-            add,
-            a.data.as_ptr(),
-            a.column as isize,
-            a.row as isize,
-            b.data.as_ptr(),
-            b.column as isize,
-            b.row as isize,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm_common::Parallelism::None,
-        );
-    }
+    // contract, and so is the level usable.
+    unsafe { gemm.run(level) }
 }
 
 /// All dot products between two sets of vectors of length `k`, on this thread: `out[i][j] = a[i] · b[j]`.
@@ -200,6 +197,74 @@ mod tests {
                 }
             }
             assert!((0..m).all(|i| target[i * (n + 2) + n] == 1.0), "columns outside of the product are untouched");
+        }
+    }
+
+    /// Of rows of length `k`, by the instructions of a level.
+    fn dots_at(level: Level, k: usize, a: &[f32], b: &[f32]) -> Vec<f32> {
+        let (m, n) = (a.len() / k, b.len() / k);
+        let mut out = vec![f32::NAN; m * n];
+        // SAFETY: `out` is this function's own; callers give usable levels.
+        unsafe {
+            product_at(
+                level,
+                [m, n, k],
+                Mat::rows(a, k),
+                Mat::rows(b, k).t(),
+                Into::Replace,
+                Target::rows(&mut out, n),
+            );
+        }
+        out
+    }
+
+    fn usable() -> impl Iterator<Item = Level> {
+        Level::ALL.iter().copied().filter(|level| level.is_usable())
+    }
+
+    /// From one element to several tiles of every level, with what is left over; by single rows, too, and sums so short
+    /// that other kernels compute them.
+    #[test]
+    fn every_level_gives_the_right_product() {
+        use super::super::kernels::reference::Random;
+
+        let mut random = Random::new(7);
+        for [m, n, k] in [[1, 1, 1], [1, 40, 9], [40, 1, 9], [5, 7, 2], [3, 200, 5], [70, 33, 600], [17, 130, 40]] {
+            let (a, b) = (random.values(m * k, 0.1), random.values(n * k, 0.1));
+            let whole = |values: &[f32]| values.iter().map(|value| (8.0 * value).round()).collect::<Vec<_>>();
+            let (whole_a, whole_b) = (whole(&a), whole(&b));
+            for level in usable() {
+                let exact = dots_at(level, k, &whole_a, &whole_b);
+                let near = dots_at(level, k, &a, &b);
+                for (at, (i, j)) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).enumerate() {
+                    let terms = |a: &[f32], b: &[f32]| -> Vec<f64> {
+                        let pairs = a[i * k..][..k].iter().zip(&b[j * k..][..k]);
+                        pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).collect()
+                    };
+                    let sum: f64 = terms(&whole_a, &whole_b).iter().sum();
+                    assert_eq!(f64::from(exact[at]), sum, "{level:?}, {m} {n} {k} at {i} {j}");
+                    let terms = terms(&a, &b);
+                    // k products and k additions, each rounded, in any order
+                    let bound = 2.0 * k as f64 * f64::from(f32::EPSILON) * terms.iter().map(|t| t.abs()).sum::<f64>();
+                    let error = (f64::from(near[at]) - terms.iter().sum::<f64>()).abs();
+                    assert!(error <= bound, "{level:?}, {m} {n} {k} at {i} {j}: off by {error:e} of {bound:e}");
+                }
+            }
+        }
+    }
+
+    /// x² - round(x²): what rounding took away remains where multiply and add are one instruction, which SSE2 lacks.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn each_level_uses_its_own_instructions() {
+        let x = 1.0 + f32::EPSILON;
+        let (a, b) = ([-x * x, x, 0.0].repeat(32), [1.0, x, 0.0].repeat(32));
+        let rest = x.mul_add(x, -x * x);
+        assert!(rest > 0.0);
+        for level in usable() {
+            let expected = if level == Level::Scalar { 0.0 } else { rest };
+            let dots = dots_at(level, 3, &a, &b);
+            assert!(dots.iter().all(|&dot| dot == expected), "{level:?}: {dots:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ pub(super) fn check_length(what: &'static str, expected: usize, got: usize) -> R
 
 impl DeviceMemory for Cpu {
     type Buffer = Buffer;
+    type Late = Vec<f32>;
     type Copies = Copies;
 
     fn alloc(&self, len: usize, _: Storage) -> Result<Buffer> {
@@ -29,6 +30,16 @@ impl DeviceMemory for Cpu {
         let (expected, got) = (from.len(), to.len());
         to.copy_from_slice(from.get(..got).ok_or(Error::Length { what: "download", expected, got })?);
         Ok(())
+    }
+
+    fn read_later(&self, from: &Buffer, len: usize) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; len];
+        self.download(from, &mut values)?;
+        Ok(values)
+    }
+
+    fn arrived(&self, late: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(late)
     }
 
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {

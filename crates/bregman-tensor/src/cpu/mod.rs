@@ -8,6 +8,7 @@ mod arrays;
 mod collectives;
 mod conv;
 mod filterbank;
+mod gemm;
 mod joint_norm;
 pub mod kernels;
 mod loss;
@@ -50,6 +51,7 @@ pub struct Cpu {
     messages: Mutex<Vec<Vec<f32>>>,
     joint_norms: bool,
     divides_optimizer: bool,
+    late: bool,
 }
 
 impl Cpu {
@@ -67,6 +69,11 @@ impl Cpu {
     /// Multiplies with sparse or dense weights always, whatever is faster: to compare the two.
     pub fn with_weights(self, weights: WeightPolicy) -> Self {
         Self { weights, ..self }
+    }
+
+    /// Makes the trainer read results one step late, as on a GPU; for tests that this changes no result.
+    pub fn read_late(self) -> Self {
+        Self { late: true, ..self }
     }
 
     /// As one of several ranks.
@@ -99,6 +106,10 @@ impl Device for Cpu {
 
     fn precision(&self) -> Precision {
         self.precision
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.late
     }
 
     /// Threads of the current pool and the instructions used: `cpu (2 threads, AVX-512 + AMX)`.

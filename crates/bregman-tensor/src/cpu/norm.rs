@@ -8,7 +8,7 @@ use super::math::{each, simd, sum, sum2};
 use super::matmul::Target;
 use super::{Buffer, Cpu};
 use crate::constants::{NORM_EPSILON, NORM_MOMENTUM};
-use crate::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
+use crate::{BatchNorm, ConvolutionNorm, NormGradients, NormParams, NormStatistics, Relu, Result, View, ViewMut};
 
 /// Values of a channel that are treated at a time.
 const PIECE: usize = 2048;
@@ -18,6 +18,8 @@ const PIECE: usize = 2048;
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
+
+impl ConvolutionNorm for Cpu {}
 
 impl BatchNorm for Cpu {
     fn norm_train(

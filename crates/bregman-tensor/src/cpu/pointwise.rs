@@ -76,15 +76,49 @@ impl PointwiseOps for Cpu {
 }
 
 impl Gradients for Cpu {
-    fn clip(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<f32> {
-        // f64 partial sums in a fixed order: the norm is the same on any number of threads
-        let square = |chunk: &[f32]| f64::from(simd!(sum(chunk, |g| g * g)));
-        let total: f64 = gradients.iter().map(|gradient| gradient.chunks(CHUNK).map(square).sum::<f64>()).sum();
-        let norm = total.sqrt() as f32;
+    fn clip_later(&self, gradients: &mut [&mut Buffer], limit: f32) -> Result<Vec<f32>> {
+        let squares: Vec<f64> = gradients.par_iter().map(|gradient| sum_of_squares(gradient)).collect();
+        let norm = squares.iter().sum::<f64>().sqrt() as f32;
         if norm > limit {
             let factor = limit / norm;
-            gradients.iter_mut().for_each(|gradient| map(gradient, |g| g * factor));
+            gradients.par_iter_mut().for_each(|gradient| map(gradient, |g| g * factor));
         }
-        Ok(norm)
+        Ok(vec![norm])
+    }
+}
+
+/// `Σ g²`: each chunk on one thread, then the chunks in order, so that it is the same on any number of threads.
+fn sum_of_squares(gradient: &[f32]) -> f64 {
+    let square = |chunk: &[f32]| f64::from(simd!(sum(chunk, |g| g * g)));
+    let chunks: Vec<f64> = gradient.par_chunks(CHUNK).map(square).collect();
+    chunks.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clipped_gradient_is_the_same_on_any_number_of_threads_and_each_value_that_times_one_factor() {
+        let lengths = [5, 3 * CHUNK + 17, CHUNK];
+        let gradients = || lengths.map(|len| (0..len).map(|i| 0.37 * (i as f32).sin()).collect::<Vec<f32>>());
+        let clipped = |threads: usize, limit: f32| {
+            let mut buffers = gradients().map(|values| {
+                let mut buffer = Buffer::zeros(values.len());
+                buffer.copy_from_slice(&values);
+                buffer
+            });
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+            let norm = pool.install(|| Cpu::new().clip_later(&mut buffers.each_mut(), limit)).unwrap()[0];
+            (norm, buffers.map(|buffer| buffer.to_vec()))
+        };
+        let (norm, one) = clipped(1, 1.0);
+        let exact = gradients().concat().iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+        assert!((f64::from(norm) - exact).abs() < 1e-6 * exact, "{norm}, exactly {exact}");
+        assert!(one == gradients().map(|gradient| gradient.iter().map(|g| g * (1.0 / norm)).collect::<Vec<f32>>()));
+        for threads in [2, 3, 7] {
+            assert!(clipped(threads, 1.0) == (norm, one.clone()), "{threads} threads give other bits than one");
+        }
+        assert!(clipped(2, norm) == (norm, gradients()), "at the limit nothing changes");
     }
 }

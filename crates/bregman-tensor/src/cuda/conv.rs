@@ -42,7 +42,7 @@ impl ConvGeometry {
 }
 
 /// The weight for products of this format: the copy, or the columns of the f32 values themselves. Row-major.
-fn weight(w: &Weight<Cuda>, format: Format) -> (u64, usize) {
+pub(super) fn weight(w: &Weight<Cuda>, format: Format) -> (u64, usize) {
     match &w.copies.packed {
         Some(packed) if format == Format::Bf16 || w.block.taps > 1 => (packed.pointer(), w.block.columns),
         _ => (w.value.pointer() + w.block.first as u64 * 4, w.block.stride),
@@ -70,12 +70,37 @@ impl Convolution for Cuda {
         }
         let (pointer, leading) = weight(&w, x.format);
         let add = matches!(start, OutputStart::Keep);
+        let product = |x: Rows, columns: usize, y: Rows, bias: Option<u64>| GemmProduct {
+            size: [w.block.rows, x.rows as usize, columns],
+            a: Operand { pointer, leading, transposed: true },
+            b: matrix(x, false),
+            operands: x.format,
+            d: y.pointer,
+            leading: y.stride as usize,
+            result: y.format,
+            add,
+            bias,
+        };
+        let by_patches = |bias: Option<u64>| {
+            on_patches(self, conv, input, output, x, |columns, first_row| {
+                let part = Rows {
+                    pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64,
+                    rows: columns.rows,
+                    ..y
+                };
+                // SAFETY: the views lie in live buffers; patches have a column per input channel and tap, and so has
+                // the weight.
+                unsafe { self.gemm.run(&self.device, &product(columns, w.block.columns, part, bias)) }
+            })
+        };
         let done = if let Some(layer) = Narrow::new(self, conv, input, x, y) {
             layer.forward(x, pointer, add, y).map(|()| true)?
         } else if let Some(layer) = Stem::new(self, conv, input, x, y) {
             layer.forward(x, pointer, add, y).map(|()| true)?
         } else {
-            !add && by_cudnn(self, Pass::Forward, conv, [input, output], x, pointer, y)?
+            let is_whole = leading == w.block.columns; // cuDNN wants no part of a wider weight
+            !add && is_whole
+                && by_cudnn(self, Pass::Forward, conv, [input, output], x, pointer, y, || by_patches(None))?
         };
         if done {
             return match start {
@@ -87,30 +112,11 @@ impl Convolution for Cuda {
             OutputStart::Bias(bias) => Some(bias_in(self, bias, w.block.rows, y.format)?),
             OutputStart::Zero | OutputStart::Keep => None,
         };
-        let product = |x: Rows, columns: usize, y: Rows| GemmProduct {
-            size: [w.block.rows, x.rows as usize, columns],
-            a: Operand { pointer, leading, transposed: true },
-            b: matrix(x, false),
-            operands: x.format,
-            d: y.pointer,
-            leading: y.stride as usize,
-            result: y.format,
-            add,
-            bias,
-        };
         if conv.is_pointwise() {
             // SAFETY: the views lie in live buffers, and the weight has an entry for every pair of channels.
-            return unsafe { self.gemm.run(&self.device, &product(x, w.block.columns, y)) };
+            return unsafe { self.gemm.run(&self.device, &product(x, w.block.columns, y, bias)) };
         }
-        on_patches(self, conv, input, output, x, |columns, first_row| {
-            let part = Rows {
-                pointer: y.pointer + first_row * u64::from(y.stride) * y.format.bytes() as u64,
-                rows: columns.rows,
-                ..y
-            };
-            // SAFETY: as above; patches have a column per input channel and tap.
-            unsafe { self.gemm.run(&self.device, &product(columns, w.block.columns, part)) }
-        })
+        by_patches(bias)
     }
 
     fn conv_backward_input(
@@ -131,9 +137,7 @@ impl Convolution for Cuda {
         if let Some(layer) = Narrow::new(self, conv, input, dx, dy) {
             return layer.backward_input(pointer, dy, add, dx);
         }
-        if by_cudnn(self, Pass::Input, conv, [input, output], whole(self, dx, add)?, pointer, dy)? {
-            return from_whole(self, dx, add);
-        }
+        let strided = conv.kernel == [1, 1] && conv.padding == [0, 0] && !conv.is_pointwise() && add;
         let product = |dy: Rows, to: Rows, add: bool| GemmProduct {
             size: [w.block.columns, dy.rows as usize, w.block.rows],
             a: Operand { pointer, leading, transposed: false },
@@ -150,27 +154,61 @@ impl Convolution for Cuda {
             return unsafe { self.gemm.run(&self.device, &product(dy, dx, add)) };
         }
         let geometry = ConvGeometry::new(conv, input, output);
-        let columns = w.block.columns;
-        let per_item = output.positions() * columns * dx.format.bytes();
-        let items = (PATCHES / per_item).clamp(1, output.batch);
-        let patches = self.scratch().columns.at_least(&self.device, items * per_item)?.pointer();
-        for first in (0..output.batch).step_by(items) {
-            let items = items.min(output.batch - first);
-            let rows = (items * output.positions()) as u64;
-            let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
-            let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
-            let to =
-                Rows { pointer: patches, stride: columns as u32, rows, channels: columns as u32, format: dx.format };
-            // SAFETY: as above; the scratch has room for the patches of these items.
-            unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
+        if strided {
+            // a share for few positions: the others need not be touched
+            let bytes = dy.rows as usize * dx.channels as usize * dx.format.bytes();
+            let pointer = self.scratch().columns.at_least(&self.device, bytes)?.pointer();
+            let share = Rows { pointer, stride: dx.channels, rows: dy.rows, ..dx };
+            // SAFETY: as above; the scratch has room for the share.
+            unsafe { self.gemm.run(&self.device, &product(dy, share, false))? };
             let variant = dx.variant();
-            let positions = (items * input.positions()) as u64;
-            let launch = self.device.variant("scatter", variant).arg(geometry).arg(patches).view(dx);
-            let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
-            // SAFETY: dx has these items.
-            unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
+            let launch = self.device.variant("add_strided", variant).arg(geometry).arg(pointer).view(dx);
+            let threads = dy.rows * u64::from(dx.channels / variant.lanes());
+            // SAFETY: every position of the output lies on one of the input.
+            return unsafe { launch.arg(dy.rows).arg(dx.channels).run(grid(threads), [256, 1], 0) };
         }
-        Ok(())
+        let columns = w.block.columns;
+        let by_patches = |dx: Rows, add: bool| {
+            let per_item = output.positions() * columns * dx.format.bytes();
+            let items = (PATCHES / per_item).clamp(1, output.batch);
+            let patches = self.scratch().columns.at_least(&self.device, items * per_item)?.pointer();
+            for first in (0..output.batch).step_by(items) {
+                let items = items.min(output.batch - first);
+                let rows = (items * output.positions()) as u64;
+                let offset = (first * output.positions()) as u64 * u64::from(dy.stride) * dy.format.bytes() as u64;
+                let part = Rows { pointer: dy.pointer + offset, rows, ..dy };
+                let (stride, channels) = (columns as u32, columns as u32);
+                let to = Rows { pointer: patches, stride, rows, channels, format: dx.format };
+                // SAFETY: as above; the scratch has room for the patches of these items.
+                unsafe { self.gemm.run(&self.device, &product(part, to, false))? };
+                let variant = dx.variant();
+                let positions = (items * input.positions()) as u64;
+                let launch = self.device.variant("scatter", variant).arg(geometry).arg(patches).view(dx);
+                let launch = launch.arg(i32::from(add)).arg(first as u32).arg(positions).arg(dx.channels);
+                // SAFETY: dx has these items.
+                unsafe { launch.run(grid(positions * u64::from(dx.channels / variant.lanes())), [256, 1], 0)? };
+            }
+            Ok(())
+        };
+        // a gradient that is added to others must not be added again and again where patches are only tried
+        let mut aside = None;
+        let tried = || {
+            if add && aside.is_none() {
+                aside = Some(DeviceBuffer::zeros(&self.device, dx.rows as usize * dx.channels as usize * 4)?);
+            }
+            let to = aside.as_ref().map_or(dx, |aside| Rows { pointer: aside.pointer(), stride: dx.channels, ..dx });
+            by_patches(to, false)
+        };
+        if dx.format == Format::F32 && !conv.is_pointwise() {
+            // patches that are tried must not move the memory that the gradient passes through
+            let bytes = (output.plane() * columns * 4).clamp(1, PATCHES).max(output.positions() * columns * 4);
+            self.scratch().columns.at_least(&self.device, bytes)?;
+        }
+        let is_whole = leading == columns;
+        if is_whole && by_cudnn(self, Pass::Input, conv, [input, output], whole(self, dx, add)?, pointer, dy, tried)? {
+            return from_whole(self, dx, add);
+        }
+        by_patches(dx, add)
     }
 
     fn conv_backward_weight(
@@ -208,19 +246,19 @@ impl Convolution for Cuda {
         if let Some(layer) = Stem::new(self, conv, input, x, dy) {
             return layer.backward_weight(x, dy, block, dw);
         }
-        if self.cudnn.is_some() {
-            let narrow = self.scratch().gradient.at_least(&self.device, block.rows * block.columns * 4)?.pointer();
-            if by_cudnn(self, Pass::Weight, conv, [input, output], x, narrow, dy)? {
-                return unpack(self, narrow, Format::Bf16, block, dw);
-            }
-        }
         let ordered = self.scratch().gradient.at_least(&self.device, block.rows * block.columns * 4)?.pointer();
-        on_patches(self, conv, input, output, x, |columns, first_row| {
-            let offset = first_row * u64::from(dy.stride) * dy.format.bytes() as u64;
-            let part = Rows { pointer: dy.pointer + offset, rows: columns.rows, ..dy };
-            // SAFETY: as above; the scratch has room for the gradient.
-            unsafe { self.gemm.run(&self.device, &product(columns, part, ordered, block.columns, first_row > 0)) }
-        })?;
+        let by_patches = || {
+            on_patches(self, conv, input, output, x, |columns, first_row| {
+                let offset = first_row * u64::from(dy.stride) * dy.format.bytes() as u64;
+                let part = Rows { pointer: dy.pointer + offset, rows: columns.rows, ..dy };
+                // SAFETY: as above; the scratch has room for the gradient.
+                unsafe { self.gemm.run(&self.device, &product(columns, part, ordered, block.columns, first_row > 0)) }
+            })
+        };
+        if by_cudnn(self, Pass::Weight, conv, [input, output], x, ordered, dy, by_patches)? {
+            return unpack(self, ordered, x.format, block, dw); // in the format of its operands
+        }
+        by_patches()?;
         unpack(self, ordered, Format::F32, block, dw)
     }
 
@@ -257,12 +295,22 @@ impl Convolution for Cuda {
     }
 }
 
-/// Leaves a convolution with taps to cuDNN; `false` if it must be done otherwise.
-fn by_cudnn(cuda: &Cuda, pass: Pass, conv: &Conv, shapes: [Shape; 2], x: Rows, w: u64, y: Rows) -> Result<bool> {
+/// Leaves a convolution with taps to cuDNN; `false` if it must be done otherwise, or is faster so.
+#[expect(clippy::too_many_arguments, reason = "a convolution has as many")]
+fn by_cudnn(
+    cuda: &Cuda,
+    pass: Pass,
+    conv: &Conv,
+    shapes: [Shape; 2],
+    x: Rows,
+    w: u64,
+    y: Rows,
+    otherwise: impl FnMut() -> Result<()>,
+) -> Result<bool> {
     match &cuda.cudnn {
         // SAFETY: the views lie in live buffers and have these shapes; the weight is packed for them.
         Some(library) if !conv.is_pointwise() && cudnn::suits(x, y) => unsafe {
-            library.run(&cuda.device, pass, conv, shapes, &Operands { x, w, y })
+            library.run(&cuda.device, pass, conv, shapes, &Operands { x, w, y }, otherwise)
         },
         _ => Ok(false),
     }

@@ -32,11 +32,13 @@ use bregman::optimizer::Update;
 use super::duals::DualJob;
 use super::multi::Stretch;
 use super::step_table::{BlockCount, StepJob, StepPlan};
+use super::support::SupportStretch;
 
 /// What the kernels over all tensors share with Rust, in C.
 pub(super) fn declarations() -> String {
     let shrinkages = format!("enum class Shrinkage : unsigned {{ {} }};\n", Shrinkage::KINDS.join(", "));
-    let structs = [Stretch::IN_C, StepJob::IN_C, StepPlan::IN_C, BlockCount::IN_C, DualJob::IN_C].concat();
+    let structs = [Stretch::IN_C, SupportStretch::IN_C, StepJob::IN_C, StepPlan::IN_C, BlockCount::IN_C, DualJob::IN_C];
+    let structs = structs.concat();
     [Update::declarations(), shrinkages, structs].concat()
 }
 
@@ -59,6 +61,7 @@ mod tests {
     fn structs_lie_in_memory_as_a_c_compiler_lays_them_out() {
         for (name, (fields, bytes)) in [
             ("Stretch", Stretch::layout()),
+            ("SupportStretch", SupportStretch::layout()),
             ("StepJob", StepJob::layout()),
             ("StepPlan", StepPlan::layout()),
             ("BlockCount", BlockCount::layout()),

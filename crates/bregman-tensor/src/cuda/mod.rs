@@ -9,18 +9,19 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `conv`, `gemm`, `cudnn` | products and convolutions |
+//! | `conv_norm` | a convolution that finds the sums of the norm behind it |
 //! | `narrow` | convolutions of few channels, on tensor cores by our own kernels (`tensor.cu`, `narrow.cu`) |
 //! | `stem` | the convolution of a single channel, likewise |
-//! | `norm`, `pointwise`, `pooling`, `loss` | our own kernels, in `kernels/*.cu` under the same names |
+//! | `norm`, `pointwise`, `pooling`, `segments`, `reflection`, `loss` | our own kernels, in `kernels/*.cu` |
 //! | `filterbank` | features from samples |
 //! | `multi`, `duals` | all tensors at once: clipping, a controller's questions |
 //! | `step`, `step_table` | the optimizer's step, and what its kernel reads and writes |
-//! | `nccl` | between GPUs: gradients, and what ranks tell each other |
+//! | `nccl`, `support` | between GPUs: gradients, or those of non-zero weights alone, and what ranks agree on |
 //! | `lent` | the optimizer's step on memory of others |
 //! | `layout` | structs that kernels and Rust share |
 //! | `driver`, `gpu`, `launch` | whether a GPU can be used; one that is open, and how its kernels are launched |
 //! | `program`, `cache` | the kernels, compiled |
-//! | `memory`, `pinned`, `transfer` | its memory, and copies to and from it |
+//! | `memory`, `pinned`, `transfer`, `event` | its memory, copies to and from it, and when they are done |
 //! | `graph` | a whole step captured as a CUDA graph and replayed |
 //!
 //! The libraries are loaded at run time: a program with this backend starts on a machine without a GPU, and
@@ -28,6 +29,7 @@
 
 mod cache;
 mod conv;
+mod conv_norm;
 mod cudnn;
 mod driver;
 mod duals;
@@ -54,6 +56,7 @@ mod segments;
 mod stem;
 mod step;
 mod step_table;
+mod support;
 mod transfer;
 
 pub(crate) use driver::probe;
@@ -62,7 +65,9 @@ pub use graph::CapturedStep;
 pub use lent::StepDevice;
 pub use memory::DeviceBuffer;
 pub use nccl::NcclRanks;
+pub use pinned::LateValues;
 pub use step::DeviceArrays;
+pub use support::DeviceSupport;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,6 +132,8 @@ struct CudaWorkspace {
     items: Scratch,
     counts: Scratch,
     stretches: Option<Stretches>,
+    /// Pinned memory for values on their way to the host, used again and again.
+    landings: Vec<LateValues>,
 }
 
 /// A weight with its taps in the order of our products, in the format of maps.
@@ -170,7 +177,7 @@ impl Cuda {
     pub fn open(ordinal: usize, precision: Precision) -> Result<Self> {
         let device = Arc::new(Gpu::open(ordinal)?);
         let gemm = Gemm::new(&device, precision != Precision::F32)?;
-        let cudnn = if precision == Precision::Bf16 { Cudnn::open(&device) } else { None };
+        let cudnn = Cudnn::open(&device, precision != Precision::F32);
         let empty = Scratch::new;
         let scratch = CudaWorkspace {
             sums: empty(),
@@ -186,12 +193,13 @@ impl Cuda {
             items: empty(),
             counts: empty(),
             stretches: None,
+            landings: vec![],
         };
         Ok(Self { device, gemm, cudnn, precision, scratch: Mutex::new(scratch), gradients: None })
     }
 
     /// For tests: GPU 0, or `None` where this machine has no GPU; `skip` is then told why. It is also told where cuDNN
-    /// is missing, which in bf16 leaves its convolutions untested: the GPU then computes them in another way.
+    /// is missing, which leaves its convolutions untested: the GPU then computes them in another way.
     ///
     /// # Panics
     /// A GPU that is there and cannot be opened.
@@ -229,9 +237,9 @@ impl Cuda {
         Ok(total - free)
     }
 
-    /// Whether its convolutions in bf16 have to do without cuDNN.
+    /// Whether its convolutions have to do without cuDNN.
     fn lacks_cudnn(&self) -> bool {
-        self.precision == Precision::Bf16 && self.cudnn.is_none()
+        self.cudnn.is_none()
     }
 
     fn scratch(&self) -> MutexGuard<'_, CudaWorkspace> {
@@ -320,6 +328,18 @@ impl Device for Cuda {
     fn description(&self) -> String {
         let without = if self.lacks_cudnn() { ", without cuDNN: convolutions take more memory and time" } else { "" };
         format!("cuda:{} ({}{without})", self.device.context.ordinal(), self.device.name)
+    }
+
+    /// cuDNN then takes the first engine whose results repeat, and times none. All else repeats anyway: cuBLASLt's
+    /// choice follows from shapes alone, and our kernels add in a fixed order.
+    fn set_deterministic(&mut self, on: bool) {
+        if let Some(cudnn) = &mut self.cudnn {
+            cudnn.set_repeatable(on);
+        }
+    }
+
+    fn runs_ahead(&self) -> bool {
+        true
     }
 
     fn place(&self, arrays: HostArrays, _: &[Param]) -> Result<DeviceArrays> {

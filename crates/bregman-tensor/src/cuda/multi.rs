@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::gpu::Gpu;
 use super::layout::kernel_struct;
-use super::{Cuda, DeviceBuffer};
+use super::{Cuda, DeviceBuffer, LateValues};
 use crate::{Gradients, Result};
 
 /// Values per block; a multiple of four, so that every block begins on a 16-byte boundary.
@@ -50,7 +50,7 @@ impl Stretches {
 }
 
 impl Gradients for Cuda {
-    fn clip(&self, gradients: &mut [&mut DeviceBuffer], limit: f32) -> Result<f32> {
+    fn clip_later(&self, gradients: &mut [&mut DeviceBuffer], limit: f32) -> Result<LateValues> {
         let tensors: Vec<(u64, usize)> =
             gradients.iter().map(|gradient| (gradient.pointer(), gradient.bytes() / 4)).collect();
         let mut scratch = self.scratch();
@@ -69,8 +69,8 @@ impl Gradients for Cuda {
         unsafe {
             self.device.kernel("scale_stretches").arg(table.pointer()).arg(outcome).run([*count, 1], [256, 1], 0)?
         };
-        let mut both = vec![0f32; *count as usize * 2 + 2];
-        sums.download(&mut both)?;
-        Ok(both[*count as usize * 2])
+        drop(scratch);
+        // SAFETY: the norm, behind the sums; the stretches live on in the workspace, or wait for all work in their end.
+        unsafe { self.land(outcome, 1) }
     }
 }

@@ -51,21 +51,44 @@ impl<'a> Narrow<'a> {
 
     /// `y = w ∗ x`, or adds that; `w` is `[out, taps, in]` in bf16.
     pub(super) fn forward(&self, x: Rows, w: u64, add: bool, y: Rows) -> Result<()> {
-        self.conv(if self.channels == 32 { "narrow_forward_32" } else { "narrow_forward_64" }, x, w, add, y)
+        let kernel = match (self.channels, add) {
+            (32, false) => "narrow_forward_32",
+            (32, true) => "narrow_forward_add_32",
+            (_, false) => "narrow_forward_64",
+            (_, true) => "narrow_forward_add_64",
+        };
+        self.conv(kernel, x, w, y)
     }
 
     /// `dx = wᵀ ∗ dy`, or adds that: a residual's gradient then needs no pass of its own.
     pub(super) fn backward_input(&self, w: u64, dy: Rows, add: bool, dx: Rows) -> Result<()> {
-        self.conv(if self.channels == 32 { "narrow_input_32" } else { "narrow_input_64" }, dy, w, add, dx)
+        let kernel = match (self.channels, add) {
+            (32, false) => "narrow_input_32",
+            (32, true) => "narrow_input_add_32",
+            (_, false) => "narrow_input_64",
+            (_, true) => "narrow_input_add_64",
+        };
+        self.conv(kernel, dy, w, dx)
     }
 
-    fn conv(&self, kernel: &'static str, x: Rows, w: u64, add: bool, y: Rows) -> Result<()> {
-        let launch = self.cuda.device.kernel(kernel).view(x).arg(w).view(y);
-        let launch = launch.arg(i32::from(add)).arg(self.planes);
-        let blocks = self.tiles().min(self.cuda.device.processors * if self.channels == 32 { 2 } else { 1 });
+    fn conv(&self, kernel: &'static str, x: Rows, w: u64, y: Rows) -> Result<()> {
+        let launch = self.cuda.device.kernel(kernel).view(x).arg(w).view(y).arg(self.planes);
         // SAFETY: both views have a row of channels per position, in chunks of 16 bytes, and the weight a value per tap
         // and pair of channels.
-        unsafe { launch.run([blocks, 1], [CONV_THREADS, 1], self.conv_memory()) }
+        unsafe { launch.run([self.blocks(), 1], [CONV_THREADS, 1], self.conv_memory()) }
+    }
+
+    /// `y = w ∗ x`, and for each channel Σ(y − k) and Σ(y − k)², k at `origin`, of every block a part at `sums`.
+    pub(super) fn forward_with_sums(&self, x: Rows, w: u64, y: Rows, origin: u64, sums: u64) -> Result<()> {
+        let kernel = if self.channels == 32 { "narrow_sums_32" } else { "narrow_sums_64" };
+        let launch = self.cuda.device.kernel(kernel).view(x).arg(w).view(y).arg(self.planes).arg(origin).arg(sums);
+        // SAFETY: as in `conv`; there is room for two values per channel and block.
+        unsafe { launch.run([self.blocks(), 1], [CONV_THREADS, 1], self.conv_memory()) }
+    }
+
+    /// Blocks of a forward pass: as many as run at once, if there is work for them.
+    pub(super) fn blocks(&self) -> u32 {
+        self.tiles().min(self.cuda.device.processors * if self.channels == 32 { 2 } else { 1 })
     }
 
     /// `dw = dy ∗ x` in the columns of `block`.

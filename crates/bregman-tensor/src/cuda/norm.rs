@@ -24,32 +24,7 @@ impl BatchNorm for Cuda {
         y: ViewMut<Self>,
     ) -> Result<()> {
         let (x, residual, y) = (self.rows(x), residual.map(|r| self.rows(r)), self.rows_mut(&y));
-        let variant = x.variant();
-        let ([columns, parts], block, shared) = self.sum_grid(variant, x.rows, x.channels);
-        let mut scratch = self.scratch();
-        let sums = scratch.sums.at_least(&self.device, 2 * parts as usize * x.channels as usize * 4)?.pointer();
-        let coefficients = scratch.coefficients.at_least(&self.device, 3 * x.channels as usize * 4)?.pointer();
-        let launch = self.device.variant("norm_sums", variant).view(x).arg(x.rows).arg(x.channels);
-        // SAFETY: a part has two values per channel.
-        unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
-        let launch = self
-            .device
-            .variant("norm_statistics", KernelVariant { wide: false, ..variant })
-            .arg(sums)
-            .arg(parts)
-            .arg(x.pointer);
-        let launch = launch
-            .arg(x.rows)
-            .arg(x.channels)
-            .arg(order(norm.relu))
-            .arg(norm.scale.pointer())
-            .arg(norm.shift.pointer());
-        let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
-        let launch =
-            launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
-        // SAFETY: every array has a value per channel, coefficients three.
-        unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
-        apply(self, x, norm.relu, residual, y, coefficients)
+        norm_of_map(self, x, norm, statistics, residual, y)
     }
 
     fn norm_eval(
@@ -133,6 +108,67 @@ impl BatchNorm for Cuda {
         // SAFETY: as above.
         unsafe { self.over_rows(launch, variant, x.rows, x.channels) }
     }
+}
+
+/// The norm of a batch.
+pub(super) fn norm_of_map(
+    cuda: &Cuda,
+    x: Rows,
+    norm: NormParams<Cuda>,
+    statistics: NormStatistics<Cuda>,
+    residual: Option<Rows>,
+    y: Rows,
+) -> Result<()> {
+    let variant = x.variant();
+    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
+    let sums = sums_in(cuda, parts, x.channels)?;
+    let launch = cuda.device.variant("norm_sums", variant).view(x).arg(x.rows).arg(x.channels);
+    // SAFETY: a part has two values per channel.
+    unsafe { launch.arg(order(norm.relu)).arg(sums).run([columns, parts], block, shared)? };
+    norm_of_sums(cuda, x, (sums, parts, x.pointer), norm, statistics, residual, y)
+}
+
+/// Adds the bias to x, and sums that up on the way: where the sums lie, and in how many parts, relative to what lies at
+/// `origin`.
+pub(super) fn sums_with_bias(cuda: &Cuda, x: Rows, relu: Relu, bias: &DeviceBuffer, origin: u64) -> Result<(u64, u32)> {
+    let variant = x.variant();
+    let ([columns, parts], block, shared) = cuda.sum_grid(variant, x.rows, x.channels);
+    let sums = sums_in(cuda, parts, x.channels)?;
+    let launch = cuda.device.variant("norm_sums_of_bias", variant).view(x).arg(x.rows).arg(x.channels);
+    let launch = launch.arg(order(relu)).arg(bias.pointer()).arg(origin).arg(sums);
+    // SAFETY: a part has two values per channel, and bias and origin have one.
+    unsafe { launch.run([columns, parts], block, shared)? };
+    Ok((sums, parts))
+}
+
+/// Room for `parts` of the two sums of every channel.
+pub(super) fn sums_in(cuda: &Cuda, parts: u32, channels: u32) -> Result<u64> {
+    let mut scratch = cuda.scratch();
+    Ok(scratch.sums.at_least(&cuda.device, 2 * parts as usize * channels as usize * 4)?.pointer())
+}
+
+/// The norm of a batch from the parts of its sums: where they lie, how many there are, and the first row of x if the
+/// sums are relative to it, 0 if they are to the running mean.
+pub(super) fn norm_of_sums(
+    cuda: &Cuda,
+    x: Rows,
+    (sums, parts, origin): (u64, u32, u64),
+    norm: NormParams<Cuda>,
+    statistics: NormStatistics<Cuda>,
+    residual: Option<Rows>,
+    y: Rows,
+) -> Result<()> {
+    let coefficients = cuda.scratch().coefficients.at_least(&cuda.device, 3 * x.channels as usize * 4)?.pointer();
+    let variant = KernelVariant { wide: false, ..x.variant() };
+    let launch = cuda.device.variant("norm_statistics", variant).arg(sums).arg(parts).arg(origin);
+    let launch = launch.arg(x.rows).arg(x.channels).arg(order(norm.relu));
+    let launch = launch.arg(norm.scale.pointer()).arg(norm.shift.pointer());
+    let launch = launch.arg(statistics.mean.pointer()).arg(statistics.inverse_std.pointer());
+    let launch =
+        launch.arg(statistics.running_mean.pointer()).arg(statistics.running_variance.pointer()).arg(coefficients);
+    // SAFETY: every array has a value per channel, coefficients three.
+    unsafe { launch.run([x.channels.div_ceil(32), 1], JOIN, 0)? };
+    apply(cuda, x, norm.relu, residual, y, coefficients)
 }
 
 fn apply(cuda: &Cuda, x: Rows, relu: Relu, residual: Option<Rows>, y: Rows, coefficients: u64) -> Result<()> {

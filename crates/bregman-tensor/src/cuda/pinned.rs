@@ -78,3 +78,64 @@ impl<T> Drop for Mirrored<T> {
         let _ = unsafe { result::free_host(self.host.cast()) };
     }
 }
+
+/// Values on their way from the GPU to the host.
+pub struct LateValues {
+    host: *mut f32,
+    capacity: usize,
+    len: usize,
+    /// When they are there.
+    copied: Event,
+}
+
+// SAFETY: the memory belongs to this value alone.
+unsafe impl Send for LateValues {}
+
+impl LateValues {
+    /// Room for this many.
+    pub(super) fn new(gpu: &Gpu, capacity: usize) -> Result<Self> {
+        gpu.bind()?;
+        let copied = Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        let bytes = capacity.max(1) * 4;
+        // SAFETY: the context is current; the memory is released in `drop`.
+        let host: *mut f32 = unsafe { result::malloc_host(bytes, 0) }.map_err(allocation(bytes))?.cast();
+        // SAFETY: it is this large.
+        unsafe { host.write_bytes(0, capacity) };
+        Ok(Self { host, capacity, len: 0, copied })
+    }
+
+    pub(super) fn fits(&self, len: usize) -> bool {
+        self.capacity >= len
+    }
+
+    /// Begins the copy, after all work so far.
+    ///
+    /// # Safety
+    /// `len` values must be there on the GPU until they have arrived.
+    pub(super) unsafe fn begin(&mut self, gpu: &Gpu, from: u64, len: usize) -> Result<()> {
+        assert!(self.fits(len), "room for late values");
+        gpu.bind()?;
+        self.copied.wait()?;
+        self.len = len;
+        // SAFETY: the memory is ours and large enough, and no copy writes it now that the event is over.
+        let host = unsafe { std::slice::from_raw_parts_mut(self.host, len) };
+        // SAFETY: `wait`, the only reader, waits for the event; the rest is the caller's promise.
+        unsafe { result::memcpy_dtoh_async(host, from, gpu.stream()) }.map_err(driver)?;
+        self.copied.record(gpu.stream())
+    }
+
+    /// The values, after waiting for them.
+    pub(super) fn wait(&self) -> Result<Vec<f32>> {
+        self.copied.wait()?;
+        // SAFETY: the memory is ours, initialised in `new`, and no copy writes it any more.
+        Ok(unsafe { std::slice::from_raw_parts(self.host, self.len) }.to_vec())
+    }
+}
+
+impl Drop for LateValues {
+    fn drop(&mut self) {
+        let _ = self.copied.wait(); // errors on the way out have nobody to go to
+        // SAFETY: made in `new`, released once, after the last copy.
+        let _ = unsafe { result::free_host(self.host.cast()) };
+    }
+}

@@ -80,15 +80,18 @@ impl Pooling for Cuda {
         add: bool,
         dx: ViewMut<Self>,
     ) -> Result<()> {
-        let (shape, x, stats, dstats, dx) =
-            (x.shape, self.rows(x), self.rows(stats), self.rows(dstats), self.rows_mut(&dx));
-        let variant = x.variant_with(&[dx]);
-        let launch = self.device.variant("moments_backward", variant).view(x).view(stats);
-        let (epsilon, floored) = spread.numbers();
-        let launch = launch.view(dstats).arg(epsilon).arg(floored).arg(i32::from(add)).view(dx);
-        let launch = launch.arg(shape.width as u32).arg(shape.height as u32).arg(x.channels);
-        // SAFETY: the maps are alike; the statistics have 2 · channels · height values per item.
-        unsafe { self.over_items(launch, variant, shape.batch * shape.height, x.channels, 0) }
+        moments_backward(self, x, [stats, dstats], spread, add, false, dx)
+    }
+
+    fn moments_backward_through_relu(
+        &self,
+        x: View<Self>,
+        stats: View<Self>,
+        dstats: View<Self>,
+        spread: Spread,
+        dx: ViewMut<Self>,
+    ) -> Result<()> {
+        moments_backward(self, x, [stats, dstats], spread, true, true, dx)
     }
 
     fn context_add(&self, context: View<Self>, h: ViewMut<Self>) -> Result<()> {
@@ -164,4 +167,24 @@ impl Pooling for Cuda {
             self.over_items(launch.arg(shape.positions() as u32).arg(x.channels), variant, shape.batch, x.channels, 0)
         }
     }
+}
+
+fn moments_backward(
+    cuda: &Cuda,
+    x: View<Cuda>,
+    statistics: [View<Cuda>; 2],
+    spread: Spread,
+    add: bool,
+    through_relu: bool,
+    dx: ViewMut<Cuda>,
+) -> Result<()> {
+    let (shape, x, [stats, dstats], dx) =
+        (x.shape, cuda.rows(x), statistics.map(|view| cuda.rows(view)), cuda.rows_mut(&dx));
+    let variant = x.variant_with(&[dx]);
+    let launch = cuda.device.variant("moments_backward", variant).view(x).view(stats);
+    let (epsilon, floored) = spread.numbers();
+    let launch = launch.view(dstats).arg(epsilon).arg(floored).arg(i32::from(add)).arg(i32::from(through_relu));
+    let launch = launch.view(dx).arg(shape.width as u32).arg(shape.height as u32).arg(x.channels);
+    // SAFETY: the maps are alike; the statistics have 2 · channels · height values per item.
+    unsafe { cuda.over_items(launch, variant, shape.batch * shape.height, x.channels, 0) }
 }

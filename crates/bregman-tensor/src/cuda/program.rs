@@ -26,6 +26,7 @@ const KERNELS: &str = concat!(
     include_str!("kernels/loss.cu"),
     include_str!("kernels/features.cu"),
     include_str!("kernels/multi.cu"),
+    include_str!("kernels/support.cu"),
     include_str!("kernels/step.cu"),
     include_str!("kernels/duals.cu"),
 );

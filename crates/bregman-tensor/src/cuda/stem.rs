@@ -34,6 +34,14 @@ impl<'a> Stem<'a> {
         unsafe { launch.arg(i32::from(add)).arg(self.planes).run([blocks, 1], threads, 0) }
     }
 
+    /// `y = w ∗ x`, and for each output Σ(y − k) and Σ(y − k)², k at `origin`, of every block a part at `sums`.
+    pub(super) fn forward_with_sums(&self, x: Rows, w: u64, y: Rows, origin: u64, sums: u64) -> Result<()> {
+        let (blocks, threads) = self.grid(x, y);
+        let launch = self.cuda.device.kernel("stem_sums").view(x).arg(w).view(y).arg(self.planes).arg(origin).arg(sums);
+        // SAFETY: as in `forward`; there is room for two values per output and block, and eight are summed per thread.
+        unsafe { launch.run([blocks, 1], threads, threads[0] * threads[1] * 8 * 4) }
+    }
+
     /// `dw = dy ∗ x` in the columns of `block`.
     pub(super) fn backward_weight(&self, x: Rows, dy: Rows, block: Block, dw: &mut DeviceBuffer) -> Result<()> {
         let (blocks, threads) = self.grid(x, dy);
@@ -52,7 +60,7 @@ impl<'a> Stem<'a> {
 
     /// Blocks of threads for every eight outputs × a power of two of columns; as many as run at once, if there is work
     /// for them.
-    fn grid(&self, x: Rows, y: Rows) -> (u32, [u32; 2]) {
+    pub(super) fn grid(&self, x: Rows, y: Rows) -> (u32, [u32; 2]) {
         let groups = y.channels / 8;
         let columns = 1 << (THREADS / groups).ilog2();
         let blocks = x.rows.div_ceil(u64::from(columns)).min(u64::from(self.cuda.device.processors * BLOCKS));

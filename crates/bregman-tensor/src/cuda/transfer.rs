@@ -3,12 +3,13 @@
 use cudarc::driver::sys;
 
 use super::gpu::{KernelVariant, Stream};
-use super::{Cuda, CudaWorkspace, DeviceBuffer, Format, PackedWeight, Rows, grid};
+use super::{Cuda, CudaWorkspace, DeviceBuffer, Format, LateValues, PackedWeight, Rows, grid};
 use crate::{Block, DeviceMemory, Error, Result, Storage, View, ViewMut};
 
 impl DeviceMemory for Cuda {
     type Buffer = DeviceBuffer;
     type Copies = PackedWeight;
+    type Late = LateValues;
 
     fn alloc(&self, len: usize, storage: Storage) -> Result<DeviceBuffer> {
         DeviceBuffer::zeros(&self.device, len * self.bytes_per_value(storage))
@@ -27,6 +28,21 @@ impl DeviceMemory for Cuda {
 
     fn download(&self, from: &DeviceBuffer, to: &mut [f32]) -> Result<()> {
         from.download(to)
+    }
+
+    fn read_later(&self, from: &DeviceBuffer, len: usize) -> Result<LateValues> {
+        let expected = from.bytes() / 4;
+        if len > expected {
+            return Err(Error::Length { what: "read_later", expected, got: len });
+        }
+        // SAFETY: the buffer has so many values.
+        unsafe { self.land(from.pointer(), len) }
+    }
+
+    fn arrived(&self, late: LateValues) -> Result<Vec<f32>> {
+        let values = late.wait()?;
+        self.scratch().landings.push(late);
+        Ok(values)
     }
 
     fn write(&self, from: &[f32], to: ViewMut<Self>) -> Result<()> {
@@ -88,6 +104,23 @@ impl DeviceMemory for Cuda {
         let launch = launch.arg((block.columns / block.taps) as u32).arg(block.taps as u32);
         // SAFETY: the copy has as many values as the block.
         unsafe { launch.run(grid((block.rows * block.columns) as u64), [256, 1], 0) }
+    }
+}
+
+impl Cuda {
+    /// Begins to copy values to the host, after all work so far.
+    ///
+    /// # Safety
+    /// There must be `len` values, in a buffer that lives until they have arrived.
+    pub(super) unsafe fn land(&self, from: u64, len: usize) -> Result<LateValues> {
+        let free = {
+            let landings = &mut self.scratch().landings;
+            landings.iter().position(|free| free.fits(len)).map(|at| landings.swap_remove(at))
+        };
+        let mut landing = free.map_or_else(|| LateValues::new(&self.device, len), Ok)?;
+        // SAFETY: the caller's promise.
+        unsafe { landing.begin(&self.device, from, len)? };
+        Ok(landing)
     }
 }
 

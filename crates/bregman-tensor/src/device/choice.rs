@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::probe;
-use crate::{Ranks, Result};
+use crate::{Error, Ranks, Result};
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,14 +61,14 @@ impl FoundDevice {
         Self { ranks, ..self }
     }
 
-    /// Of several ranks on one machine, each a GPU of its own: that of its number there, where a GPU was found and none
-    /// was asked for by a number above 0.
+    /// Of several ranks on one machine, each a GPU of its own, where a GPU was found and none was asked for by a number
+    /// above 0.
     ///
     /// # Errors
     /// Fewer GPUs than ranks.
     pub fn of_local_rank(self, number: usize) -> Result<Self> {
         match self.gpu {
-            Some(0) if number > 0 => Ok(Self { ranks: self.ranks, ..DeviceChoice::Cuda(number).find()? }),
+            Some(0) if number > 0 => Ok(Self { gpu: Some(gpu_of_local_rank(number, probe)?), ..self }),
             _ => Ok(self),
         }
     }
@@ -115,15 +115,23 @@ impl DeviceChoice {
     }
 }
 
+/// The GPU of the rank of this number on its machine: that of its number, or the only one that the process sees, as
+/// Slurm's `--gpus-per-task=1` has it. NCCL refuses two ranks on one GPU.
+pub(crate) fn gpu_of_local_rank(number: usize, probe: impl Fn(usize) -> Result<()>) -> Result<usize> {
+    match probe(number) {
+        Err(Error::NoGpu { present: 1, .. }) => probe(0).map(|()| 0),
+        found => found.map(|()| number),
+    }
+}
+
 #[cfg(not(feature = "cuda"))]
 fn probe(_: usize) -> Result<()> {
-    Err(crate::Error::NotBuilt)
+    Err(Error::NotBuilt)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
 
     #[test]
     fn devices_are_named_as_pytorch_does() {
@@ -160,5 +168,16 @@ mod tests {
         let missing = DeviceChoice::Cuda(2).find_with(|ordinal| Err(Error::NoGpu { ordinal, present: 1 }));
         assert!(matches!(missing, Err(Error::NoGpu { ordinal: 2, present: 1 })));
         assert_eq!(DeviceChoice::Cpu.find_with(|_| unreachable!()).unwrap(), FoundDevice::CPU);
+    }
+
+    #[test]
+    fn a_rank_takes_the_gpu_of_its_number_or_the_only_one_it_sees() {
+        let sees = |present: usize| {
+            move |ordinal: usize| if ordinal < present { Ok(()) } else { Err(Error::NoGpu { ordinal, present }) }
+        };
+        assert_eq!(gpu_of_local_rank(3, sees(4)).unwrap(), 3);
+        assert_eq!(gpu_of_local_rank(3, sees(1)).unwrap(), 0, "srun --gpus-per-task=1");
+        assert!(matches!(gpu_of_local_rank(3, sees(2)), Err(Error::NoGpu { ordinal: 3, present: 2 })));
+        assert!(matches!(gpu_of_local_rank(0, sees(0)), Err(Error::NoGpu { ordinal: 0, present: 0 })));
     }
 }

@@ -2,16 +2,18 @@
 
 mod choice;
 
-use bregman::optimizer::Engine;
+use bregman::optimizer::Deferred;
 use bregman::{HostArrays, Param};
 
 use crate::{Backend, Cpu, Precision, Result};
+#[cfg(feature = "cuda")]
+pub(crate) use choice::gpu_of_local_rank;
 pub use choice::{DeviceChoice, FoundDevice};
 
 /// A backend that can also run the steps of an optimizer.
 pub trait Device: Backend {
     /// What an optimizer remembers, where this device keeps it.
-    type Arrays: Engine<Self::Buffer> + Send;
+    type Arrays: Deferred<Self::Buffer> + Send;
 
     /// The precision of a run whose recipe names none.
     const PRECISION: Precision;
@@ -21,6 +23,13 @@ pub trait Device: Backend {
 
     /// What it is, for the line that begins a run: `cuda:0 (NVIDIA H200)`.
     fn description(&self) -> String;
+
+    /// Whether it computes asynchronously, so that the host should read a step's results while the next one runs.
+    fn runs_ahead(&self) -> bool;
+
+    /// Whether two runs on such a device must give the same bits, at a cost. To be said before the first pass; a device
+    /// whose results always repeat has nothing to do.
+    fn set_deterministic(&mut self, _on: bool) {}
 
     /// Takes an optimizer's arrays, those of these parameters, to the device.
     ///

@@ -95,8 +95,8 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Whether this process was not started as one of several. A launcher may start a single one: that one has others
-    /// to talk to, if only itself.
+    /// Whether this process was started without a launcher. A single process started by one does not count as alone: it
+    /// still communicates, with itself.
     pub fn is_alone(&self) -> bool {
         self.0.is_none()
     }

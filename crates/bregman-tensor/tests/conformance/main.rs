@@ -37,6 +37,13 @@ fn the_reference_with_maps_in_bf16() {
     suite::exact(&Reference::with_bf16_maps());
 }
 
+/// For CPUs that are emulated (`tools/check/aarch64`): all cases take minutes there.
+#[test]
+fn a_few_cases_of_every_operation_on_the_cpu() {
+    suite::conforms_in_brief(&Cpu::new(), F32);
+    suite::conforms_in_brief(&Cpu::with_precision(Precision::Bf16), BF16_PRODUCTS);
+}
+
 #[test]
 fn the_cpu_in_f32() {
     let cpu = Cpu::new();

@@ -139,8 +139,8 @@ impl Experiment {
         self.architecture().check().map_err(bregman_nn::Error::from)?;
         self.data.check()?;
         self.loss.check()?;
-        self.method.check(self.train.epochs)?;
         self.train.check()?;
+        self.method.check(self.train.epochs)?;
         let begins = !self.train.fixed_norms || self.init.is_some();
         require(begins, "train.fixed_norms", true, "false without `init`: there are no statistics to keep")?;
         let followed = self.loss.distance.is_none() || self.teacher.is_some();

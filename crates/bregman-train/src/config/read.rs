@@ -258,6 +258,14 @@ mod tests {
     fn mistakes_of_form_and_range_are_named() {
         assert!(message(&["seed"]).contains("expected key=value"));
         assert!(message(&["method.target=1.5"]).contains("target"), "{}", message(&["method.target=1.5"]));
+        for beyond in ["train.epochs=9000000000000000000", "train.batch=1048577"] {
+            let dense = message(&["method.kind=dense", beyond]);
+            assert!(dense.starts_with(&beyond.replace('=', " = ")), "{dense}");
+        }
+        let phases = message(&["method.kind=acdc", "method.target=0.9", "train.epochs=9000000000000000000"]);
+        assert!(phases.starts_with("train.epochs = 9000000000000000000"), "{phases}");
+        let rounds = message(&["method.kind=snip", "method.target=0.9", "method.rounds=100000000000"]);
+        assert!(rounds.contains("`method.rounds` is 100000000000"), "{rounds}");
         assert!(message(&["method.target=much"]).contains("expected"), "{}", message(&["method.target=much"]));
         let missing = Experiment::parse("[data]\nroot=\"x\"\n", "r.toml", &[] as &[&str]).unwrap_err().to_string();
         assert!(missing.contains("[method]"), "{missing}");

@@ -10,8 +10,8 @@ use crate::error::require;
 ///
 /// | setting | default | purpose | range |
 /// | --- | --- | --- | --- |
-/// | `epochs` | 20 | passes over the corpus | ≥ 1 |
-/// | `batch` | 256 | cuts per step of each rank | ≥ 2 |
+/// | `epochs` | 20 | passes over the corpus | 1 … 10⁶ |
+/// | `batch` | 256 | cuts per step of each rank | 2 … 2²⁰ |
 /// | `lr` | the optimizer's: 0.1 LinBreg and SGD, 0.01 AdaBreg, 0.001 AdamW | learning rate τ | > 0 |
 /// | `schedule` | plateau for Bregman methods from 10 epochs on, exponential for the others | see [`LrSchedule`] | |
 /// | `clip` | 1 for Bregman methods, off for the others | largest norm of the gradient; `inf` for none | > 0 |
@@ -19,6 +19,7 @@ use crate::error::require;
 /// | `save_every` | 0 | steps between checkpoints beside those of each epoch; 0 for none | |
 /// | `log_every` | 1 | steps between lines in `metrics.jsonl` | ≥ 1 |
 /// | `early_stop` | off | stop after this many epochs without a better one | ≥ 1 |
+/// | `deterministic` | false | two runs on a GPU are equal to the bit, as on a CPU; slower | |
 /// | `divide_optimizer` | false | each rank keeps a part of duals and moments; otherwise all ranks keep all | |
 /// | `fixed_norms` | false | batch norms keep the statistics of `init`; otherwise they take each batch's | |
 /// | `joint_norms` | false | batch norms over the batches of all ranks; otherwise each rank its own | |
@@ -43,6 +44,9 @@ pub struct TrainConfig {
     pub log_every: u64,
     /// Patience in epochs.
     pub early_stop: Option<u64>,
+    /// Two runs on a GPU are equal to the bit. Left out of files where it is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
     /// Where several ranks train: each keeps a part of duals and moments, and steps the weights of that part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub divide_optimizer: bool,
@@ -53,6 +57,12 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub joint_norms: bool,
 }
+
+/// More than any run has.
+const MOST_EPOCHS: u64 = 1_000_000;
+
+/// More cuts than the memory of any device holds.
+const MOST_CUTS: usize = 1 << 20;
 
 impl Default for TrainConfig {
     fn default() -> Self {
@@ -66,6 +76,7 @@ impl Default for TrainConfig {
             save_every: 0,
             log_every: 1,
             early_stop: None,
+            deterministic: false,
             divide_optimizer: false,
             fixed_norms: false,
             joint_norms: false,
@@ -75,8 +86,10 @@ impl Default for TrainConfig {
 
 impl TrainConfig {
     pub(super) fn check(&self) -> Result<()> {
-        require(self.epochs >= 1, "train.epochs", self.epochs, "1 or more")?;
-        require(self.batch >= 2, "train.batch", self.batch, "2 or more: batch norm compares the examples of a batch")?;
+        let epochs = format!("1 to {MOST_EPOCHS}");
+        require((1..=MOST_EPOCHS).contains(&self.epochs), "train.epochs", self.epochs, epochs)?;
+        let batch = format!("2 to {MOST_CUTS}: batch norm compares the examples of a batch");
+        require((2..=MOST_CUTS).contains(&self.batch), "train.batch", self.batch, batch)?;
         require(self.log_every >= 1, "train.log_every", self.log_every, "1 or more")?;
         require(self.early_stop != Some(0), "train.early_stop", 0, "1 or more epochs")?;
         let positive = |field, value: Option<f64>| match value {

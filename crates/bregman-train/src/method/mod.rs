@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::{RunClock, Start};
-use bregman::{AdaptiveOptimizer, Groups, Optimizer, OptimizerState, Scope, Sparsity, Topology};
+use bregman::{AdaptiveOptimizer, Groups, Law, Optimizer, OptimizerState, Scope, Sparsity, Topology};
 use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
@@ -48,6 +48,8 @@ pub struct Method<B: Device> {
     /// The sparsity asked for, where neither a controller nor masks have one.
     target: Option<f64>,
     topology: Option<Topology>,
+    /// A step was launched and not settled.
+    launched: bool,
 }
 
 /// An optimizer, and what moves its λ.
@@ -91,13 +93,18 @@ impl<B: Device> Method<B> {
             }
         };
         let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };
-        let method = Self { steering, target: config.target(), topology: config.topology(run)? };
+        let method = Self { steering, target: config.target(), topology: config.topology(run)?, launched: false };
         for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
             let masked = method.topology.is_some() && parameter.param.role.is_weight();
             parameter.sparse = masked || method.optimizer().is_sparse(tensor);
         }
         model.refresh()?;
         Ok(method)
+    }
+
+    /// Whether some weights are masked.
+    pub fn has_masks(&self) -> bool {
+        self.topology.is_some()
     }
 
     /// The masks before the first step.
@@ -128,7 +135,7 @@ impl<B: Device> Method<B> {
                 let changed_last = || policy.needs_gradients() && clock.previous().is_some_and(|last| changes(&last));
                 policy.sparsity(clock) > 0.0 && !changes(clock) && !changed_last()
             }
-            None => !self.optimizer().next_is_full(),
+            None => !self.optimizer().is_full_after(u64::from(self.launched)),
         };
         if on_support { Extent::Support } else { Extent::All }
     }
@@ -141,19 +148,43 @@ impl<B: Device> Method<B> {
         self.move_masks(clock, model, false)
     }
 
-    /// The step at `clock` with learning rate `lr`, from the gradients in `model`.
+    /// Begins a step with learning rate `lr`, from the gradients in `model`; [`Method::settle`] ends it.
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn launch(&mut self, model: &mut TrainableModel<B>, lr: f64) -> Result<()> {
+        let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+        match &mut self.steering {
+            Steering::Adaptive(optimizer) => optimizer.launch_on(&mut theta, &grads, lr)?,
+            Steering::Fixed(optimizer, _) => optimizer.launch_on(&mut theta, &grads, lr)?,
+        }
+        self.launched = true;
+        Ok(())
+    }
+
+    /// Whether the step that was launched changes more than its own weights once it is counted, λ or masks, so that it
+    /// must be settled before the next pass.
+    pub fn is_due(&self) -> bool {
+        match &self.steering {
+            Steering::Adaptive(optimizer) => optimizer.is_due(),
+            Steering::Fixed(..) => self.topology.is_some(),
+        }
+    }
+
+    /// Waits for the step that was launched, that at `clock`, and counts it; moves λ or masks where that is due.
     ///
     /// # Errors
     /// A gradient that is not finite, a lost device.
-    pub fn step(&mut self, clock: &RunClock, model: &mut TrainableModel<B>, lr: f64) -> Result<MethodStep> {
-        let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+    pub fn settle(&mut self, clock: &RunClock, model: &mut TrainableModel<B>) -> Result<MethodStep> {
+        self.launched = false;
         match &mut self.steering {
             Steering::Adaptive(optimizer) => {
-                let report = optimizer.step_on(&mut theta, &grads, lr)?;
+                let (mut theta, _) = model.parts_mut().1.values_and_gradients();
+                let report = optimizer.settle(&mut theta)?;
                 Ok(MethodStep { lambda: Some(report.lambda), sparsity: report.sparsity, target: Some(report.target) })
             }
             Steering::Fixed(optimizer, lambda) => {
-                optimizer.step_on(&mut theta, &grads, lr)?;
+                optimizer.settle::<B::Buffer>()?;
                 let lambda = *lambda;
                 self.move_masks(clock, model, true)?;
                 let target = self.topology.as_ref().map(|topology| topology.policy().sparsity(clock)).or(self.target);
@@ -212,10 +243,17 @@ impl<B: Device> Method<B> {
         let loops = optimizer.controller().state();
         let crossings = loops.iter().map(|state| u64::from(state.memory.crossings)).max().unwrap_or(0);
         if SWINGING * crossings > updates {
+            let lower = |gain: &str| {
+                format!(", lower the gain (method.law.{gain}), or take the quantile law (method.law.kind=quantile)")
+            };
+            let lower = match optimizer.controller().config().law {
+                Law::Multiplicative(_) => lower("alpha"),
+                Law::Density(_) => lower("kappa"),
+                Law::Fixed | Law::Quantile(_) => String::new(),
+            };
             return Ok(Some(format!(
                 "λ swings: the sparsity crossed its target {crossings} times in {updates} updates without settling; \
-                 start from a smaller λ (method.lambda), lower the gain (method.law.alpha), or take the quantile law \
-                 (method.law.kind=quantile)"
+                 start from a smaller λ (method.lambda){lower}"
             )));
         }
         let gains = optimizer.loop_gains()?;

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
-use bregman_base::files::open_regular;
+use bregman_base::files::{ShortLines, open_regular};
 use serde::{Deserialize, Serialize};
 
 use super::format::{self, RUN_FORMAT};
@@ -89,7 +89,7 @@ pub fn read_metrics(path: &Path, mut each: impl FnMut(MetricsRecord)) -> Vec<Str
         }
         Err(error) => return vec![format!("{name} cannot be read: {error}")],
     };
-    let (mut reader, mut line, mut number) = (BufReader::with_capacity(1 << 20, file), Vec::new(), 0);
+    let (mut reader, mut line, mut number) = (BufReader::with_capacity(1 << 20, ShortLines::new(file)), Vec::new(), 0);
     let (mut problems, mut damaged, mut empty) = (Vec::new(), Vec::new(), true);
     loop {
         line.clear();

@@ -25,7 +25,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             match self.method.start_masks(round, &mut self.model) {
                 Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => {
-                    return Err(self.not_finite(error.to_string()));
+                    return Err(self.not_finite(&self.clock(), error.to_string()));
                 }
                 result => result?,
             }

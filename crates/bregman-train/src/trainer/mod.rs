@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `start` | a new run, and one that continues from its last checkpoint |
+//! | `step` | one step, in two halves: on a GPU its numbers are read while that works on the next one |
 //! | `ranks` | what several processes that train one network agree on |
 //! | `teacher` | the network that a run starts from, and the one that it follows |
 //! | `masks` | the masks before the first step |
@@ -24,6 +25,7 @@ mod epoch;
 mod masks;
 mod ranks;
 mod start;
+mod step;
 mod teacher;
 pub(crate) mod trials;
 
@@ -35,13 +37,14 @@ use bregman_nn::{Input, TrainableModel};
 use bregman_speaker::{Batch, Skipped};
 use bregman_tensor::{Cpu, Margin, Ranks};
 
-use crate::method::{Method, MethodStep};
-use crate::run::{CheckpointFolder, RunFolder, RunState, StepRecord, checkpoint};
+use crate::method::Method;
+use crate::run::{CheckpointFolder, RunFolder, RunState, checkpoint};
 use crate::trainer::data::Data;
 use crate::trainer::observer::Observer;
 use crate::trainer::ranks::Books;
 use crate::trainer::schedule::margin_at;
-use crate::{Device, Error, Experiment, Result};
+use crate::trainer::step::BegunStep;
+use crate::{Device, Experiment, Result};
 
 /// An experiment in progress.
 pub struct Trainer<'a, B: Device = Cpu> {
@@ -60,6 +63,8 @@ pub struct Trainer<'a, B: Device = Cpu> {
     /// Seconds of earlier sittings.
     before: f64,
     began: Instant,
+    /// When the last step was over.
+    ended: Instant,
 }
 
 /// Why training stopped.
@@ -100,6 +105,8 @@ impl<B: Device> Trainer<'_, B> {
         self.check_ranks()?;
         let mut batches = self.data.train.batches(self.state.position)?;
         let (mut upcoming, mut staged) = (None, false);
+        // on a GPU: the step before, whose numbers are read while the next pass is on its way
+        let mut begun: Option<BegunStep<B>> = None;
         while self.state.position.epoch < epochs && !self.state.finished {
             if self.method.before_step(&self.clock(), &mut self.model)? {
                 self.model.refresh()?;
@@ -114,20 +121,24 @@ impl<B: Device> Trainer<'_, B> {
             teacher::follow(&mut self.teacher, &mut self.model, &batch)?;
             self.take_part(&batch);
             self.model.launch(&labels, margin)?;
+            if let Some(before) = begun.take() {
+                batches.recycle(self.end_step(before)?.1);
+            }
             // the next batch is fetched and copied while the device works on this one; what is wrong with it is said in
             // its own turn
             upcoming = if batch.next.epoch < epochs { batches.next() } else { None };
             staged = matches!(&upcoming, Some(Ok(next)) if self.model.stage(input(next)).is_ok());
             let asked = stop.load(Ordering::Relaxed);
-            let (record, agreed) = self.step(&batch, &labels, margin, began, asked)?;
-            self.observer.step(&record);
-            if self.state.step.is_multiple_of(self.experiment.train.log_every)
-                && let Some(books) = &mut self.books
-            {
-                books.log.step(&record)?;
+            let (last, next) = (batch.is_last(), batch.next);
+            let (step, agreed) = self.begin_step(batch, labels, margin, began, asked)?;
+            self.state.position = next;
+            let save_every = self.experiment.train.save_every;
+            let saving = save_every > 0 && self.state.step.is_multiple_of(save_every);
+            if self.runs_ahead() && !(last || saving || stop.load(Ordering::Relaxed)) {
+                begun = Some(step);
+                continue;
             }
-            self.state.position = batch.next;
-            let last = batch.is_last();
+            let (record, batch) = self.end_step(step)?;
             batches.recycle(batch);
             let stopping = if self.ranks.is_alone() { stop.load(Ordering::Relaxed) } else { agreed };
             if self.state.step.is_multiple_of(ranks::CHECK_EVERY) {
@@ -135,10 +146,7 @@ impl<B: Device> Trainer<'_, B> {
             }
             if last {
                 self.end_epoch(&record)?;
-            } else if stopping
-                || self.experiment.train.save_every > 0
-                    && self.state.step.is_multiple_of(self.experiment.train.save_every)
-            {
+            } else if stopping || saving {
                 self.save(&self.run.last())?;
             }
             if stopping && !self.state.finished {
@@ -171,58 +179,6 @@ impl<B: Device> Trainer<'_, B> {
         Margin { scale: self.experiment.loss.scale, margin, easy: false }
     }
 
-    /// Waits for the gradients of this batch, on which work began then, and takes the step. Also says whether any rank
-    /// was asked to stop, where this one was or was not.
-    fn step(
-        &mut self,
-        batch: &Batch,
-        labels: &[usize],
-        margin: Margin,
-        began: Instant,
-        stop: bool,
-    ) -> Result<(StepRecord, bool)> {
-        let cuts = batch.whole;
-        let (step, total) = (self.state.step, self.total_steps());
-        let own = self.model.outcome()?;
-        let (outcome, stopping) = self.joint(own, batch, stop)?;
-        if !outcome.loss.is_finite() {
-            self.model.check_finite(true);
-            let what = match self.model.gradients(input(batch), labels, margin) {
-                Err(error) => error.to_string(),
-                Ok(_) => format!("the loss is {}", outcome.loss),
-            };
-            return Err(self.not_finite(what));
-        }
-        let extent = self.method.extent(&self.clock());
-        let gradient_norm = self.model.clip_gradients(self.experiment.train.clip.unwrap_or(f32::INFINITY))?;
-        let lr = self.state.lr.at(step, total, self.data.train.batches_per_epoch());
-        let MethodStep { lambda, sparsity, target } = match self.method.step(&self.clock(), &mut self.model, lr) {
-            Err(Error::Method(error @ bregman::Error::NonFinite { .. })) => {
-                return Err(self.not_finite(error.to_string()));
-            }
-            result => result?,
-        };
-        self.model.refresh_after(extent)?;
-        self.state.step += 1;
-        self.state.sparsity = sparsity;
-        self.state.sums.add(outcome, cuts);
-        let record = StepRecord {
-            step: self.state.step,
-            epoch: batch.position.epoch + 1,
-            loss: f64::from(outcome.loss),
-            accuracy: outcome.correct as f64 / cuts as f64,
-            lambda,
-            sparsity,
-            target,
-            epsilon: target.map(|target| target - sparsity),
-            lr,
-            margin: f64::from(margin.margin),
-            gradient_norm: f64::from(gradient_norm),
-            utterances_per_second: cuts as f64 / began.elapsed().as_secs_f64().max(1e-9),
-        };
-        Ok((record, stopping))
-    }
-
     fn save(&mut self, to: &CheckpointFolder) -> Result<()> {
         let arrays = self.method.arrays()?; // all ranks take part where each has its own
         let Some(books) = &mut self.books else { return Ok(()) };
@@ -240,15 +196,6 @@ impl<B: Device> Trainer<'_, B> {
 
     fn outcome(self, ending: Ending) -> TrainingOutcome {
         TrainingOutcome { ending, state: self.state, skipped: self.data.train.skipped() }
-    }
-
-    fn not_finite(&self, what: String) -> Error {
-        Error::NotFinite {
-            step: self.state.step + 1,
-            epoch: self.state.position.epoch + 1,
-            what,
-            last: self.run.last().whole().as_ref().map(CheckpointFolder::path).map(Into::into),
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Instant;
 use bregman_base::files::{Lock, write_file};
 use bregman_nn::TrainableModel;
 use bregman_speaker::{AudioSource, BatchPosition};
-use bregman_tensor::Ranks;
 
 use super::Trainer;
 use super::data::{Data, Division};
@@ -21,6 +20,9 @@ use crate::method::Method;
 use crate::run::log::Log;
 use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
 use crate::{Device, Error, Experiment, Open, Result, open_cpu};
+
+/// More than any run began with.
+const MOST_RANKS: usize = 1 << 16;
 
 impl<'a> Trainer<'a> {
     /// A new run in the folder `run`, on the CPU.
@@ -50,11 +52,7 @@ impl<'a> Trainer<'a> {
         validation: Option<Arc<dyn AudioSource>>,
         observer: &'a dyn Observer,
     ) -> Result<Self> {
-        refuse_existing(&RunFolder::new(run))?;
-        let device = open_cpu(experiment.train.precision)?;
-        let division = Division::of(&Ranks::ALONE);
-        let data = Data::new(&experiment, &division, train, validation, observer.preparing())?;
-        Self::start(device, open_cpu, experiment, RunFolder::new(run), None, data, observer)
+        Self::on_corpora_on(open_cpu, experiment, run, train, validation, observer)
     }
 }
 
@@ -70,6 +68,28 @@ impl<'a, B: Device> Trainer<'a, B> {
             refuse_existing(&run)?;
         }
         let data = Data::open(&experiment, &Division::of(device.ranks()), observer.preparing())?;
+        Self::start(device, open, experiment, run, None, data, observer)
+    }
+
+    /// As [`Trainer::on_corpora`], on the device that `open` opens.
+    ///
+    /// # Errors
+    /// As [`Trainer::new_on`].
+    pub fn on_corpora_on(
+        open: impl Open<B>,
+        experiment: Experiment,
+        run: &Path,
+        train: Arc<dyn AudioSource>,
+        validation: Option<Arc<dyn AudioSource>>,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
+        let run = RunFolder::new(run);
+        let device = open(experiment.train.precision)?;
+        if device.ranks().leads() {
+            refuse_existing(&run)?;
+        }
+        let division = Division::of(device.ranks());
+        let data = Data::new(&experiment, &division, train, validation, observer.preparing())?;
         Self::start(device, open, experiment, run, None, data, observer)
     }
 
@@ -94,6 +114,10 @@ impl<'a, B: Device> Trainer<'a, B> {
             return Self::start(device, open, experiment, run, lock, data, observer);
         };
         let RunState { corpus, ranks: began_with, .. } = last.state()?;
+        if !(1..=MOST_RANKS).contains(&began_with) {
+            let problem = format!("ranks = {began_with}: expected 1 to {MOST_RANKS}");
+            return Err(Error::checkpoint(&last.state_file(), problem));
+        }
         let data = Data::open(&experiment, &Division { ranks: ranks.clone(), began_with }, observer.preparing())?;
         if let Some(corpus) = corpus {
             corpus.check(&data.corpus, run.path())?;
@@ -191,6 +215,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             observer,
             before,
             began,
+            ended: began,
         })
     }
 }
@@ -227,6 +252,7 @@ fn build<B: Device>(
 ) -> Result<Built<B>> {
     experiment.train.precision.get_or_insert(device.precision());
     observer.device(&ranks::introduction(&device, data), device.precision());
+    device.set_deterministic(experiment.train.deterministic);
     if experiment.train.joint_norms {
         device.join_norms()?;
     }

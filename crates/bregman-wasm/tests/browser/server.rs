@@ -18,7 +18,7 @@ const QUIET: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-f
 
 /// A server of the page, the driver and `files`, and what the driver has posted.
 pub(crate) struct Server {
-    address: String,
+    pub(crate) address: String,
     posted: Receiver<String>,
 }
 

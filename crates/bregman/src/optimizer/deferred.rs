@@ -3,7 +3,7 @@
 
 use super::engine::{Counted, Engine, TensorStep};
 use super::{Arrays, Optimizer};
-use crate::error::Result;
+use crate::error::{Result, require};
 
 /// Arrays whose passes end later than they begin.
 pub trait Deferred<W: ?Sized>: Engine<W> {
@@ -21,6 +21,18 @@ pub trait Deferred<W: ?Sized>: Engine<W> {
 }
 
 impl<A: Arrays> Optimizer<A> {
+    /// [`Optimizer::launch_at`] with one learning rate for all tensors.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step_on`], but for gradients that are not finite.
+    pub fn launch_on<W: ?Sized>(&mut self, theta: &mut [&mut W], grads: &[&W], tau: f64) -> Result<()>
+    where
+        A: Deferred<W>,
+    {
+        require(tau > 0.0 && tau.is_finite(), "learning rate", tau, "a number > 0")?;
+        self.launch_at(theta, grads, |_| tau)
+    }
+
     /// The first half of [`Optimizer::step_at`]. [`Optimizer::settle`] is the other one, and nothing else may come
     /// between them.
     ///

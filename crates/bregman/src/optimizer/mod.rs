@@ -107,7 +107,8 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    /// One step with learning rate `tau`: gradients in, weights out, zeros counted.
+    /// One step with learning rate `tau`: gradients in, weights out, zeros counted. A tensor whose gradient is empty
+    /// rests: it moves only where λ does.
     ///
     /// # Errors
     /// Slices that do not fit, τ ≤ 0, and a gradient that is not finite. In the last case the error names the first
@@ -281,7 +282,12 @@ impl<A> Optimizer<A> {
 
     /// Whether the next step moves all weights, so that it needs all gradients.
     pub fn next_is_full(&self) -> bool {
-        self.freeze.is_full(self.state.step)
+        self.is_full_after(0)
+    }
+
+    /// As [`Optimizer::next_is_full`], of the step after so many more: those that were launched and not settled yet.
+    pub fn is_full_after(&self, steps: u64) -> bool {
+        self.freeze.is_full(self.state.step + steps)
     }
 
     /// Whether the weights of a tensor are thresholded.

@@ -2,10 +2,12 @@
 
 use super::{Engine, Optimizer, Prox, Rule, TensorStep, Update, Variant};
 use crate::error::{Result, require};
+use crate::param::Param;
 use crate::penalty::Shrinkage;
 
 impl<A> Optimizer<A> {
-    /// What the next step does to every tensor, after all that may be refused was checked.
+    /// What the next step does to every tensor, after all that may be refused was checked. Without a gradient its dual
+    /// stays, and with it θ = prox(p); without a dual θ stays.
     pub(super) fn plan_step<W: ?Sized>(
         &mut self,
         theta: &[&mut W],
@@ -21,7 +23,12 @@ impl<A> Optimizer<A> {
                 require(false, &name(), tau, "a number ≥ 0")?;
             }
         }
-        self.check_lens("gradients", "gradient", grads.iter().map(|g| A::len(g)))?;
+        let asked = |tensor: usize| self.groups.params().get(tensor).map_or(0, Param::len);
+        let lens = grads.iter().enumerate().map(|(tensor, g)| match A::len(g) {
+            0 => asked(tensor),
+            len => len,
+        });
+        self.check_lens("gradients", "gradient", lens)?;
         self.check_lens("weights", "weight", theta.iter().map(|theta| A::len(theta)))?;
         let (step, frozen) = (self.state.step + 1, !self.next_is_full());
         let scaled: Vec<f64> = (0..theta.len()).map(|tensor| tau(tensor) * self.groups.rule(tensor).lr_scale).collect();
@@ -30,7 +37,14 @@ impl<A> Optimizer<A> {
             Some(before) if self.is_sparse(tensor) => self.rule.update(step, tau).above(before[tensor]),
             _ => self.rule.update(step, tau),
         };
-        Ok(self.plan(|tensor| scaled[tensor], update, frozen))
+        let mut steps = self.plan(|tensor| scaled[tensor], update, frozen);
+        for (step, _) in steps.iter_mut().zip(grads).filter(|(_, g)| A::len(g) == 0) {
+            step.update = Update::Rest;
+            if self.rule.mirror().is_none() {
+                step.prox = Prox { shrinkage: Shrinkage::Identity, threshold: 0.0, scale: 1.0 };
+            }
+        }
+        Ok(steps)
     }
 
     /// What a pass does to every tensor, given its learning rate and the update at that rate.

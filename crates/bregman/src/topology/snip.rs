@@ -14,9 +14,12 @@ pub struct Snip {
     pub rounds: u64,
 }
 
+/// More than any network has use for: each takes a batch before the first step.
+const MOST_ROUNDS: u64 = 10_000;
+
 impl MaskPolicy for Snip {
     fn check(&self) -> Result<()> {
-        require(self.rounds >= 1, "rounds", self.rounds, "1 or more")?;
+        require((1..=MOST_ROUNDS).contains(&self.rounds), "rounds", self.rounds, "1 to 10000")?;
         check_target(self.target)
     }
 

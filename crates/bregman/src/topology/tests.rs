@@ -232,7 +232,7 @@ fn bad_input_is_named() {
     let granet = GraNet { target: 0.9, from: 0.95, period: 1, fraction: 0.5, until: 0.7 };
     let stages = vec![MutationStage { until: 0.5, fraction: 0.2 }, MutationStage { until: 0.4, fraction: 0.1 }];
     let exchanged = |exchange| DropGrow { target: 0.9, exchange, growth: Growth::Random };
-    let policies: [&dyn MaskPolicy; 9] = [
+    let policies: [&dyn MaskPolicy; 10] = [
         &StaticMask { target: 1.0 },
         &OneShotPruning { target: 0.0, epoch: 0 },
         &GradualPruning { target: 0.9, ramp },
@@ -242,6 +242,7 @@ fn bad_input_is_named() {
         &Mest { target: 0.9, period: 1, stages, gradient_weight: 0.0 },
         &AcDc { target: 0.9, phases },
         &Snip { target: 0.9, rounds: 0 },
+        &Snip { target: 0.9, rounds: 100_000_000_000 },
     ];
     let named = [
         "`target` is 1",
@@ -253,6 +254,7 @@ fn bad_input_is_named() {
         "`stages.until` is out of order",
         "`last_epochs` is 0",
         "`rounds` is 0",
+        "`rounds` is 100000000000",
     ];
     for (policy, name) in policies.into_iter().zip(named) {
         assert!(policy.check().unwrap_err().to_string().contains(name), "{policy:?}");

@@ -181,3 +181,25 @@ fn prox_rescaling_divides_by_lambda_and_starts_at_the_given_weights() {
         assert!((x - p.signum() * (p.abs() - 0.5).max(0.0) / 0.5).abs() < 1e-6);
     }
 }
+
+#[test]
+fn a_tensor_without_a_gradient_rests_and_the_others_step_as_ever() {
+    for (rule, penalty) in all_rules().into_iter().flat_map(|rule| PENALTIES.map(|penalty| (rule, penalty))) {
+        let groups = groups(penalty);
+        let mut theta = start(&groups, 1);
+        let mut optimizer = Optimizer::new(rule, groups.clone(), 0.3, &theta).unwrap();
+        optimizer.step(&mut theta, &noises(&groups, 2), 0.1).unwrap();
+        let (mut twin, mut of_twin) = (optimizer.clone(), theta.clone());
+        let (before, of_before) = (optimizer.state().tensors.clone(), theta.clone());
+        for step in 3..6 {
+            let all = noises(&groups, step);
+            twin.step(&mut of_twin, &all, 0.1).unwrap();
+            optimizer.step(&mut theta, &[&all[0][..], &[], &[]], 0.1).unwrap();
+        }
+        let (after, of_all) = (&optimizer.state().tensors, &twin.state().tensors);
+        assert!(after[0] == of_all[0] && theta[0] == of_twin[0], "{} {penalty:?}", rule.name());
+        assert!(after[1..] == before[1..] && theta[1..] == of_before[1..], "{} {penalty:?}", rule.name());
+        assert!(after[1] != of_all[1] && after[2] != of_all[2] || rule.mirror().is_none());
+        assert_eq!(optimizer.state().step, 4);
+    }
+}

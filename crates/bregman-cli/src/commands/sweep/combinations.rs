@@ -7,11 +7,14 @@ use bregman_train::Experiment;
 use super::plan::{Plan, Runs};
 use crate::failure::Failure;
 
-/// What `--methods all` compares: Bregman training, the usual ways of masks, and a dense network.
-const ALL: [&str; 14] = [
+/// What `--methods all` compares: Bregman training with every step full and with frozen ones, the usual ways of masks,
+/// and a dense network.
+const ALL: [&str; 16] = [
     "dense-sgd",
     "adabreg",
+    "adabreg-frozen",
     "linbreg",
+    "linbreg-frozen",
     "pruned-gradual",
     "pruned-oneshot",
     "static",
@@ -158,6 +161,8 @@ fn split_values(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use bregman_train::config::{AdaptiveConfig, MethodConfig};
+
     use super::*;
 
     #[test]
@@ -169,6 +174,17 @@ mod tests {
         assert_eq!(all[2], ["seed=2", "a.b=[1,2]", "c=3"]);
         assert_eq!(setting_combinations(&[]).unwrap(), [Vec::<String>::new()]);
         assert!(setting_combinations(&["seed".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn all_methods_are_recipes_and_both_optimizers_are_there_with_frozen_steps() {
+        let freezes = |method: &&&str| {
+            let recipe = [PathBuf::from("demo"), Path::new("methods").join(method)];
+            let experiment = Experiment::read(&recipe, &[] as &[&str]).unwrap();
+            matches!(experiment.method, MethodConfig::Adaptive(AdaptiveConfig { freeze: 2.., .. }))
+        };
+        let frozen: Vec<&&str> = ALL.iter().filter(freezes).collect();
+        assert_eq!(frozen, [&"adabreg-frozen", &"linbreg-frozen"]);
     }
 
     #[test]

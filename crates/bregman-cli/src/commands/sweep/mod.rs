@@ -28,6 +28,7 @@ use self::plan::Plan;
 use self::processes::{Children, Countdown, log_of, pass_on};
 use self::single::{SweepRow, one};
 use super::cohort::CohortArgs;
+use super::options::MOST_JOBS;
 use crate::device::DeviceArg;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -124,8 +125,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(mut args: Args) -> Result<Exit, Failure> {
     let ranks = ranks::join()?;
-    if args.jobs == 0 {
-        return Err(Failure::mistake("--jobs 0", "pass 1 or more"));
+    if !(1..=MOST_JOBS).contains(&args.jobs) {
+        return Err(Failure::mistake(format!("--jobs {}", args.jobs), format!("pass 1 to {MOST_JOBS}")));
     }
     args.cohort.check()?;
     let plan = Plan::of(&args)?;

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use bregman_base::protobuf::Message;
 use bregman_network::{Deviation, NormSpec};
 use bregman_tensor::constants::NORM_EPSILON;
 
-use super::proto::Message;
 use crate::{Array, Checkpoint, Values};
 
 /// Setting of a node.

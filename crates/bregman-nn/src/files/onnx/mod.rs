@@ -8,13 +8,12 @@
 mod graph;
 mod layer;
 mod network;
-mod proto;
 
+use bregman_base::protobuf::Message;
 use bregman_tensor::Backend;
 
 use crate::{Error, Result, TrainableModel};
 use graph::{Dimension, OnnxGraph};
-use proto::Message;
 
 /// `ModelProto.ir_version` and the version of the operator set: both of 2022, read by every runtime of today.
 const IR_VERSION: i64 = 8;

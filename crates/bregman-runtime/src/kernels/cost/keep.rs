@@ -83,13 +83,15 @@ fn cpu() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BlockCosts;
     use super::*;
 
     #[test]
     fn costs_are_kept_for_the_machine_that_they_were_measured_on() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("deep");
-        let costs = KernelCosts { row: 10.0, ..KernelCosts::BUILT_IN };
+        let strips = BlockCosts { row: 10.0, ..KernelCosts::BUILT_IN.strips };
+        let costs = KernelCosts { strips, ..KernelCosts::BUILT_IN };
         keep_in(&deep, "one".to_owned(), &costs);
         assert_eq!(kept_in(&deep, "one"), Some(costs));
         assert_eq!(kept_in(&deep, "another"), None);

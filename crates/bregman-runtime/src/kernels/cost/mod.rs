@@ -16,15 +16,28 @@ mod measure;
 
 use std::sync::OnceLock;
 
+use bregman_base::Buffer;
 use serde::{Deserialize, Serialize};
 
-use super::Instructions;
 use super::tile::{PANEL, Tiling};
+use super::{BLOCK, Instructions, STRIP};
 
-/// What kernels cost on a CPU, for a block of positions; only ratios matter.
+/// What kernels cost on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
+    /// In layers over time.
+    pub strips: BlockCosts,
+    /// In layers over maps.
+    pub maps: BlockCosts,
+}
+
+/// What kernels cost for a block of positions, in nanoseconds; only ratios matter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockCosts {
+    /// Positions of the block.
+    pub block: usize,
     /// A weight of a dense layer.
     pub dense: f64,
     /// A non-zero whose x lies in the second-level cache; where x is shifted.
@@ -71,32 +84,49 @@ pub(crate) enum Plan {
 }
 
 impl KernelCosts {
-    /// Of an Intel Xeon with AVX-512, in units of `dense`.
-    pub const BUILT_IN: Self = Self { dense: 1.0, far: [2.3, 3.6], near: [1.3, 2.4], row: 6.0, copy: 8.0 };
+    /// Of an Intel Xeon with AVX-512.
+    pub const BUILT_IN: Self = Self { strips: BlockCosts::BUILT_IN, maps: BlockCosts::BUILT_IN };
 
     /// The costs that models opened with these instructions use.
     pub(crate) fn of(instructions: Instructions, tuning: Tuning) -> Self {
         static FOUND: [OnceLock<KernelCosts>; 4] = [const { OnceLock::new() }; 4];
         let off = || std::env::var_os(SWITCH).is_some_and(|value| value == "off");
         if tuning == Tuning::BuiltIn || cfg!(target_family = "wasm") || off() {
-            return Self::BUILT_IN;
+            return Self::built_in(instructions);
         }
         *FOUND[instructions as usize]
             .get_or_init(|| keep::kept(instructions).unwrap_or_else(|| Self::measure(instructions)))
     }
 
+    fn built_in(instructions: Instructions) -> Self {
+        let maps = BlockCosts { block: instructions.map_block(), ..BlockCosts::BUILT_IN };
+        Self { maps, ..Self::BUILT_IN }
+    }
+
     /// Measures the costs and keeps them for the next process, where that is possible.
     pub fn measure(instructions: Instructions) -> Self {
         let Some(arch) = instructions.arch() else { return Self::BUILT_IN };
-        let costs = measure::measure(arch);
+        let [strips, maps] = [STRIP, instructions.map_block()].map(|block| measure::measure(arch, block));
+        let costs = Self { strips, maps };
         if !costs.is_plausible() {
-            return Self::BUILT_IN;
+            return Self::built_in(instructions);
         }
         keep::keep(instructions, &costs);
         costs
     }
 
     /// A measurement that something disturbed is worse than none.
+    fn is_plausible(&self) -> bool {
+        let blocks = self.strips.block == STRIP && [STRIP, BLOCK].contains(&self.maps.block);
+        blocks && self.strips.is_plausible() && self.maps.is_plausible()
+    }
+}
+
+impl BlockCosts {
+    /// Of strips on an Intel Xeon with AVX-512, in units of `dense`.
+    pub(super) const BUILT_IN: Self =
+        Self { block: STRIP, dense: 1.0, far: [2.3, 3.6], near: [1.3, 2.4], row: 6.0, copy: 8.0 };
+
     fn is_plausible(&self) -> bool {
         let pairs = |costs: &Self| {
             [costs.far[0], costs.far[1], costs.near[0], costs.near[1], costs.row, costs.copy]
@@ -114,8 +144,8 @@ impl KernelCosts {
         if 2 * shape.live > shape.rows * shape.columns {
             return Plan::Dense;
         }
-        let tiles = Tiling::Tiles(shape.tile());
-        let ways = [Plan::Dense, Plan::Sparse(Tiling::Whole), Plan::Sparse(tiles), Plan::Sparse(Tiling::Packed)];
+        let (tiles, packed) = (Tiling::Tiles(self.tile(shape)), Tiling::Packed { block: self.block });
+        let ways = [Plan::Dense, Plan::Sparse(Tiling::Whole), Plan::Sparse(tiles), Plan::Sparse(packed)];
         ways.into_iter().min_by(|a, b| self.cost(shape, *a).total_cmp(&self.cost(shape, *b))).expect("four ways")
     }
 
@@ -128,29 +158,29 @@ impl KernelCosts {
             Plan::Sparse(tiling) => {
                 let tiles = tiling.tiles(shape.columns).count() as f64;
                 let each = match tiling {
-                    Tiling::Whole if shape.tile() < shape.columns => self.far[shifted],
+                    Tiling::Whole if self.tile(shape) < shape.columns => self.far[shifted],
                     Tiling::Whole | Tiling::Tiles(_) => self.near[shifted],
-                    Tiling::Packed => self.near[0],
+                    Tiling::Packed { .. } => self.near[0],
                 };
-                let copied = if tiling == Tiling::Packed { self.copy * columns } else { 0.0 };
+                let copied = if tiling.is_packed() { self.copy * columns } else { 0.0 };
                 // rows of a map lie pages apart
                 let row = if shape.taps[1] > 1 { 2.0 * self.row } else { self.row };
                 each * live + row * rows * tiles + copied
             }
         }
     }
+
+    /// Columns whose part of x fits the first-level cache, as it lies in memory.
+    fn tile(&self, shape: Shape) -> usize {
+        // taps over time share a block and a line beyond, taps over rows do not
+        let of_channel = shape.taps[1] * if shape.is_shifted() { self.block + Buffer::LINE } else { self.block };
+        (PANEL / of_channel).max(1) * shape.taps[0] * shape.taps[1]
+    }
 }
 
 impl Shape {
     fn is_shifted(&self) -> bool {
         self.taps != [1, 1]
-    }
-
-    /// Columns whose part of x fits the first-level cache, as it lies in memory.
-    fn tile(&self) -> usize {
-        // taps over time share a block and a line beyond, taps over rows do not
-        let of_channel = self.taps[1] * if self.is_shifted() { 96 } else { 80 };
-        (PANEL / of_channel).max(1) * self.taps[0] * self.taps[1]
     }
 }
 
@@ -164,26 +194,34 @@ mod tests {
 
     fn map(channels: usize, live: f64) -> Shape {
         let columns = 9 * channels;
-        Shape { rows: channels, columns, taps: [3, 3], live: (live * (channels * columns) as f64) as usize }
+        let live = (live * (channels * columns) as f64) as usize;
+        Shape { rows: channels, columns, taps: [3, 3], live }
     }
 
     /// As measured on ECAPA C1024 and ResNet34: `bench/run inference`.
     #[test]
     fn the_cheapest_kernel_depends_on_shape_and_sparsity() {
-        let costs = KernelCosts::BUILT_IN;
+        let costs = BlockCosts::BUILT_IN;
         assert_eq!(costs.plan(pointwise(1.0)), Plan::Dense);
-        assert_eq!(KernelCosts { dense: 9.0, ..costs }.plan(pointwise(0.6)), Plan::Dense, "for its memory");
+        let slow = BlockCosts { dense: 9.0, ..costs };
+        assert_eq!(slow.plan(pointwise(0.6)), Plan::Dense, "for its memory");
         assert_eq!(costs.plan(pointwise(0.25)), Plan::Sparse(Tiling::Tiles(90)));
         assert_eq!(costs.plan(pointwise(0.01)), Plan::Sparse(Tiling::Whole));
         assert_eq!(costs.plan(map(128, 1.0)), Plan::Dense);
-        assert_eq!(costs.plan(map(128, 0.25)), Plan::Sparse(Tiling::Packed));
+        assert_eq!(costs.plan(map(128, 0.25)), Plan::Sparse(Tiling::Packed { block: STRIP }));
         assert_eq!(costs.plan(map(128, 0.01)), Plan::Sparse(Tiling::Whole));
     }
 
     #[test]
     fn a_tile_holds_whole_channels_and_fits_the_panel() {
-        for (shape, tile) in [(pointwise(0.1), 90), (map(64, 0.1), 25 * 9)] {
-            assert_eq!(shape.tile(), tile);
+        let wide = BlockCosts { block: BLOCK, ..BlockCosts::BUILT_IN };
+        for (costs, shape, tile) in [
+            (BlockCosts::BUILT_IN, pointwise(0.1), 90),
+            (BlockCosts::BUILT_IN, map(64, 0.1), 25 * 9),
+            (wide, pointwise(0.1), 45),
+            (wide, map(64, 0.1), 13 * 9),
+        ] {
+            assert_eq!(costs.tile(shape), tile);
             assert_eq!(tile % (shape.taps[0] * shape.taps[1]), 0);
         }
     }
@@ -192,12 +230,17 @@ mod tests {
     fn a_disturbed_measurement_is_refused() {
         assert!(KernelCosts::BUILT_IN.is_plausible());
         for costs in [
-            KernelCosts { dense: 0.0, ..KernelCosts::BUILT_IN },
-            KernelCosts { row: f64::NAN, ..KernelCosts::BUILT_IN },
-            KernelCosts { near: [-1.0, 1.0], ..KernelCosts::BUILT_IN },
-            KernelCosts { copy: 1e3, ..KernelCosts::BUILT_IN },
+            BlockCosts { dense: 0.0, ..BlockCosts::BUILT_IN },
+            BlockCosts { row: f64::NAN, ..BlockCosts::BUILT_IN },
+            BlockCosts { near: [-1.0, 1.0], ..BlockCosts::BUILT_IN },
+            BlockCosts { copy: 1e3, ..BlockCosts::BUILT_IN },
         ] {
-            assert!(!costs.is_plausible(), "{costs:?}");
+            for disturbed in [
+                KernelCosts { strips: costs, ..KernelCosts::BUILT_IN },
+                KernelCosts { maps: costs, ..KernelCosts::BUILT_IN },
+            ] {
+                assert!(!disturbed.is_plausible(), "{disturbed:?}");
+            }
         }
     }
 }

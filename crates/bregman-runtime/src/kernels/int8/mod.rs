@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd};
 
-use super::{BLOCK, Job};
+use super::{Job, STRIP};
 use crate::Result;
 use crate::file::StoredLayer;
 
@@ -40,7 +40,7 @@ pub(super) type Sums = [i32; SUMS];
 const SUMS: usize = 96;
 
 /// Codes beyond a block that a kernel may read.
-pub(crate) const SLACK: usize = SUMS - BLOCK;
+pub(crate) const SLACK: usize = SUMS - STRIP;
 
 /// Rows whose sums are made by one call of a kernel.
 const ROWS: usize = 8;

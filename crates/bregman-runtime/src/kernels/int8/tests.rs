@@ -1,24 +1,34 @@
 //! Every kernel against sums in 64 bits.
 
+use std::sync::OnceLock;
+
 use proptest::prelude::*;
 
 use super::*;
 
-/// All that this CPU has, whatever `BREGMAN_SIMD` says.
-fn kernels() -> Vec<Kernel> {
-    let mut kernels = vec![Kernel::Portable];
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        let vnni512 = has!("avx512f") && has!("avx512bw") && has!("avx512vnni") && has!("avx512vbmi");
-        let found = [(Kernel::Vnni512, vnni512), (Kernel::Vnni256, has!("avxvnni")), (Kernel::Avx2, has!("avx2"))];
-        kernels.extend(found.into_iter().filter(|&(_, has)| has).map(|(kernel, _)| kernel));
-    }
-    #[cfg(target_arch = "aarch64")]
-    if std::arch::is_aarch64_feature_detected!("dotprod") {
-        kernels.push(Kernel::Dot);
-    }
-    kernels
+/// All that this CPU has, whatever `BREGMAN_SIMD` says. What it lacks is a recorded skip.
+fn kernels() -> &'static [Kernel] {
+    static HERE: OnceLock<Vec<Kernel>> = OnceLock::new();
+    HERE.get_or_init(|| {
+        let mut all = vec![(Kernel::Portable, "", true)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let vnni512 = has!("avx512f") && has!("avx512bw") && has!("avx512vnni") && has!("avx512vbmi");
+            all.extend([
+                (Kernel::Vnni512, "vnni", vnni512),
+                (Kernel::Vnni256, "vnni", has!("avxvnni")),
+                (Kernel::Avx2, "avx2", has!("avx2")),
+            ]);
+        }
+        #[cfg(target_arch = "aarch64")]
+        all.push((Kernel::Dot, "dotprod", std::arch::is_aarch64_feature_detected!("dotprod")));
+        let (here, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(.., has)| has);
+        for (kernel, need, _) in missing {
+            bregman_skip::skip(need, format!("this CPU lacks the kernel {kernel:?}"));
+        }
+        here.into_iter().map(|(kernel, ..)| kernel).collect()
+    })
 }
 
 /// Rows of columns and levels, the codes of so many inputs, and positions of a block.
@@ -29,15 +39,15 @@ fn layer() -> impl Strategy<Value = Layer> {
     let level = || prop_oneof![Just(127i8), Just(-127), -127i8..=127];
     let rows = prop::collection::vec(prop::collection::vec((0u32..12, level()), 0..11), 1..20);
     let codes =
-        prop_oneof![prop::collection::vec(level(), 13 * BLOCK), level().prop_map(|code| vec![code; 13 * BLOCK])];
-    (rows, codes, 1usize..=BLOCK)
+        prop_oneof![prop::collection::vec(level(), 13 * STRIP), level().prop_map(|code| vec![code; 13 * STRIP])];
+    (rows, codes, 1usize..=STRIP)
 }
 
 proptest! {
     #[test]
     fn every_kernel_sums_exactly((found, codes, width) in layer()) {
         let quads = Quads::of_rows(&found, vec![1.0; found.len()], 1.0);
-        let offsets: Vec<u32> = quads.columns.iter().map(|column| column * BLOCK as u32).collect();
+        let offsets: Vec<u32> = quads.columns.iter().map(|column| column * STRIP as u32).collect();
         for kernel in kernels() {
             let stored: Vec<u8> = codes.iter().map(|&code| code as u8 ^ kernel.flip()).collect();
             let mut sums = vec![[7; SUMS]; found.len()];
@@ -54,7 +64,7 @@ proptest! {
             for (sums, &row) in sums.iter().zip(&quads.order) {
                 for (p, &sum) in sums.iter().enumerate().take(width) {
                     let product =
-                        |&(column, level): &(u32, i8)| i64::from(level) * i64::from(codes[column as usize * BLOCK + p]);
+                        |&(column, level): &(u32, i8)| i64::from(level) * i64::from(codes[column as usize * STRIP + p]);
                     let expected: i64 = found[row as usize].iter().map(product).sum();
                     prop_assert_eq!(i64::from(sum), expected, "{:?}, position {}", kernel, p);
                 }

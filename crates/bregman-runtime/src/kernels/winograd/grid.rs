@@ -1,6 +1,9 @@
 //! Maps whose channels lie together, sixteen at a time: `[channels / 16][row][frame][16]`, rows and frames with zeros
 //! around them. A tile then reads and writes whole vectors wherever it lies.
 
+use pulp::Arch;
+
+use super::turn::transpose;
 use super::{GROUP, OUTPUTS};
 
 /// How a map lies in memory.
@@ -41,6 +44,16 @@ impl Grid {
         channels.div_ceil(GROUP) * self.size
     }
 
+    /// Rows of this map from one row of `to` to the next, which has them all or every other one.
+    ///
+    /// # Panics
+    /// If it is neither.
+    pub(super) fn stride(self, to: Self) -> usize {
+        let stride = if to.height == self.height { 1 } else { 2 };
+        assert!(to.height == self.height.div_ceil(stride) && to.width == self.width, "a map of another size");
+        stride
+    }
+
     /// Tiles of a map.
     pub(super) fn count(self) -> usize {
         self.tiles[0] * self.tiles[1]
@@ -62,24 +75,18 @@ impl Grid {
     }
 
     /// Takes over a group of channels from a map in rows; `x` begins with its first channel, `y` is the group.
-    pub(crate) fn gather(self, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
+    pub(crate) fn gather(self, arch: Arch, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
         for row in 0..self.height {
-            let y = &mut y[self.at(row, 0)..][..self.width * GROUP];
-            for channel in 0..channels {
-                let x = &x[channel * rows.channel + rows.start + row * rows.pitch..][..self.width];
-                y[channel..].iter_mut().step_by(GROUP).zip(x).for_each(|(y, &x)| *y = x);
-            }
+            let (x, y) = (&x[rows.start + row * rows.pitch..], &mut y[self.at(row, 0)..][..self.width * GROUP]);
+            transpose(arch, [channels, self.width], x, rows.channel, y, GROUP);
         }
     }
 
     /// The other way.
-    pub(crate) fn scatter(self, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
+    pub(crate) fn scatter(self, arch: Arch, channels: usize, rows: Rows, x: &[f32], y: &mut [f32]) {
         for row in 0..self.height {
-            let x = &x[self.at(row, 0)..][..self.width * GROUP];
-            for channel in 0..channels {
-                let y = &mut y[channel * rows.channel + rows.start + row * rows.pitch..][..self.width];
-                y.iter_mut().zip(x[channel..].iter().step_by(GROUP)).for_each(|(y, &x)| *y = x);
-            }
+            let (x, y) = (&x[self.at(row, 0)..][..self.width * GROUP], &mut y[rows.start + row * rows.pitch..]);
+            transpose(arch, [self.width, channels], x, GROUP, y, rows.channel);
         }
     }
 }

@@ -7,6 +7,9 @@
 //! and summed over channels, each of the 36 places of ⊙ is a product `[tiles × inputs] · [inputs × outputs]`
 //! ([`product`], [`transform`]). Zeros among the weights gain nothing: hardly any are left after G · g · Gᵀ.
 //!
+//! With a stride of two over rows every other row of outputs is left out: 36 products for 8 of them, where plain sums
+//! have 72.
+//!
 //! Filters in that form take four times the memory of their taps, and reading them takes longer than making them. So
 //! only the taps are kept, and every execution transforms them again, within the cache ([`pass`]).
 //!
@@ -26,6 +29,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 mod transform;
+mod turn;
 
 use std::sync::OnceLock;
 
@@ -33,7 +37,7 @@ use bregman_base::Buffer;
 use bregman_base::lanes::nonzeros;
 use bregman_network::{LayerKind, LayerSpec};
 
-use super::{KernelCosts, Weights};
+use super::{BlockCosts, Weights};
 pub(crate) use grid::{Grid, Rows};
 pub(crate) use pass::Work;
 pub(crate) use scratch::Scratch;
@@ -53,20 +57,22 @@ const SET: usize = 12;
 /// Groups of inputs whose filters a thread transforms at a time: those of a pair of outputs take 590 kB.
 const CHUNK: usize = 8;
 
-/// Zeros up to which a layer is computed here, in percent. At 75 % ResNet34 takes 0.72 of the time that its non-zeros
+/// Zeros up to which a layer is computed here, in percent. At 75 % ResNet34 takes 0.75 of the time that its non-zeros
 /// take with AVX-512, and as long with AVX2 (NEON was not measured); no usual target of training lies at the edge.
 const MOST_ZEROS: usize = 77;
-/// With fewer than [`MANY`] channels, whose transformations weigh more: CAM++ loses 15 % at 75 % zeros.
-const MOST_ZEROS_OF_FEW: usize = 60;
-const MANY: usize = 64;
+/// Where every other row is left out: half of what is computed is of no use.
+const MOST_ZEROS_STRIDED: usize = 60;
 
 /// Whether a layer with so many weights that are not zero is computed here.
 pub(super) fn suits(spec: &LayerSpec, live: usize) -> bool {
     let channels = spec.outputs.min(spec.matrix()[1] / 9);
-    let zeros = if channels < MANY { MOST_ZEROS_OF_FEW } else { MOST_ZEROS };
-    spec.kind == LayerKind::Conv2d { kernel: [3, 3], stride: [1, 1] }
-        && channels >= GROUP
-        && 100 * live >= (100 - zeros) * spec.weights()
+    let LayerKind::Conv2d { kernel: [3, 3], stride } = spec.kind else { return false };
+    let zeros = match stride {
+        [1, 1] => MOST_ZEROS,
+        [2, 1] => MOST_ZEROS_STRIDED,
+        _ => return false,
+    };
+    channels >= GROUP && 100 * live >= (100 - zeros) * spec.weights()
 }
 
 /// The taps of a layer.
@@ -83,12 +89,12 @@ pub(crate) struct Winograd {
     matrix: [usize; 2],
     /// For those who need plain sums, made when they first do.
     plain: OnceLock<Box<Weights>>,
-    costs: KernelCosts,
+    costs: BlockCosts,
 }
 
 impl Winograd {
     /// From all weights of each row in turn.
-    pub(super) fn new(rows: &[f32], columns: usize, costs: &KernelCosts) -> Self {
+    pub(super) fn new(rows: &[f32], columns: usize, costs: &BlockCosts) -> Self {
         let [outputs, inputs] = [rows.len() / columns, columns / 9];
         let group = inputs.next_multiple_of(GROUP) * 9 * GROUP;
         let mut taps = Buffer::zeros(outputs.div_ceil(GROUP) * group);

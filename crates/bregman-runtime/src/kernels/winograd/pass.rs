@@ -76,30 +76,31 @@ fn apart(lines: usize) -> usize {
 }
 
 impl Winograd {
-    /// `y = store(W ∗ x)` over all of a map, by `each`, which calls a function for every number below a count, on any
-    /// thread.
+    /// `y = store(W ∗ x)` over all of a map, or every other row of it if `to` has half as many, by
+    /// `each`, which calls a function for every number below a count, on any thread.
     ///
     /// # Panics
-    /// If a map has another length.
+    /// If a map has another length or size.
     #[expect(clippy::too_many_arguments, reason = "two maps, how they lie and how they are shared out")]
     pub(crate) fn convolve(
         &self,
         arch: Arch,
         each: &dyn Fn(usize, &Work),
         threads: usize,
-        grid: Grid,
+        [grid, to]: [Grid; 2],
         x: &[f32],
         store: &Store,
         y: &mut [f32],
         scratch: &mut Scratch,
     ) {
         assert!(x.len() >= self.inputs * grid.size, "the map has too few channels");
-        assert!(y.len() >= self.outputs * grid.size, "there is no room for all channels");
+        assert!(y.len() >= self.outputs * to.size, "there is no room for all channels");
         store.check(self.matrix[0], Disjoint::new(y));
         let plan = Plan::new(self, grid);
         scratch.reserve(plan.memory().iter().sum(), threads);
         let tasks = if plan.first == First::Filters { plan.sets } else { plan.pairs };
-        let pass = Pass { weights: self, plan, grid, x, store, y: Disjoint::new(y), scratch };
+        let pass =
+            Pass { weights: self, plan, grid, to, stride: grid.stride(to), x, store, y: Disjoint::new(y), scratch };
         each(tasks, &|task| arch.dispatch(Task { pass: &pass, task }));
     }
 }
@@ -109,6 +110,9 @@ struct Pass<'a> {
     weights: &'a Winograd,
     plan: Plan,
     grid: Grid,
+    /// Of the outputs.
+    to: Grid,
+    stride: usize,
     x: &'a [f32],
     store: &'a Store<'a>,
     y: Disjoint<'a>,
@@ -172,7 +176,7 @@ impl Pass<'_> {
     /// Transforms the sums of a set of tiles back, and stores them.
     #[inline(always)]
     fn transform_outputs<S: Simd>(&self, simd: S, set: usize, groups: Range<usize>, sums: &[f32]) {
-        let grid = self.grid;
+        let (grid, to, stride) = (self.grid, self.to, self.stride);
         let pad = |vector: &[f32], group: usize| {
             let mut padded = [0.0; GROUP];
             let some = &vector[group * GROUP..vector.len().min((group + 1) * GROUP)];
@@ -196,8 +200,8 @@ impl Pass<'_> {
                     }
                     let (outputs, bias) = (transform::outputs(simd, m), of(&bias));
                     let norm = norm.as_ref().map(|[scale, shift]| [of(scale), of(shift)]);
-                    for i in 0..height {
-                        let at = group * grid.size + grid.at(row + i, frame) + lane;
+                    for i in (0..height).step_by(stride) {
+                        let at = group * to.size + to.at((row + i) / stride, frame) + lane;
                         // SAFETY: each task has its own tiles or its own groups.
                         let y = unsafe { self.y.part(at, (OUTPUTS - 1) * GROUP + S::F32_LANES) };
                         for j in 0..OUTPUTS {

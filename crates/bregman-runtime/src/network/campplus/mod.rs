@@ -1,6 +1,6 @@
 //! CAM++. The two-dimensional head runs on [`RowPlane`]s, everything after it on signals: a channel is a row of frames
 //! with zeros before and after it, so that a dilated convolution is a few shifts. What a dense layer reads is
-//! normalised into a strip of [`BLOCK`] frames right before its products.
+//! normalised into a strip of [`STRIP`] frames right before its products.
 
 mod head;
 mod plane;
@@ -14,7 +14,7 @@ use super::{Conv, Execution, Layers, Product};
 use crate::Result;
 use crate::kernels::math::{self, Pieces};
 use crate::kernels::winograd::Scratch;
-use crate::kernels::{BLOCK, Offsets, Place};
+use crate::kernels::{Offsets, Place, STRIP};
 use head::{Head, Taps};
 use plane::RowPlane;
 
@@ -70,17 +70,17 @@ impl Signal {
 
     /// Numbers of `rows`, and of a block beyond.
     fn buffer(self, rows: usize) -> usize {
-        rows * self.pitch + MARGIN + BLOCK
+        rows * self.pitch + MARGIN + STRIP
     }
 
     fn blocks(self) -> usize {
-        self.frames.div_ceil(BLOCK)
+        self.frames.div_ceil(STRIP)
     }
 
     /// Where the products of a block lie that begin `reach` frames before it and go to `row`.
     fn place(self, block: usize, reach: usize, row: usize) -> Place {
-        let from = block * BLOCK;
-        let width = BLOCK.min(self.frames - from);
+        let from = block * STRIP;
+        let width = STRIP.min(self.frames - from);
         Place { x: MARGIN + from - reach, y: row * self.pitch + MARGIN + from, pitch: self.pitch, width }
     }
 
@@ -147,7 +147,7 @@ impl CampPlusWorkspace {
         self.signals.resize_with(rows.len(), Buffer::default);
         self.signals.iter_mut().zip(&rows).for_each(|(buffer, &rows)| zeroed(buffer, signal.buffer(rows)));
         let widest = rows.iter().max().expect("there are blocks");
-        zeroed(&mut self.strips, signal.blocks() * widest * BLOCK);
+        zeroed(&mut self.strips, signal.blocks() * widest * STRIP);
         let units = || network.blocks.iter().flat_map(|block| &block.layers);
         let hidden = units().map(|unit| unit.first.conv.weights.rows()).max().unwrap_or(0);
         zeroed(&mut self.hidden, signal.buffer(hidden));
@@ -341,7 +341,7 @@ impl NormConv {
     fn new(layers: &mut Layers, spec: &LayerSpec) -> Result<Self> {
         let before = layers.before(spec)?;
         let conv = layers.conv(spec)?;
-        let offsets = conv.offsets(|channel| channel * BLOCK);
+        let offsets = conv.offsets(|channel| channel * STRIP);
         Ok(Self { before, conv, offsets })
     }
 
@@ -349,14 +349,14 @@ impl NormConv {
     fn apply(&self, run: &mut Execution, signal: Signal, x: &Buffer, strips: &mut Buffer, y: &mut Buffer) {
         let (arch, [scale, shift]) = (run.arch, &self.before);
         let (x, y, store) = (&**x, Disjoint::new(y), self.conv.store(None));
-        let (length, strips) = (scale.len() * BLOCK, Disjoint::new(strips));
+        let (length, strips) = (scale.len() * STRIP, Disjoint::new(strips));
         run.layer(self.conv.layer, signal.blocks(), |block| {
             // SAFETY: each task has its own strip.
             let strip = unsafe { strips.part(block * length, length) };
-            math::norm_relu(arch, x, signal.pitch, MARGIN + block * BLOCK, scale, shift, strip);
+            math::norm_relu(arch, x, signal.pitch, MARGIN + block * STRIP, scale, shift, strip);
             let place = Place { x: 0, ..signal.place(block, 0, 0) };
             // SAFETY: each task has its own frames of y.
-            unsafe { self.conv.weights.apply(arch, &self.offsets, strip, &[], place, &store, y) };
+            unsafe { self.conv.weights.apply(arch, &self.offsets, &*strip, &[], place, &store, y) };
         });
     }
 }

@@ -80,11 +80,12 @@ pub(super) fn convolve(
     y: &mut [f32],
 ) {
     let stride = if from.height == to.height { 1 } else { 2 };
-    let (arch, rows, blocks) = (run.arch, conv.weights.rows(), to.width.div_ceil(BLOCK));
+    let (arch, rows, block) = (run.arch, conv.weights.rows(), conv.weights.block());
+    let blocks = to.width.div_ceil(block);
     let (y, store) = (Disjoint::new(y), conv.store(residual));
     run.layer(conv.layer, to.height * blocks, |task| {
-        let (row, column) = (task / blocks, task % blocks * BLOCK);
-        let width = BLOCK.min(to.width - column);
+        let (row, column) = (task / blocks, task % blocks * block);
+        let width = block.min(to.width - column);
         // the tap (−1, −1) lies one row and one column before
         let x_at = from.start() + (stride * row) * from.pitch + column - (from.pitch + 1);
         let place = Place { x: x_at, y: to.start() + row * to.pitch + column, pitch: to.size, width };

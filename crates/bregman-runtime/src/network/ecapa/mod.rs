@@ -1,4 +1,4 @@
-//! ECAPA-TDNN, WeSpeaker's and SpeechBrain's. Time is cut into strips of [`BLOCK`] frames that lie one after the other,
+//! ECAPA-TDNN, WeSpeaker's and SpeechBrain's. Time is cut into strips of [`STRIP`] frames that lie one after the other,
 //! `[strip][channel][frame]`: what a pointwise convolution needs of a strip is contiguous and stays in the cache.
 //! Dilated convolutions read a copy with the neighbouring frames on both sides.
 
@@ -11,13 +11,21 @@ use bregman_network::{Deviation, EcapaConfig, EcapaLayers, SeRes2Layers};
 
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
-use crate::kernels::{BLOCK, Offsets, math};
+use crate::kernels::{Offsets, STRIP, math};
 use strips::{HALO_PITCH, MARGIN, Strip, halo_stride, transpose, with_neighbours};
 pub(super) use strips::{Halo, Strips};
 pub(crate) use workspace::EcapaWorkspace;
 
 const BOTTLENECK: usize = EcapaConfig::BOTTLENECK;
 pub(super) const SCALE: usize = EcapaConfig::SCALE;
+/// Outputs that are kept: as many as there are blocks.
+pub(super) const SLOTS: usize = 3;
+
+/// Where the output of a block lies. Its input, which block 0 has from the first layer, lies in slot `number`; nobody
+/// needs that of the first layer any more when the last block comes.
+pub(super) fn slot(number: usize) -> usize {
+    (number + 1) % SLOTS
+}
 
 pub(crate) struct Ecapa {
     pub(super) channels: usize,
@@ -64,7 +72,9 @@ impl Ecapa {
             pooled: specs.aggregate.outputs,
             blocks: specs.blocks.iter().enumerate().map(block).collect::<Result<_>>()?,
             first: Halo::new(layers, &specs.first)?,
-            aggregate: Strip::new(layers.coded_conv(&specs.aggregate)?, |channel| channels + channel),
+            aggregate: Strip::new(layers.coded_conv(&specs.aggregate)?, |channel| {
+                slot(channel / channels) * channels + channel % channels
+            }),
             hidden: Strip::new(layers.coded_conv_of(hidden, 0..of_frames)?, |channel| channel),
             context: of_moments.map(|columns| layers.linear_of(hidden, columns, true)).transpose()?,
             logits: Strip::new(layers.coded_conv(&specs.attention.logits)?, |channel| channel),
@@ -116,10 +126,10 @@ impl Ecapa {
             // SAFETY: as above.
             unsafe {
                 let codes = codes.part(strip * self.codes, self.codes);
-                self.first.apply(arch, input, codes, strips.width(strip), 4 * channels * BLOCK * strip, outputs);
+                self.first.apply(arch, input, codes, strips.width(strip), SLOTS * channels * STRIP * strip, outputs);
             }
         });
-        self.block(run, work, strips, &self.blocks[0]);
+        self.block(run, work, strips, 0, &self.blocks[0]);
         strips
     }
 
@@ -131,7 +141,7 @@ impl Ecapa {
         embedding: &mut [f32],
     ) {
         for (number, block) in self.blocks.iter().enumerate().skip(1) {
-            self.block(run, work, strips, block);
+            self.block(run, work, strips, number, block);
             self.gate(run, work, strips, number, block);
         }
         self.pool(run, work, strips);
@@ -139,17 +149,16 @@ impl Ecapa {
     }
 
     /// One SE-Res2Block up to its gate, and the sums over time that the gate needs.
-    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, block: &EcapaBlock) {
+    fn block(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips, number: usize, block: &EcapaBlock) {
         let (channels, arch, width) = (self.channels, run.arch, self.channels / SCALE);
-        let (outputs, middle, last) =
-            (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle), Disjoint::new(&mut work.last));
-        let (input, codes) = (4 * channels * BLOCK, Disjoint::new(&mut work.codes));
+        let (outputs, middle) = (Disjoint::new(&mut work.outputs), Disjoint::new(&mut work.middle));
+        let (input, codes) = (SLOTS * channels * STRIP, Disjoint::new(&mut work.codes));
         run.layer(block.first.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip of all buffers.
             unsafe {
                 let x = outputs.read(input * strip, input);
                 let codes = codes.part(strip * self.codes, self.codes);
-                block.first.apply(arch, x, codes, strips.width(strip), 2 * channels * BLOCK * strip, middle);
+                block.first.apply(arch, x, codes, strips.width(strip), 2 * channels * STRIP * strip, middle);
             }
         });
 
@@ -163,7 +172,7 @@ impl Ecapa {
                 // SAFETY: parts before this one are complete; what is written now is part i of Res2's half, which
                 // nobody reads.
                 let row = |strip: usize, half: usize, row: usize| unsafe {
-                    middle.read(((2 * strip + half) * channels + row) * BLOCK, BLOCK)
+                    middle.read(((2 * strip + half) * channels + row) * STRIP, STRIP)
                 };
                 for channel in 0..width {
                     let before = |strip: usize, range: std::ops::Range<usize>, sums: &mut [f32]| {
@@ -183,7 +192,7 @@ impl Ecapa {
                         before,
                     );
                 }
-                let y = ((2 * strip + 1) * channels + i * width) * BLOCK;
+                let y = ((2 * strip + 1) * channels + i * width) * STRIP;
                 // SAFETY: each task has its own strip of `middle` and of `codes`.
                 unsafe {
                     let codes = codes.part(strip * self.codes, self.codes);
@@ -194,17 +203,18 @@ impl Ecapa {
 
         let sums = Disjoint::new(&mut work.sums);
         run.layer(block.last.conv.layer, strips.count(), |strip| {
-            let (from, length) = (channels * BLOCK * strip, channels * BLOCK);
+            let (to, length) = ((SLOTS * strip + slot(number)) * channels * STRIP, channels * STRIP);
             // SAFETY: each task has its own strip of all buffers.
-            let (x, sums) = unsafe { (middle.read(2 * from, 2 * length), sums.part(strip * channels, channels)) };
+            let (x, sums) =
+                unsafe { (middle.read(2 * length * strip, 2 * length), sums.part(strip * channels, channels)) };
             // SAFETY: as above.
             unsafe {
                 let codes = codes.part(strip * self.codes, self.codes);
-                block.last.apply(arch, x, codes, strips.width(strip), from, last);
+                block.last.apply(arch, x, codes, strips.width(strip), to, outputs);
             }
             // SAFETY: as above.
-            let y = unsafe { last.read(from, length) };
-            math::row_sums(arch, y, BLOCK, strips.width(strip), sums);
+            let y = unsafe { outputs.read(to, length) };
+            math::row_sums(arch, y, STRIP, strips.width(strip), sums);
         });
     }
 
@@ -227,13 +237,13 @@ impl Ecapa {
         block.excite.apply(run, &work.squeezed, &mut work.gate);
         math::sigmoids(arch, &mut work.gate);
 
-        // y = x + gate · f₂
-        let (outputs, last, gate) = (Disjoint::new(&mut work.outputs), &*work.last, &work.gate);
+        // y = x + gate · f₂, where f₂ is
+        let (outputs, gate) = (Disjoint::new(&mut work.outputs), &work.gate);
         run.layer(block.excite.layer, strips.count(), |strip| {
-            let (from, length) = ((4 * strip + number) * channels * BLOCK, channels * BLOCK);
+            let ([from, to], length) = ([number, slot(number)].map(|slot| SLOTS * strip + slot), channels * STRIP);
             // SAFETY: each task has its own strip; x and y are different rows of it.
-            let (x, y) = unsafe { (outputs.read(from, length), outputs.part(from + length, length)) };
-            math::gated(arch, x, &last[channels * BLOCK * strip..][..length], gate, y);
+            let (x, y) = unsafe { (outputs.read(from * length, length), outputs.part(to * length, length)) };
+            math::gate(arch, x, gate, y);
         });
     }
 }

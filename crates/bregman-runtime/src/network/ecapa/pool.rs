@@ -4,8 +4,8 @@ use bregman_base::Disjoint;
 
 use super::super::Execution;
 use super::strips::Strips;
-use super::{BOTTLENECK, Ecapa, EcapaWorkspace};
-use crate::kernels::BLOCK;
+use super::{BOTTLENECK, Ecapa, EcapaWorkspace, SLOTS};
+use crate::kernels::STRIP;
 use crate::kernels::math::{self, Pieces};
 
 /// Tasks of the pooling; the number of channels is a multiple of it.
@@ -15,14 +15,13 @@ impl Ecapa {
     /// Attentive statistics of the aggregated blocks.
     pub(super) fn pool(&self, run: &mut Execution, work: &mut EcapaWorkspace, strips: Strips) {
         let (channels, pooled, arch) = (self.channels, self.pooled, run.arch);
-        let (frames, hidden, logits) =
-            (Disjoint::new(&mut work.frames), Disjoint::new(&mut work.hidden), Disjoint::new(&mut work.logits));
+        let (frames, hidden) = (Disjoint::new(&mut work.middle), Disjoint::new(&mut work.hidden));
         let (outputs, codes) = (&*work.outputs, Disjoint::new(&mut work.codes));
         // SAFETY: the caller's task has its own strip.
         let codes = |strip: usize| unsafe { codes.part(strip * self.codes, self.codes) };
-        let strip_of = |rows: usize, strip: usize| rows * BLOCK * strip;
+        let strip_of = |rows: usize, strip: usize| rows * STRIP * strip;
         run.layer(self.aggregate.conv.layer, strips.count(), |strip| {
-            let x = &outputs[strip_of(4 * channels, strip)..][..4 * channels * BLOCK];
+            let x = &outputs[strip_of(SLOTS * channels, strip)..][..SLOTS * channels * STRIP];
             let at = strip_of(pooled, strip);
             // SAFETY: each task has its own strip.
             unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
@@ -30,7 +29,7 @@ impl Ecapa {
 
         // SAFETY: nobody writes the frames from here on.
         let x = unsafe { frames.read(0, strip_of(pooled, strips.count())) };
-        let pieces = Pieces { count: strips.count(), step: pooled * BLOCK, pitch: BLOCK, length: strips.frames };
+        let pieces = Pieces { count: strips.count(), step: pooled * STRIP, pitch: STRIP, length: strips.frames };
         let chunk_size = pooled / CHUNKS;
         if let Some(context) = &self.context {
             let moments = Disjoint::new(&mut work.moments);
@@ -48,18 +47,19 @@ impl Ecapa {
             store.bias = &work.share;
         }
         run.layer(self.hidden.conv.layer, strips.count(), |strip| {
-            let x = &x[strip_of(pooled, strip)..][..pooled * BLOCK];
+            let x = &x[strip_of(pooled, strip)..][..pooled * STRIP];
             let from = strip_of(BOTTLENECK, strip);
             // SAFETY: each task has its own strip.
             unsafe { self.hidden.apply_with(arch, x, codes(strip), strips.width(strip), from, &store, hidden) };
             // SAFETY: as above.
-            let hidden = unsafe { hidden.part(from, BOTTLENECK * BLOCK) };
+            let hidden = unsafe { hidden.part(from, BOTTLENECK * STRIP) };
             math::tanhs(arch, hidden);
         });
+        let logits = Disjoint::new(&mut work.outputs); // nobody needs the outputs of blocks any more
         run.layer(self.logits.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip.
             unsafe {
-                let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * BLOCK);
+                let x = hidden.read(strip_of(BOTTLENECK, strip), BOTTLENECK * STRIP);
                 let at = strip_of(pooled, strip);
                 self.logits.apply(arch, x, codes(strip), strips.width(strip), at, logits);
             }

@@ -1,4 +1,4 @@
-//! Time cut into strips of [`BLOCK`] frames, and the convolutions over them.
+//! Time cut into strips of [`STRIP`] frames, and the convolutions over them.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use bregman_network::{LayerKind, LayerSpec, Padding};
 
 use super::super::{Conv, Layers};
 use crate::Result;
-use crate::kernels::{BLOCK, Offsets, Place, Store};
+use crate::kernels::{Offsets, Place, STRIP, Store};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
 /// it in the next row's margin.
-pub(super) const HALO_PITCH: usize = MARGIN + BLOCK;
+pub(super) const HALO_PITCH: usize = MARGIN + STRIP;
 pub(super) const MARGIN: usize = Buffer::LINE;
 
 /// Frames `[0, frames)` cut into strips.
@@ -22,12 +22,12 @@ pub(in crate::network) struct Strips {
 
 impl Strips {
     pub(in crate::network) fn count(self) -> usize {
-        self.frames.div_ceil(BLOCK)
+        self.frames.div_ceil(STRIP)
     }
 
     /// Frames of a strip.
     pub(in crate::network) fn width(self, strip: usize) -> usize {
-        BLOCK.min(self.frames - strip * BLOCK)
+        STRIP.min(self.frames - strip * STRIP)
     }
 }
 
@@ -45,7 +45,7 @@ pub(in crate::network) struct Strip {
 impl Strip {
     /// `row` says in which row of its strip a channel lies.
     pub(super) fn new(conv: Conv, row: impl Fn(usize) -> usize) -> Self {
-        let offsets = conv.offsets(|channel| row(channel) * BLOCK);
+        let offsets = conv.offsets(|channel| row(channel) * STRIP);
         Self { conv, offsets }
     }
 
@@ -79,7 +79,7 @@ impl Strip {
         store: &Store,
         y: Disjoint,
     ) {
-        let place = Place { x: 0, y: at, pitch: BLOCK, width };
+        let place = Place { x: 0, y: at, pitch: STRIP, width };
         // SAFETY: as the caller promises.
         unsafe { self.conv.apply_with(arch, &self.offsets, x, codes, place, store, y) };
     }
@@ -120,7 +120,7 @@ impl Halo {
         at: usize,
         y: Disjoint,
     ) {
-        let place = Place { x: MARGIN - self.reach, y: at, pitch: BLOCK, width };
+        let place = Place { x: MARGIN - self.reach, y: at, pitch: STRIP, width };
         // SAFETY: as the caller promises.
         unsafe { self.conv.apply(arch, &self.offsets, x, codes, place, y) };
     }
@@ -141,12 +141,12 @@ pub(super) fn with_neighbours(
     let (own, after) = rest.split_at_mut(width);
     let before = &mut before[MARGIN - reach..];
     if strip > 0 {
-        copy(strip - 1, BLOCK - reach..BLOCK, before);
+        copy(strip - 1, STRIP - reach..STRIP, before);
     } else {
         before.fill(0.0);
     }
-    if width == BLOCK {
-        copy(strip, 0..BLOCK, own);
+    if width == STRIP {
+        copy(strip, 0..STRIP, own);
     } else {
         copy(strip, 0..width, own);
     }
@@ -156,15 +156,15 @@ pub(super) fn with_neighbours(
         copy(strip + 1, 0..next, &mut after[..next]);
     }
     // whole vectors are read, up to the end of the block and `reach` more
-    after[next..BLOCK - width + reach].fill(0.0);
+    after[next..STRIP - width + reach].fill(0.0);
     if padding == Padding::Reflected {
         if strip == 0 {
             before.iter_mut().rev().zip(&own[1..]).for_each(|(to, from)| *to = *from);
         }
         for column in next..reach {
-            let frame = mirrored(strip * BLOCK + width + column, strips.frames);
-            let at = frame % BLOCK;
-            copy(frame / BLOCK, at..at + 1, &mut after[column..column + 1]);
+            let frame = mirrored(strip * STRIP + width + column, strips.frames);
+            let at = frame % STRIP;
+            copy(frame / STRIP, at..at + 1, &mut after[column..column + 1]);
         }
     }
 }
@@ -177,8 +177,8 @@ fn mirrored(frame: usize, frames: usize) -> usize {
 /// Features `[frame][bin]` as rows `[bin][frame]` of one strip with neighbours.
 pub(super) fn transpose(features: &[f32], bins: usize, strip: usize, halo: &Halo, rows: &mut [f32]) {
     let (reach, frames) = (halo.reach, features.len() / bins);
-    for column in 0..BLOCK + 2 * reach {
-        let frame = match ((strip * BLOCK + column).checked_sub(reach), halo.padding) {
+    for column in 0..STRIP + 2 * reach {
+        let frame = match ((strip * STRIP + column).checked_sub(reach), halo.padding) {
             (Some(frame), _) if frame < frames => Some(frame),
             (None, Padding::Reflected) => Some(reach - column),
             // what lies further beyond the end is read with whole vectors and makes no output

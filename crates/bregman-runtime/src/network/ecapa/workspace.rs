@@ -3,26 +3,22 @@
 use bregman_base::Buffer;
 
 use super::strips::halo_stride;
-use super::{BOTTLENECK, Ecapa, SCALE};
-use crate::kernels::BLOCK;
+use super::{BOTTLENECK, Ecapa, SCALE, SLOTS};
+use crate::kernels::STRIP;
 
 /// The memory of one execution.
 #[derive(Default)]
 pub(crate) struct EcapaWorkspace {
     /// Rows with neighbours: the features, then parts of Res2.
     pub(super) halo: Buffer,
-    /// `[strip][4 · channels]`: outputs of the first layer and of the blocks.
+    /// `[strip][slot][channels]`: outputs of the first layer and of the blocks; of a block that is not gated yet, those
+    /// of its last convolution. Once they are aggregated, `[strip][pooled]`: the weight of each frame.
     pub(in crate::network) outputs: Buffer,
-    /// `[strip][2 · channels]`: within a block, the first convolution's output and Res2's.
+    /// `[strip][2 · channels]`: within a block, the first convolution's output and Res2's. After the last block,
+    /// `[strip][pooled]`: what is pooled.
     pub(super) middle: Buffer,
-    /// `[strip][channels]`: the last convolution's output.
-    pub(in crate::network) last: Buffer,
-    /// `[strip][pooled]`
-    pub(super) frames: Buffer,
     /// `[strip][BOTTLENECK]`
     pub(super) hidden: Buffer,
-    /// `[strip][pooled]`
-    pub(super) logits: Buffer,
     /// Of each strip, what a layer in whole numbers reads.
     pub(super) codes: Vec<u8>,
     /// `[strip][channels]`: sums over the frames of a strip.
@@ -41,14 +37,11 @@ impl EcapaWorkspace {
         let widest = network.features.max(channels / SCALE);
         self.halo.grow(strips * halo_stride(widest));
         for (buffer, rows) in [
-            (&mut self.outputs, 4 * channels),
-            (&mut self.middle, 2 * channels),
-            (&mut self.last, channels),
-            (&mut self.frames, pooled),
+            (&mut self.outputs, pooled.max(SLOTS * channels)),
+            (&mut self.middle, pooled.max(2 * channels)),
             (&mut self.hidden, BOTTLENECK),
-            (&mut self.logits, pooled),
         ] {
-            buffer.grow(strips * rows * BLOCK);
+            buffer.grow(strips * rows * STRIP);
         }
         self.codes.resize(self.codes.len().max(strips * network.codes), 0);
         let vectors = [
@@ -64,10 +57,7 @@ impl EcapaWorkspace {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        [&self.halo, &self.outputs, &self.middle, &self.last, &self.frames, &self.hidden, &self.logits]
-            .iter()
-            .map(|b| b.bytes())
-            .sum::<usize>()
-            + self.codes.len()
+        let buffers = [&self.halo, &self.outputs, &self.middle, &self.hidden];
+        buffers.into_iter().map(Buffer::bytes).sum::<usize>() + self.codes.len()
     }
 }

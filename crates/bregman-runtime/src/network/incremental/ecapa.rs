@@ -8,10 +8,10 @@ use std::ops::Range;
 use bregman_base::Disjoint;
 use bregman_network::Padding;
 
-use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, Strips, row_after_res2};
+use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, SLOTS, Strips, row_after_res2};
 use super::super::{Conv, Execution};
 use super::{History, ROUND, SLACK};
-use crate::kernels::{BLOCK, Offsets, Place, math};
+use crate::kernels::{Offsets, Place, STRIP, math};
 
 /// Parts of Res2 with a convolution.
 const PARTS: usize = SCALE - 1;
@@ -29,7 +29,7 @@ struct Tape {
 
 impl Tape {
     fn new(rows: usize, before: usize, padding: Padding) -> Self {
-        Self { values: vec![0.0; rows * PITCH + BLOCK], first: -(before as isize), padding }
+        Self { values: vec![0.0; rows * PITCH + STRIP], first: -(before as isize), padding }
     }
 
     fn column(&self, frame: usize) -> usize {
@@ -261,8 +261,8 @@ fn apply(
 ) {
     let y = Disjoint::new(y);
     codes.resize(codes.len().max(conv.weights.codes(offsets)), 0);
-    for from in frames.clone().step_by(BLOCK) {
-        let place = Place { width: BLOCK.min(frames.end - from), ..place(from) };
+    for from in frames.clone().step_by(STRIP) {
+        let place = Place { width: STRIP.min(frames.end - from), ..place(from) };
         conv.weights.encode_block(arch, offsets, x, place.x, codes);
         // SAFETY: nobody else has y.
         unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.store(None), y) };
@@ -282,15 +282,14 @@ pub(super) fn embed(
     let strips = Strips { frames: window.len() };
     work.reserve(network, strips.count());
     for strip in 0..strips.count() {
-        let (from, width) = (window.start + strip * BLOCK, strips.width(strip));
-        let own = |buffer: &mut [f32], rows: Range<usize>, pitch: usize| {
-            let to = buffer[pitch * BLOCK * strip..].chunks_exact_mut(BLOCK);
-            to.zip(rows).for_each(|(to, row)| to[..width].copy_from_slice(&history.row(row, from)[..width]));
-        };
-        own(&mut work.outputs, 0..channels, 4 * channels);
-        own(&mut work.last, channels..2 * channels, channels);
-        let last = &work.last[channels * BLOCK * strip..][..channels * BLOCK];
-        math::row_sums(arch, last, BLOCK, width, &mut work.sums[strip * channels..][..channels]);
+        let (from, width) = (window.start + strip * STRIP, strips.width(strip));
+        // outputs of the first layer, and of the last convolution in the first block
+        let outputs = &mut work.outputs[SLOTS * channels * STRIP * strip..][..2 * channels * STRIP];
+        for (row, to) in outputs.chunks_exact_mut(STRIP).enumerate() {
+            to[..width].copy_from_slice(&history.row(row, from)[..width]);
+        }
+        let last = &outputs[channels * STRIP..];
+        math::row_sums(arch, last, STRIP, width, &mut work.sums[strip * channels..][..channels]);
     }
     network.gate(run, work, strips, 0, &network.blocks[0]);
     network.after_the_first_block(run, work, strips, embedding);

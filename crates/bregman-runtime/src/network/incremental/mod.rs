@@ -27,7 +27,7 @@ use std::ops::Range;
 use bregman_base::Buffer;
 
 use super::{Execution, Network, Workspace};
-use crate::kernels::BLOCK;
+use crate::kernels::STRIP;
 use ecapa::EcapaFront;
 pub(crate) use history::History;
 use resnet::ResNetFront;
@@ -37,7 +37,7 @@ const SLACK: usize = Buffer::LINE;
 
 /// Frames that a front takes at a time.
 const ROUND: usize = 64;
-const _: () = assert!(ROUND <= BLOCK, "a round is one block of a signal");
+const _: () = assert!(ROUND <= STRIP, "a round is one block of a signal");
 
 /// The front of a network and what it has said about the last frames.
 pub(crate) struct Incremental {

@@ -295,9 +295,9 @@ fn convolve(
     let (arch, layout, weights) = (run.arch, grid.layout, conv.weights.plain());
     let (first, last) = (grid.position(frames.start), grid.position(frames.end));
     let (y, store) = (Disjoint::new(y), conv.store(residual));
-    run.layer(conv.layer, (last - first).div_ceil(BLOCK), |block| {
-        let from = first + block * BLOCK;
-        let width = BLOCK.min(last - from);
+    run.layer(conv.layer, (last - first).div_ceil(weights.block()), |block| {
+        let from = first + block * weights.block();
+        let width = weights.block().min(last - from);
         let at = layout.start + from;
         let place = Place { x: at - (layout.pitch + 1), y: at, pitch: layout.size, width };
         // SAFETY: each task has its own positions of y; what is beyond the last frame belongs to nobody.

@@ -6,8 +6,9 @@ use bregman_nn::{Rng, TrainableModel, Values};
 use bregman_tensor::Cpu;
 use proptest::prelude::*;
 
+use super::super::ecapa::SLOTS;
 use super::*;
-use crate::file::Contents;
+use crate::file::{Contents, Source};
 use crate::kernels::KernelCosts;
 use crate::{FrontEnd, Instructions, ModelFile, ValueFormat};
 
@@ -31,7 +32,8 @@ fn network(config: impl Into<bregman_network::NetworkConfig>, sparsity: f32) -> 
         FrontEnd::from(&bregman_audio::FbankConfig { bins: BINS, ..bregman_audio::FbankConfig::speechbrain() });
     let file = ModelFile::from_state(architecture, front_end, tensor).unwrap();
     let bytes = file.to_bytes(ValueFormat::F32).unwrap();
-    Network::new(&Contents::parse(&bytes).unwrap(), None, &KernelCosts::BUILT_IN).unwrap().0
+    let source = Source::memory(&bytes).unwrap();
+    Network::new(&Contents::parse(&source).unwrap(), None, &KernelCosts::BUILT_IN).unwrap().0
 }
 
 fn features(frames: usize) -> Vec<f32> {
@@ -50,12 +52,11 @@ fn expected(network: &Network, features: &[f32]) -> Vec<Vec<f32>> {
         (Network::Ecapa(network), Workspace::Ecapa(work)) => {
             let strips = network.before_the_first_gate(&mut run, work, features);
             let channels = network.channels;
-            let row = |buffer: &[f32], pitch: usize, row: usize| -> Vec<f32> {
-                let strip = |strip| &buffer[(pitch * strip + row) * BLOCK..][..strips.width(strip)];
+            let row = |row: usize| -> Vec<f32> {
+                let strip = |strip| &work.outputs[(SLOTS * channels * strip + row) * STRIP..][..strips.width(strip)];
                 (0..strips.count()).flat_map(strip).copied().collect()
             };
-            let first = (0..channels).map(|channel| row(&work.outputs, 4 * channels, channel));
-            first.chain((0..channels).map(|channel| row(&work.last, channels, channel))).collect()
+            (0..2 * channels).map(row).collect()
         }
         (Network::ResNet(network), Workspace::ResNet(work)) => {
             let last = network.convolutions(&mut run, work, features);

@@ -11,7 +11,7 @@ mod lanes;
 mod lines;
 pub mod output;
 #[cfg(test)]
-mod reference;
+pub(super) mod reference;
 mod scratch;
 pub mod sparse;
 pub mod winograd;

@@ -53,6 +53,25 @@ DEVICE void scatter_body(Geometry g, const T *columns, T *dx, u32 sx, int add, u
 EXPORT(scatter, (Geometry g, const T *columns, T *dx, u32 sx, int add, u32 first_item, u64 positions, u32 channels),
        (g, columns, dx, sx, add, first_item, positions, channels))
 
+// dx += the rows of `share` where a strided convolution with a single tap read x.
+template <typename T, int V>
+DEVICE void add_strided_body(Geometry g, const T *share, T *dx, u32 sx, u64 rows, u32 channels) {
+    u32 groups = channels / V;
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < rows * groups; i += (u64)gridDim.x * blockDim.x) {
+        u32 c = i % groups * V;
+        u64 row = i / groups;
+        u32 w = row % g.out[1] * g.stride[1], h = row / g.out[1] % g.out[0] * g.stride[0];
+        T *to = dx + ((row / g.out[1] / g.out[0] * g.in[0] + h) * g.in[1] + w) * sx + c;
+        float sum[V], v[V];
+        load<T, V>(to, sum);
+        load<T, V>(share + row * channels + c, v);
+        LANES sum[i] += v[i];
+        Lanes<T, V>::store(to, sum);
+    }
+}
+EXPORT(add_strided, (Geometry g, const T *share, T *dx, u32 sx, u64 rows, u32 channels),
+       (g, share, dx, sx, rows, channels))
+
 // Columns `first …` of a weight matrix, [rows, channels, taps] in f32 → [rows, taps, channels] in T.
 template <typename T, int V>
 DEVICE void pack_weight_body(const float *from, u32 stride, u32 first, T *to, u32 rows, u32 channels, u32 taps) {

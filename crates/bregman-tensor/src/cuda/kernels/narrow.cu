@@ -92,8 +92,34 @@ template <int C, bool TRANSPOSED> DEVICE void load_weights(uint4 *to, const bf16
     }
 }
 
-template <int C, bool TRANSPOSED>
-DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) {
+// Sums of what a warp writes, for the norm behind the layer: Σ(y − k) and Σ(y − k)² per channel. Eight lanes of a warp
+// share their eight channels; after a tile they share the sums out, so that a lane keeps two of sixteen.
+struct ChannelSums {
+    float kept[2] = {};
+    // Adds the halves of `sums` of two lanes: the one whose bit `2·HALF` is set keeps the upper one.
+    template <int HALF> static DEVICE void fold(float (&sums)[16], u32 lane) {
+        bool upper = lane & 2 * HALF;
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            float mine = upper ? sums[i + HALF] : sums[i], other = upper ? sums[i] : sums[i + HALF];
+            sums[i] = mine + __shfl_xor_sync(~0u, other, 2 * HALF);
+        }
+    }
+    DEVICE void add(float (&of_tile)[16], u32 lane) {
+        fold<8>(of_tile, lane), fold<4>(of_tile, lane), fold<2>(of_tile, lane);
+        kept[0] += of_tile[0], kept[1] += of_tile[1];
+    }
+    // Puts them in their place among 32 plain sums and 32 squares.
+    DEVICE void store(float *to, u32 lane) const {
+        u32 first = lane % 4 * 8 + lane / 8 % 2 * 4 + lane / 4 % 2 * 2;
+        to[lane / 16 * 32 + first] = kept[0], to[lane / 16 * 32 + first + 1] = kept[1];
+    }
+};
+
+// SUMS: also parts[block][2][C] of the norm behind the layer, with k = shift.
+template <int C, bool TRANSPOSED, bool ADD, bool SUMS>
+DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, Planes planes, const float *shift,
+                float *parts) {
     constexpr int R = ROWS<C>, STEPS = 3 * (C / 16);
     constexpr u32 TILE = TILE_BYTES<C, R + 2, HALO>, ROW = TILE_BYTES<C, 1, HALO>, TAP = C * C * 2,
                   PARTS = SHARES<C, R + 2, HALO, THREADS>;
@@ -110,8 +136,24 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
     };
     for (u32 share = 0; share < PARTS; share++) copy(share, at, 0);
     load_weights<C, TRANSPOSED>(storage, w);
+    ChannelSums channel_sums;
+    auto place = [=](Corner at, u32 h, u32 w) {
+        return (((u64)at.item * planes.height + h) * planes.width + w) * sy + outputs + lane % 4 * 8;
+    };
 
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x, stage ^= 1, at = ahead) {
+        // what is there already is on its way while we wait for the tile
+        uint4 there[4][2];
+        if (ADD)
+#pragma unroll
+            for (int output = 0; output < 4; output++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    u32 h = at.row + row + output, w = at.column + column + half * 8 + lane / 4;
+                    there[output][half] = make_uint4(0, 0, 0, 0);
+                    if (h < planes.height && w < planes.width)
+                        there[output][half] = *(const uint4 *)(y + place(at, h, w));
+                }
         wait_for_copies();
         __syncthreads();
         ahead = corner_of<R>(planes, tile + gridDim.x);
@@ -120,6 +162,17 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
             continue;
         }
         float sums[4][4][4] = {};
+        if (ADD)
+#pragma unroll
+            for (int output = 0; output < 4; output++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    float v[8];
+                    Lanes<bf16, 8>::widen_all(there[output][half], v);
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        sums[output][j][half * 2] = v[2 * j], sums[output][j][half * 2 + 1] = v[2 * j + 1];
+                }
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
             int shift = step / (C / 16), k = step % (C / 16);
@@ -156,35 +209,70 @@ DEVICE void run(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, 
                 }
             }
         }
+        float k[8], of_tile[16] = {};
+        if (SUMS) load<float, 8>(shift + outputs + lane % 4 * 8, k);
 #pragma unroll
         for (int output = 0; output < 4; output++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 u32 h = at.row + row + output, w = at.column + column + half * 8 + lane / 4;
                 if (h >= planes.height || w >= planes.width) continue;
-                bf16 *to = y + (((u64)at.item * planes.height + h) * planes.width + w) * sy + outputs + lane % 4 * 8;
-                float v[8] = {};
-                if (add) load<bf16, 8>(to, v);
+                bf16 *to = y + place(at, h, w);
+                float v[8];
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    v[2 * j] += sums[output][j][half * 2], v[2 * j + 1] += sums[output][j][half * 2 + 1];
+                    v[2 * j] = sums[output][j][half * 2], v[2 * j + 1] = sums[output][j][half * 2 + 1];
                 Lanes<bf16, 8>::store(to, v);
+                if (SUMS) {
+                    // of the values as they were stored
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        float u = widen(narrow<bf16>(v[i])) - k[i];
+                        of_tile[i] += u, of_tile[8 + i] += u * u;
+                    }
+                }
             }
+        if (SUMS) channel_sums.add(of_tile, lane);
     }
     wait_for_copies();
+    if (!SUMS) return;
+
+    __syncthreads(); // nobody reads a tile any more
+    float *of_warps = (float *)storage;
+    channel_sums.store(of_warps + warp * 64, lane);
+    __syncthreads();
+    // thread: kind, channel; warps of the same outputs are C / 32 apart
+    if (threadIdx.x >= 2 * C) return;
+    u32 kind = threadIdx.x / C, channel = threadIdx.x % C;
+    float sum = 0;
+    for (u32 of = channel / 32; of < THREADS / 32; of += C / 32) sum += of_warps[of * 64 + kind * 32 + channel % 32];
+    parts[((u64)blockIdx.x * 2 + kind) * C + channel] = sum;
 }
 
 } // namespace narrow_conv
 
-#define NARROW_CONV(name, channels, transposed, blocks)                                       \
-    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                \
-        name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) { \
-        narrow_conv::run<channels, transposed>(x, sx, w, y, sy, add, planes);                 \
+#define NARROW_CONV(name, channels, transposed, add, blocks)                                     \
+    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                    \
+        name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, Planes planes) {              \
+        narrow_conv::run<channels, transposed, add, false>(x, sx, w, y, sy, planes, 0, 0);        \
     }
-NARROW_CONV(narrow_forward_32, 32, false, 2)
-NARROW_CONV(narrow_forward_64, 64, false, 1)
-NARROW_CONV(narrow_input_32, 32, true, 2)
-NARROW_CONV(narrow_input_64, 64, true, 1)
+NARROW_CONV(narrow_forward_32, 32, false, false, 2)
+NARROW_CONV(narrow_forward_64, 64, false, false, 1)
+NARROW_CONV(narrow_forward_add_32, 32, false, true, 2)
+NARROW_CONV(narrow_forward_add_64, 64, false, true, 1)
+NARROW_CONV(narrow_input_32, 32, true, false, 2)
+NARROW_CONV(narrow_input_64, 64, true, false, 1)
+NARROW_CONV(narrow_input_add_32, 32, true, true, 2)
+NARROW_CONV(narrow_input_add_64, 64, true, true, 1)
+
+#define NARROW_SUMS(name, channels, blocks)                                                                    \
+    extern "C" __global__ void __launch_bounds__(narrow_conv::THREADS, blocks)                                 \
+        name(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, Planes planes, const float *shift,         \
+             float *parts) {                                                                                   \
+        narrow_conv::run<channels, false, false, true>(x, sx, w, y, sy, planes, shift, parts);                 \
+    }
+NARROW_SUMS(narrow_sums_32, 32, 2)
+NARROW_SUMS(narrow_sums_64, 64, 1)
 
 // dw[out, tap, in] = Σ over positions of dy[position, out] · x[position + tap, in], in parts that `narrow_join` adds.
 //

@@ -7,22 +7,30 @@ enum Relu { ABSENT = 0, BEFORE = 1, AFTER = 2 };
 #define MOMENTUM 0.1f
 
 // parts[chunk][2][channels]: Σ(u − k) and Σ(u − k)² with k = u of the first row, which keeps the variance from
-// cancelling.
-template <typename T, int V>
-DEVICE void norm_sums_body(const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts) {
+// cancelling. With a bias, that is added to x on the way; k is `origin` then, since the first row changes.
+template <typename T, int V, bool BIAS>
+DEVICE void norm_sums_in(T *x, u32 sx, u64 rows, u32 channels, int order, const float *bias, const float *origin,
+                         float *parts) {
     extern __shared__ float shared[];
     u32 c = COLUMN;
     bool inside = c < channels;
-    float first[V], sum[V] = {}, square[V] = {};
+    float first[V], more[V] = {}, sum[V] = {}, square[V] = {};
     if (inside) {
-        load<T, V>(x + c, first);
+        if (BIAS) {
+            load<float, V>(bias + c, more);
+            load<float, V>(origin + c, first);
+        } else load<T, V>(x + c, first);
         if (order == BEFORE) LANES first[i] = relu(first[i]);
         typedef typename Lanes<T, V>::Raw Raw;
         each_row(
             rows, [=](u64 row) { return fetch<T, V>(x + row * sx + c); },
-            [&](u64, Raw raw) {
+            [&](u64 row, Raw raw) {
                 float v[V];
                 Lanes<T, V>::widen_all(raw, v);
+                if (BIAS) {
+                    LANES v[i] = widen(narrow<T>(v[i] + more[i]));
+                    Lanes<T, V>::store(x + row * sx + c, v);
+                }
                 LANES {
                     float u = (order == BEFORE ? relu(v[i]) : v[i]) - first[i];
                     sum[i] += u;
@@ -37,42 +45,62 @@ DEVICE void norm_sums_body(const T *x, u32 sx, u64 rows, u32 channels, int order
         LANES part[c + i] = sum[i], part[channels + c + i] = square[i];
     }
 }
+template <typename T, int V>
+DEVICE void norm_sums_body(const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts) {
+    norm_sums_in<T, V, false>((T *)x, sx, rows, channels, order, 0, 0, parts);
+}
 EXPORT(norm_sums, (const T *x, u32 sx, u64 rows, u32 channels, int order, float *parts),
        (x, sx, rows, channels, order, parts))
+
+template <typename T, int V>
+DEVICE void norm_sums_of_bias_body(T *x, u32 sx, u64 rows, u32 channels, int order, const float *bias,
+                                   const float *origin, float *parts) {
+    norm_sums_in<T, V, true>(x, sx, rows, channels, order, bias, origin, parts);
+}
+EXPORT_THREE(norm_sums_of_bias,
+             (T *x, u32 sx, u64 rows, u32 channels, int order, const float *bias, const float *origin, float *parts),
+             (x, sx, rows, channels, order, bias, origin, parts))
 
 // Chunks are joined by blocks of 32 channels and so many strips of chunks.
 #define STRIPS 32
 
-// The sums of every kind over all chunks, for the threads of the first strip.
+// The sums of every kind over all chunks. A warp reads 32 channels of a strip; the strips of a channel are then summed
+// up by a warp: `c` becomes its channel, and the first lane is told whether there is one.
 template <int KINDS>
-DEVICE void join_parts(const float *parts, u32 chunks, u32 channels, u32 c, double (&sums)[KINDS]) {
-    __shared__ double shared[KINDS][STRIPS][32];
+DEVICE bool join_parts(const float *parts, u32 chunks, u32 channels, u32 &c, double (&sums)[KINDS]) {
+    __shared__ double shared[KINDS][STRIPS][33]; // 33: lanes in different banks
+    u32 column = blockIdx.x * 32 + threadIdx.x;
 #pragma unroll
     for (int kind = 0; kind < KINDS; kind++) sums[kind] = 0;
-    if (c < channels) {
+    if (column < channels) {
+#pragma unroll 8
         for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS)
 #pragma unroll
-            for (int kind = 0; kind < KINDS; kind++) sums[kind] += parts[((u64)chunk * KINDS + kind) * channels + c];
+            for (int kind = 0; kind < KINDS; kind++)
+                sums[kind] += parts[((u64)chunk * KINDS + kind) * channels + column];
     }
 #pragma unroll
     for (int kind = 0; kind < KINDS; kind++) shared[kind][threadIdx.y][threadIdx.x] = sums[kind];
     __syncthreads();
-    if (threadIdx.y) return;
 #pragma unroll
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int y = 1; y < STRIPS; y++) sums[kind] += shared[kind][y][threadIdx.x];
+    for (int kind = 0; kind < KINDS; kind++) {
+        sums[kind] = shared[kind][threadIdx.x][threadIdx.y];
+        for (int lane = 16; lane; lane /= 2) sums[kind] += __shfl_xor_sync(~0u, sums[kind], lane);
+    }
+    c = blockIdx.x * 32 + threadIdx.y;
+    return c < channels && threadIdx.x == 0;
 }
 
-// Statistics of the batch, the running ones moved, and y = scale·u + shift as coefficients[2][channels].
+// Statistics of the batch, the running ones moved, and y = scale·u + shift as coefficients[2][channels]. Sums are
+// relative to the first row of x, or without x to the running mean.
 template <typename T, int V>
 DEVICE void norm_statistics_body(const float *parts, u32 chunks, const T *x, u64 rows, u32 channels, int order,
                                  const float *gamma, const float *beta, float *mean, float *inverse_std,
                                  float *running_mean, float *running_variance, float *coefficients) {
-    u32 c = blockIdx.x * 32 + threadIdx.x;
+    u32 c;
     double sums[2];
-    join_parts(parts, chunks, channels, c, sums);
-    if (c >= channels || threadIdx.y) return;
-    float first = widen(x[c]);
+    if (!join_parts(parts, chunks, channels, c, sums)) return;
+    float first = x ? widen(x[c]) : running_mean[c];
     if (order == BEFORE) first = relu(first);
     double shifted = sums[0] / rows, variance = fmax(sums[1] / rows - shifted * shifted, 0.0);
     float average = (float)(first + shifted), inverse = (float)(1.0 / sqrt(variance + EPSILON));
@@ -111,7 +139,7 @@ DEVICE void norm_apply_body(const T *x, u32 sx, const float *coefficients, int o
     load<float, V>(coefficients + c, scale);
     LANES shift[i] = coefficients[channels + c + i];
     typedef Two<typename Lanes<T, V>::Raw> Raw;
-    each_row(
+    each_row<4, true>(
         rows,
         [=](u64 row) {
             Raw raw;
@@ -279,11 +307,10 @@ extern "C" __global__ void norm_backward_join(const float *parts, u32 chunks, u6
                                               const float *gamma, const float *mean, const float *inverse_std,
                                               int order, int fixed, float *dgamma, float *dbeta, float *dsum,
                                               float *coefficients) {
-    u32 channel = blockIdx.x * 32 + threadIdx.x;
+    u32 channel;
     double sums[4];
-    join_parts(parts, chunks, channels, channel, sums);
+    if (!join_parts(parts, chunks, channels, channel, sums)) return;
     double sum = sums[0], along = sums[1], passed = sums[2], count = sums[3];
-    if (channel >= channels || threadIdx.y) return;
     float inverse = inverse_std[channel], a = gamma[channel] * inverse;
     dgamma[channel] = (float)along * inverse;
     dbeta[channel] = (float)sum;
@@ -310,7 +337,8 @@ DEVICE void norm_backward_apply_in(const T *x, u32 sx, const T *dy, u32 sy, T *d
     LANES a[i] = coefficients[col + i], b[i] = coefficients[channels + col + i],
           c[i] = coefficients[2 * channels + col + i];
     LastRelu<T, V, ORDER> last(norm, col);
-    each_row(rows, Gradients<T, V>{x + col, dy + col, sx, sy}, [&](u64 row, Two<typename Lanes<T, V>::Raw> raw) {
+    Gradients<T, V> fetch{x + col, dy + col, sx, sy};
+    each_row<2, true>(rows, fetch, [&](u64 row, Two<typename Lanes<T, V>::Raw> raw) {
         float u[V], g[V];
         Lanes<T, V>::widen_all(raw.x, u);
         Lanes<T, V>::widen_all(raw.y, g);
@@ -355,14 +383,7 @@ template <typename T, int V> DEVICE void column_sums_body(const T *x, u32 sx, u6
 EXPORT(column_sums, (const T *x, u32 sx, u64 rows, u32 channels, float *parts), (x, sx, rows, channels, parts))
 
 extern "C" __global__ void column_join(const float *parts, u32 chunks, u32 channels, float *sums) {
-    __shared__ double shared[STRIPS][32];
-    u32 c = blockIdx.x * 32 + threadIdx.x;
-    double sum = 0;
-    if (c < channels)
-        for (u32 chunk = threadIdx.y; chunk < chunks; chunk += STRIPS) sum += parts[(u64)chunk * channels + c];
-    shared[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (c >= channels || threadIdx.y) return;
-    for (int y = 1; y < STRIPS; y++) sum += shared[y][threadIdx.x];
-    sums[c] = (float)sum;
+    u32 c;
+    double sum[1];
+    if (join_parts(parts, chunks, channels, c, sum)) sums[c] = (float)sum[0];
 }

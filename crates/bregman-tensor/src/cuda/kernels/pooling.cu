@@ -123,11 +123,12 @@ EXPORT(moments,
        (const T *x, u32 sx, u32 n, u32 height, float epsilon, int floored, float *stats, u32 ss, u32 channels),
        (x, sx, n, height, epsilon, floored, stats, ss, channels))
 
-// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ), floored n in place of n − 1
+// dx = dμ/n + dσ · (x − μ) / ((n − 1) · σ), floored n in place of n − 1. `through_relu`: x is what a ReLU let pass, and
+// the gradient before it is asked for.
 template <typename T, int V>
 DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd,
-                                  float epsilon, int floored, int add, T *dx, u32 st, u32 n, u32 height,
-                                  u32 channels) {
+                                  float epsilon, int floored, int add, int through_relu, T *dx, u32 st, u32 n,
+                                  u32 height, u32 channels) {
     u32 c = COLUMN;
     if (c >= channels) return;
     float mean[V], share[V], slope[V];
@@ -145,13 +146,14 @@ DEVICE void moments_backward_body(const T *x, u32 sx, const float *stats, u32 ss
         load<T, V>(x + row * sx + c, v);
         if (add) load<T, V>(dx + row * st + c, d);
         LANES d[i] += share[i] + slope[i] * (v[i] - mean[i]);
+        if (through_relu) LANES d[i] = v[i] > 0.f ? d[i] : 0.f;
         Lanes<T, V>::store(dx + row * st + c, d);
     }
 }
 EXPORT(moments_backward,
        (const T *x, u32 sx, const float *stats, u32 ss, const float *dstats, u32 sd, float epsilon, int floored,
-        int add, T *dx, u32 st, u32 n, u32 height, u32 channels),
-       (x, sx, stats, ss, dstats, sd, epsilon, floored, add, dx, st, n, height, channels))
+        int add, int through_relu, T *dx, u32 st, u32 n, u32 height, u32 channels),
+       (x, sx, stats, ss, dstats, sd, epsilon, floored, add, through_relu, dx, st, n, height, channels))
 
 // h += context
 template <typename T, int V>

@@ -90,17 +90,25 @@ template <typename T, int V> DEVICE void load(const T *p, float (&v)[V]) { Lanes
 #define LANES _Pragma("unroll") for (int i = 0; i < V; i++)
 
 // Calls use(row, fetch(row)) for a thread's share of the rows. `AHEAD` are fetched before the first is used: memory
-// answers after hundreds of cycles, and a store in `use` would keep the compiler from fetching past it.
-template <int AHEAD = 4, typename Fetch, typename Use> DEVICE void each_row(u64 rows, Fetch fetch, Use use) {
+// answers after hundreds of cycles, and a store in `use` would keep the compiler from fetching past it. DOWN begins
+// with the last row: what a kernel before wrote last is still in the cache.
+template <int AHEAD = 4, bool DOWN = false, typename Fetch, typename Use>
+DEVICE void each_row(u64 rows, Fetch fetch, Use use) {
     u64 row = blockIdx.y * blockDim.y + threadIdx.y, step = (u64)gridDim.y * blockDim.y;
+    auto at = [&](int k) { return DOWN ? rows - 1 - (row + k * step) : row + k * step; };
+    decltype(fetch(row)) raw[AHEAD];
     for (; row + (AHEAD - 1) * step < rows; row += AHEAD * step) {
-        decltype(fetch(row)) raw[AHEAD];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) raw[k] = fetch(row + k * step);
+        for (int k = 0; k < AHEAD; k++) raw[k] = fetch(at(k));
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) use(row + k * step, raw[k]);
+        for (int k = 0; k < AHEAD; k++) use(at(k), raw[k]);
     }
-    for (; row < rows; row += step) use(row, fetch(row));
+#pragma unroll
+    for (int k = 0; k < AHEAD - 1; k++)
+        if (row + k * step < rows) raw[k] = fetch(at(k));
+#pragma unroll
+    for (int k = 0; k < AHEAD - 1; k++)
+        if (row + k * step < rows) use(at(k), raw[k]);
 }
 
 // What is fetched where two arrays are read.

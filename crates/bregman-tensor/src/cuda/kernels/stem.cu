@@ -29,15 +29,19 @@ template <typename Work> DEVICE void over_columns(const bf16 *x, u32 sx, Planes 
 
 } // namespace stem
 
-// y = w ∗ x, or y += w ∗ x; w is [out, tap].
-extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
-    stem_forward(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) {
+// y = w ∗ x, or y += w ∗ x; w is [out, tap]. SUMS: also parts[block][2][outputs] for the norm behind the layer, see
+// `ChannelSums`; blocks have a power of two of columns then.
+template <bool SUMS>
+DEVICE void stem_forward_in(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes,
+                            const float *shift, float *parts) {
+    extern __shared__ float shared[];
     u32 out = threadIdx.x * 8;
-    float weight[TAPS][8];
+    float weight[TAPS][8], k[8], sum[8] = {}, square[8] = {};
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
         for (int i = 0; i < 8; i++) weight[tap][i] = widen(w[(out + i) * TAPS + tap]);
+    if (SUMS) load<float, 8>(shift + out, k);
     stem::over_columns(x, sx, planes, [&](u64 position, u32 rows, const float(&window)[stem::ROWS + 2][3]) {
 #pragma unroll
         for (int row = 0; row < stem::ROWS; row++) {
@@ -50,8 +54,32 @@ extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
 #pragma unroll
                 for (int i = 0; i < 8; i++) v[i] = fmaf(weight[tap][i], window[row + tap / 3][tap % 3], v[i]);
             Lanes<bf16, 8>::store(to, v);
+            if (SUMS)
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    float u = widen(narrow<bf16>(v[i])) - k[i];
+                    sum[i] += u, square[i] += u * u;
+                }
         }
     });
+    if (!SUMS) return;
+    sum_rows_of_block<8>(sum, shared);
+    sum_rows_of_block<8>(square, shared);
+    if (threadIdx.y) return;
+    u32 outputs = blockDim.x * 8;
+    float *part = parts + 2ull * blockIdx.x * outputs + out;
+#pragma unroll
+    for (int i = 0; i < 8; i++) part[i] = sum[i], part[outputs + i] = square[i];
+}
+
+extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
+    stem_forward(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, int add, Planes planes) {
+    stem_forward_in<false>(x, sx, w, y, sy, add, planes, 0, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(stem::THREADS, 3)
+    stem_sums(const bf16 *x, u32 sx, const bf16 *w, bf16 *y, u32 sy, Planes planes, const float *shift, float *parts) {
+    stem_forward_in<true>(x, sx, w, y, sy, 0, planes, shift, parts);
 }
 
 // dw = dy ∗ x in parts [block, out, tap], which `narrow_join` adds. Blocks have a power of two of columns.

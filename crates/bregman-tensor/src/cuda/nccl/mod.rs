@@ -55,10 +55,10 @@ impl Nccl {
         Ok(Self { communicator, context, stream })
     }
 
-    /// Puts `operation` over all ranks' arrays into each of them, in the order of this GPU's stream.
+    /// All-reduces the arrays in place with `operation`, in the order of this GPU's stream.
     ///
     /// # Safety
-    /// The arrays are on this GPU, are as long, hold values of this kind, and stay until the stream has come to them.
+    /// The arrays are on this GPU, have equal lengths on all ranks and values of this kind, and outlive the operation.
     unsafe fn reduce(&self, arrays: &[Array], kind: sys::ncclDataType_t, operation: sys::ncclRedOp_t) -> Result<()> {
         self.context.bind_to_thread().map_err(driver)?;
         result::group_start().map_err(nccl)?;

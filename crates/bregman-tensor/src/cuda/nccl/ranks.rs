@@ -8,6 +8,7 @@ use cudarc::nccl::{result, sys};
 
 use super::super::driver::{driver, probe};
 use super::{Nccl, nccl};
+use crate::device::gpu_of_local_rank;
 use crate::ranks::{Communicator, PendingSum};
 use crate::{Error, Result};
 
@@ -29,15 +30,16 @@ struct Room {
 }
 
 impl NcclRanks {
-    /// Joins `size` processes, this one with GPU number `gpu`: rank 0 listens at `address`, `host:port`.
+    /// Joins `size` processes, this one with the GPU of rank `local_rank` of its machine: rank 0 listens at `address`,
+    /// `host:port`.
     ///
     /// To be called at the start of a process, while it has one thread: the address reaches NCCL as a variable of the
     /// environment.
     ///
     /// # Errors
     /// No such GPU, NCCL is missing, ranks that cannot reach each other.
-    pub fn join(gpu: usize, rank: usize, size: usize, address: &str) -> Result<Self> {
-        probe(gpu)?;
+    pub fn join(local_rank: usize, rank: usize, size: usize, address: &str) -> Result<Self> {
+        let gpu = gpu_of_local_rank(local_rank, probe)?;
         let context = CudaContext::new(gpu).map_err(driver)?;
         // SAFETY: no other thread reads or writes the environment: the caller's promise.
         unsafe { std::env::set_var(ADDRESS, address) };

@@ -128,6 +128,7 @@ fn check_length(what: &'static str, expected: usize, got: usize) -> Result<()> {
 impl DeviceMemory for Reference {
     type Buffer = Vec<f64>;
     type Copies = ();
+    type Late = Vec<f32>;
 
     fn alloc(&self, len: usize, _: Storage) -> Result<Vec<f64>> {
         Ok(vec![0.0; len])
@@ -151,6 +152,16 @@ impl DeviceMemory for Reference {
         }
         to.iter_mut().zip(from).for_each(|(to, &from)| *to = from as f32);
         Ok(())
+    }
+
+    fn read_later(&self, from: &Vec<f64>, len: usize) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; len];
+        self.download(from, &mut values)?;
+        Ok(values)
+    }
+
+    fn arrived(&self, late: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(late)
     }
 
     fn write(&self, from: &[f32], mut to: ViewMut<Self>) -> Result<()> {
@@ -183,7 +194,9 @@ impl DeviceMemory for Reference {
     }
 }
 
-impl Collectives for Reference {}
+impl Collectives for Reference {
+    type Support = ();
+}
 
 impl Capture for Reference {
     type Graph = ();

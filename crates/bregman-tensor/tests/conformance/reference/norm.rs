@@ -2,7 +2,9 @@
 //! where it comes last.
 
 use bregman_tensor::constants::{NORM_EPSILON, NORM_MOMENTUM};
-use bregman_tensor::{BatchNorm, NormGradients, NormParams, NormStatistics, Relu, Result, Shape, View, ViewMut};
+use bregman_tensor::{
+    BatchNorm, ConvolutionNorm, NormGradients, NormParams, NormStatistics, Relu, Result, Shape, View, ViewMut,
+};
 
 use super::{Read, Reference, Write};
 
@@ -43,6 +45,8 @@ impl Applied<'_> {
 fn inverse_std(variance: f64) -> f64 {
     1.0 / (variance + f64::from(NORM_EPSILON)).sqrt()
 }
+
+impl ConvolutionNorm for Reference {}
 
 impl BatchNorm for Reference {
     fn norm_train(

@@ -45,10 +45,10 @@ impl PointwiseOps for Reference {
 }
 
 impl Gradients for Reference {
-    fn clip(&self, gradients: &mut [&mut Vec<f64>], limit: f32) -> Result<f32> {
+    fn clip_later(&self, gradients: &mut [&mut Vec<f64>], limit: f32) -> Result<Vec<f32>> {
         let norm = gradients.iter().flat_map(|gradient| gradient.iter()).map(|g| g * g).sum::<f64>().sqrt();
         let factor = (f64::from(limit) / norm).min(1.0);
         gradients.iter_mut().flat_map(|gradient| gradient.iter_mut()).for_each(|g| *g *= factor);
-        Ok(norm as f32)
+        Ok(vec![norm as f32])
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Cases<'a, B: Backend> {
 }
 
 impl<B: Backend> Cases<'_, B> {
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
+    pub(super) fn numbers(&mut self, count: usize) -> Vec<f32> {
         (self.numbers)(&mut self.random, count)
     }
 
@@ -199,6 +199,9 @@ impl<B: Backend> Cases<'_, B> {
             self.keep(&name("moments gradient adds"), &dx);
             backend.moments_backward(x.view(), stats.view(), dstats.view(), spread, false, dx.view_mut()).unwrap();
             self.keep(&name("moments gradient"), &dx);
+            let (from, to) = (dstats.view(), dx.view_mut());
+            backend.moments_backward_through_relu(x.view(), stats.view(), from, spread, to).unwrap();
+            self.keep(&name("moments gradient through a ReLU"), &dx);
         }
         if shape.height > 1 {
             return;

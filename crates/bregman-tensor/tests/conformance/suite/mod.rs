@@ -1,6 +1,7 @@
 //! Every operation on a backend and on the reference, on sizes that fill no vector, no block and no tile.
 
 mod cases;
+mod conv_norm;
 mod frozen;
 mod reflection;
 mod segments;
@@ -16,16 +17,28 @@ use cases::Cases;
 use crate::harness::Random;
 use crate::reference::Reference;
 
+/// The results of cases, each with its name.
+type Results = Vec<(String, Vec<f32>)>;
+
 /// Panics unless every result is within a relative ℓ2 error of the reference's: a single ReLU that flips at a rounding
 /// error must not decide.
 pub(crate) fn conforms<B: Backend>(backend: &B, tolerance: f64) {
-    static EXPECTED: OnceLock<Vec<(String, Vec<f32>)>> = OnceLock::new();
-    let (expected, got) = (EXPECTED.get_or_init(|| everything(&Reference::new())), everything(backend));
+    static EXPECTED: OnceLock<Results> = OnceLock::new();
+    compare(EXPECTED.get_or_init(|| everything(&Reference::new())), &everything(backend), tolerance);
+}
+
+/// The same for a case or two of each operation: seconds in an emulator, where all of them take minutes.
+pub(crate) fn conforms_in_brief<B: Backend>(backend: &B, tolerance: f64) {
+    static EXPECTED: OnceLock<Results> = OnceLock::new();
+    compare(EXPECTED.get_or_init(|| a_few(&Reference::new())), &a_few(backend), tolerance);
+}
+
+fn compare(expected: &Results, got: &Results, tolerance: f64) {
     assert_eq!(expected.len(), got.len());
     let length = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let mut errors: Vec<(f64, &str)> = expected
         .iter()
-        .zip(&got)
+        .zip(got)
         .map(|((name, expected), (_, got))| {
             let apart = length(&mut expected.iter().zip(got).map(|(a, b)| f64::from(a - b)));
             (apart / length(&mut expected.iter().map(|&a| f64::from(a))).max(1e-6), &**name)
@@ -37,7 +50,33 @@ pub(crate) fn conforms<B: Backend>(backend: &B, tolerance: f64) {
     assert!(failed.is_empty(), "over {tolerance:e}: {failed:#?}");
 }
 
-fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
+fn a_few<B: Backend>(backend: &B) -> Results {
+    let mut cases = Cases { backend, random: Random(3), numbers: Random::values, results: Vec::new(), sparse: false };
+    cases.inputs();
+    cases.samples();
+    for conv in [Conv::POINTWISE, Conv::same_1d(3, 2)] {
+        cases.conv(conv, Shape::signal(17, 2, 67), 24, 3);
+        cases.conv(conv, Shape::signal(16, 2, 67), 9, 3);
+    }
+    for conv in [Conv::square(3, 1), Conv::square(3, 2)] {
+        let map = Shape { channels: 16, batch: 2, height: 10, width: 19 };
+        cases.conv(conv, map, 17, 3);
+        cases.conv(conv, map, 17, 3);
+        cases.conv(conv, map.with_channels(1), 32, 0);
+    }
+    for shape in [Shape::signal(17, 2, 67), Shape { channels: 3, batch: 2, height: 5, width: 7 }] {
+        cases.norm(shape, Relu::Before, false);
+        cases.norm(shape, Relu::After, true);
+        cases.pointwise(shape);
+        cases.pooling(shape);
+    }
+    cases.losses(37, 24, 5);
+    cases.segments(Shape::signal(7, 3, 200), 100);
+    cases.reflection(Shape::signal(7, 3, 5), 4);
+    cases.results
+}
+
+fn everything<B: Backend>(backend: &B) -> Results {
     let mut cases = Cases { backend, random: Random(3), numbers: Random::values, results: Vec::new(), sparse: false };
     cases.inputs();
     cases.samples();
@@ -98,6 +137,7 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
         cases.pointwise(shape);
         cases.pooling(shape);
     }
+    cases.conv_norms();
     cases.losses(2, 1, 1);
     cases.losses(5, 7, 3);
     cases.losses(37, 24, 5);

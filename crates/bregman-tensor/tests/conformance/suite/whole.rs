@@ -91,5 +91,6 @@ fn everything<B: Backend>(backend: &B) -> Vec<(String, Vec<f32>)> {
     for (batch, height, width, outputs) in [(3, 17, 35, 32), (1, 3, 1, 24), (1, 1, 5, 64), (40, 9, 3, 256)] {
         cases.products(Conv::square(3, 1), map(1, batch, height, width), outputs, 0);
     }
+    cases.conv_norm_products();
     cases.results
 }

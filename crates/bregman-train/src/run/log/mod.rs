@@ -2,7 +2,7 @@
 //! numbers.
 //!
 //! Both only grow. A checkpoint remembers their lengths, and a run that continues from it cuts off what came later.
-//! They are on disk before the checkpoint is: one that is shorter was damaged by somebody else.
+//! They are synced before the checkpoint is written, so a log shorter than its checkpoint says was damaged later.
 
 mod tensorboard;
 

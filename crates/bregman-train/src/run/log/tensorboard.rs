@@ -8,6 +8,8 @@
 use std::io::{Result, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bregman_base::protobuf::Message;
+
 /// Writes scalars to an event file.
 pub struct TensorBoard<W: Write> {
     to: W,
@@ -20,10 +22,7 @@ impl<W: Write> TensorBoard<W> {
     /// What the writer says.
     pub fn begin(to: W) -> Result<Self> {
         let mut writer = Self { to };
-        let mut event = Message::default();
-        event.double(1, now());
-        event.bytes(3, b"brain.Event:2");
-        writer.record(&event.0)?;
+        writer.record(&Message::default().double(1, now()).text(3, "brain.Event:2").finish())?;
         Ok(writer)
     }
 
@@ -37,18 +36,10 @@ impl<W: Write> TensorBoard<W> {
     /// # Errors
     /// What the writer says.
     pub fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> Result<()> {
-        let mut summary = Message::default();
-        for (tag, value) in scalars {
-            let mut scalar = Message::default();
-            scalar.bytes(1, tag.as_bytes());
-            scalar.float(2, *value as f32);
-            summary.bytes(1, &scalar.0);
-        }
-        let mut event = Message::default();
-        event.double(1, now());
-        event.varint(2, step);
-        event.bytes(5, &summary.0);
-        self.record(&event.0)
+        let summary = Message::default().each(scalars, |summary, (tag, value)| {
+            summary.message(1, &Message::default().text(1, tag).float(2, *value as f32))
+        });
+        self.record(&Message::default().double(1, now()).int(2, step as i64).message(5, &summary).finish())
     }
 
     pub(super) fn get_ref(&self) -> &W {
@@ -68,41 +59,6 @@ impl<W: Write> TensorBoard<W> {
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
-}
-
-/// A protocol-buffer message under construction.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn raw_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn varint(&mut self, field: u64, value: u64) {
-        self.raw_varint(field << 3);
-        self.raw_varint(value);
-    }
-
-    fn double(&mut self, field: u64, value: f64) {
-        self.raw_varint(field << 3 | 1);
-        self.0.extend(value.to_le_bytes());
-    }
-
-    fn bytes(&mut self, field: u64, value: &[u8]) {
-        self.raw_varint(field << 3 | 2);
-        self.raw_varint(value.len() as u64);
-        self.0.extend(value);
-    }
-
-    fn float(&mut self, field: u64, value: f32) {
-        self.raw_varint(field << 3 | 5);
-        self.0.extend(value.to_le_bytes());
-    }
 }
 
 /// CRC-32C (Castagnoli), rotated and offset as TFRecord wants it.

@@ -99,7 +99,7 @@ impl Rule {
         self.settings().default_lambda()
     }
 
-    /// The learning rate METHOD.md gives for this optimizer.
+    /// The default learning rate of this optimizer (`docs/method.md`).
     pub fn default_lr(&self) -> f64 {
         self.settings().default_lr()
     }

@@ -1,29 +1,36 @@
-//! The part of protobuf's wire format that ONNX needs: varints, 32-bit floats, and bytes with their length before them.
+//! The part of protobuf's wire format that ONNX and TensorBoard need: varints, floats, and bytes after their length.
 //!
 //! A message is a sequence of fields, each a key `number << 3 | wire type` and its value.
 //! <https://protobuf.dev/programming-guides/encoding>
 
 /// A message under construction: fields are appended in the order of the calls.
 #[derive(Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub struct Message(Vec<u8>);
 
 impl Message {
     /// An integer or an enum; negative ones take ten bytes.
-    pub(super) fn int(mut self, field: u32, value: i64) -> Self {
+    pub fn int(mut self, field: u32, value: i64) -> Self {
         self.key(field, 0);
         self.varint(value as u64);
         self
     }
 
     /// A single-precision number.
-    pub(super) fn float(mut self, field: u32, value: f32) -> Self {
+    pub fn float(mut self, field: u32, value: f32) -> Self {
         self.key(field, 5);
         self.0.extend(value.to_le_bytes());
         self
     }
 
+    /// A double-precision number.
+    pub fn double(mut self, field: u32, value: f64) -> Self {
+        self.key(field, 1);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
     /// Bytes.
-    pub(super) fn bytes(mut self, field: u32, value: &[u8]) -> Self {
+    pub fn bytes(mut self, field: u32, value: &[u8]) -> Self {
         self.key(field, 2);
         self.varint(value.len() as u64);
         self.0.extend(value);
@@ -31,22 +38,22 @@ impl Message {
     }
 
     /// Text.
-    pub(super) fn text(self, field: u32, value: &str) -> Self {
+    pub fn text(self, field: u32, value: &str) -> Self {
         self.bytes(field, value.as_bytes())
     }
 
     /// A message inside this one.
-    pub(super) fn message(self, field: u32, value: &Self) -> Self {
+    pub fn message(self, field: u32, value: &Self) -> Self {
         self.bytes(field, &value.0)
     }
 
     /// A field that occurs once per item.
-    pub(super) fn each<T>(self, items: impl IntoIterator<Item = T>, append: impl FnMut(Self, T) -> Self) -> Self {
+    pub fn each<T>(self, items: impl IntoIterator<Item = T>, append: impl FnMut(Self, T) -> Self) -> Self {
         items.into_iter().fold(self, append)
     }
 
     /// The encoded message.
-    pub(super) fn finish(self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
         self.0
     }
 
@@ -80,5 +87,6 @@ mod tests {
             [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]
         );
         assert_eq!(Message::default().float(20, 1.0).finish(), [0xa5, 0x01, 0, 0, 0x80, 0x3f]);
+        assert_eq!(Message::default().double(1, 1.0).finish(), [0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
     }
 }
