@@ -30,6 +30,8 @@ METHODS = {
     "layerwise": 'target = 0.9\noptimizer = { kind = "linbreg" }\nlayers = { sharing = "uniform" }\n'
     'law = { kind = "multiplicative" }\nperiod = 5',
 }
+EPOCHS = 60
+"""So many that a training is not over before a busy machine has seen it begin and stopped it."""
 SOURCE = GOLDEN / "model.pt"
 
 
@@ -70,7 +72,7 @@ def recipe(folder: Path, voices: Path, network: str, method: str) -> Path:
     file.write_text(
         f"[model]\n{NETWORKS[network]}\n"
         f'[data]\nroot = "{voices}"\nseconds = 0.3\nvalidation = 0.2\nfeatures = {{ bins = 16 }}\n'
-        f'[train]\nepochs = 6\nbatch = 4\n[method]\nkind = "adaptive"\n{METHODS[method]}\n'
+        f'[train]\nepochs = {EPOCHS}\nbatch = 4\n[method]\nkind = "adaptive"\n{METHODS[method]}\n'
     )
     return file
 

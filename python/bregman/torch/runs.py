@@ -73,11 +73,11 @@ def save_run(
     saved = json.loads(optimizer._save() or "null")
     if saved is None:
         raise ValueError("the optimizer has taken no step: there is nothing to go on from")
-    refuse_behind(Path(run) / "best", saved["step"])
     names = names_of(optimizer)
     lambdas = dict(zip(names, saved["lambda"]))
     order = state.get("parameters") or names
     check_order(folder, names, order)
+    refuse_behind(Path(run) / "best", saved["step"])
     state |= {"step": saved["step"], "parameters": order, "lambda": [lambdas[name] for name in order]}
     state |= {"loops": saved["loops"] and loops_in_order(optimizer, saved["loops"], order), "finished": False}
     if optimizer.report is not None:
