@@ -91,4 +91,6 @@ fn what_cannot_be_made_sparse_is_said() {
     std::fs::create_dir(&empty).unwrap();
     let message = mistake(&sparsify(&empty, &out, &[]));
     assert!(message.contains("empty") && !out.exists(), "{message}");
+    let message = mistake(&sparsify(&empty, &out, &["--for", "speed", "--by", "magnitude"]));
+    assert!(message.contains("--for speed") && message.contains("--by magnitude"), "{message}");
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_nn::{Checkpoint, TrainableModel};
 use bregman_tensor::Cpu;
-use bregman_train::config::{Sparsify, SparsifyBy};
+use bregman_train::config::{Sparsify, SparsifyBy, ZerosFor};
 use bregman_train::{Deployable, Ending, Experiment, Ranks, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
@@ -20,12 +20,13 @@ fn prepared(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 fn experiment(voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
-    experiment_by(SparsifyBy::Bregman, voices, network, settings)
+    asked((SparsifyBy::Bregman, ZerosFor::Size), voices, network, settings)
 }
 
-fn experiment_by(by: SparsifyBy, voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
+fn asked((by, zeros_for): (SparsifyBy, ZerosFor), voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
     let sparsify = Sparsify {
         by,
+        zeros_for,
         network: network.to_owned(),
         root: voices.to_owned(),
         corpus: "train.csv".into(),
@@ -80,12 +81,29 @@ fn by_magnitude_it_has_the_target_after_its_ramp() {
     let folder = tempfile::tempdir().unwrap();
     let (voices, dense) = prepared(folder.path());
     let run = folder.path().join("pruned");
-    let outcome = train(experiment_by(SparsifyBy::Magnitude, &voices, &dense, &[]), &run).unwrap();
+    let outcome = train(asked((SparsifyBy::Magnitude, ZerosFor::Size), &voices, &dense, &[]), &run).unwrap();
     assert!((outcome.state.sparsity - 0.8).abs() < 1e-3, "{}", outcome.state.sparsity);
     let lines = metrics(&run);
     let at_target = |step: &&serde_json::Value| step["sparsity"].as_f64().is_some_and(|sparsity| sparsity > 0.799);
     let reached = lines.iter().filter(|line| line["kind"] == "step").find(at_target).unwrap();
     assert_eq!(reached["epoch"].as_u64(), Some(2), "60 % of four epochs are two whole ones");
+}
+
+#[test]
+fn zeros_for_speed_leave_less_work_at_the_same_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let (voices, dense) = prepared(folder.path());
+    let left = |zeros_for: ZerosFor, name: &str| {
+        let run = folder.path().join(name);
+        let outcome = train(asked((SparsifyBy::Bregman, zeros_for), &voices, &dense, &[]), &run).unwrap();
+        assert!((outcome.state.sparsity - 0.8).abs() < 0.01, "{}", outcome.state.sparsity);
+        let written = Deployable::open(&run).unwrap().to_model().unwrap();
+        let model = written.to_bytes(bregman_runtime::ValueFormat::F32).unwrap();
+        let model = bregman_runtime::Model::from_bytes(&model).unwrap();
+        model.layers().iter().map(|layer| layer.multiply_adds(300)).sum::<u64>()
+    };
+    let [size, speed] = [left(ZerosFor::Size, "size"), left(ZerosFor::Speed, "speed")];
+    assert!(10 * speed < 9 * size, "{speed} of {size} multiply-adds");
 }
 
 /// Without labels, and with them.

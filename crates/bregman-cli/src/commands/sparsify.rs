@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
-use bregman_train::config::{Sparsify, SparsifyBy};
+use bregman_train::config::{Sparsify, SparsifyBy, ZerosFor};
 use bregman_train::{
     Device, Ending, EpochTrials, Observer, OnDevice, Open, Precision, Ranks, RunFolder, Trainer, on_device,
 };
@@ -38,6 +38,7 @@ use crate::watch::{Follower, Watch};
 Examples:
   bregman sparsify campplus_cn_en_common.pt --corpus speech --target 0.9 -o sparse.breg
   bregman sparsify runs/dense --corpus speech --target 0.95 -o sparse.breg --set train.epochs=20 --device cuda
+  bregman sparsify campplus_cn_en_common.pt --corpus speech --target 0.9 -o fast.breg --for speed
   bregman sparsify campplus_cn_en_common.pt --corpus speech --target 0.9 -o sparse.breg --resume
   bregman sparsify runs/dense --corpus speech --target 0.9 -o sparse.breg --trials trials.txt --root test
 
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Criterion that chooses the weights: duals (Bregman training) or magnitude (gradual pruning)
     #[arg(long, value_enum, default_value = "bregman")]
     by: By,
+    /// Where the zeros go: where they cost least, or rather where a weight is used often (only with duals)
+    #[arg(long = "for", value_enum, default_value = "size", value_name = "AIM")]
+    aim: Aim,
     /// The model file to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
@@ -100,7 +104,28 @@ impl From<By> for SparsifyBy {
     }
 }
 
+/// Values of --for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Aim {
+    /// Wherever they cost least
+    Size,
+    /// More where a weight is used at many positions: fewer multiplications in a file of the same size
+    Speed,
+}
+
+impl From<Aim> for ZerosFor {
+    fn from(aim: Aim) -> Self {
+        match aim {
+            Aim::Size => Self::Size,
+            Aim::Speed => Self::Speed,
+        }
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    if args.aim == Aim::Speed && args.by == By::Magnitude {
+        return Err(Failure::mistake("--for speed steers λ, which --by magnitude has not", "leave one of the two out"));
+    }
     let ranks = ranks::join()?;
     args.write.work.use_threads()?;
     refuse_existing(&args.out, args.write.force)?;
@@ -201,8 +226,9 @@ impl Args {
         }
         ranks.meet().map_err(bregman_train::Error::from)?;
         let surroundings = Some(places);
-        let (network, by) = (absolute(&self.model)?, self.by.into());
-        Ok(Sparsify { network, root, corpus, target: self.target, by, surroundings })
+        let network = absolute(&self.model)?;
+        let (by, zeros_for) = (self.by.into(), self.aim.into());
+        Ok(Sparsify { network, root, corpus, target: self.target, by, zeros_for, surroundings })
     }
 }
 

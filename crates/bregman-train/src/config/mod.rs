@@ -35,7 +35,7 @@ pub use method::{
     OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig, StrConfig,
 };
 pub(crate) use method::{MaskedRun, SparseStart};
-pub use sparsify::{Sparsify, SparsifyBy};
+pub use sparsify::{Sparsify, SparsifyBy, ZerosFor};
 pub use train::{LossConfig, LrSchedule, Metric, SelectConfig, TrainConfig};
 
 use crate::Result;
