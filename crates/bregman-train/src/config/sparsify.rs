@@ -154,8 +154,9 @@ impl Sparsify {
     }
 }
 
-/// λ of each layer grows with the root of how often one of its weights is used. In proportion to it even
-/// fewer multiplications would be left, but hardly a weight in the first layers, which all others read. On average over all weights ln a is 0, so that λ starts where it does without these rules.
+/// λ of each layer grows with the root of how often one of its weights is used. In proportion to it even fewer
+/// multiplications would be left, but hardly a weight in the first layers, which all others read. On average over all
+/// weights ln a is 0, so that λ starts where it does without these rules.
 fn rules_for_speed(architecture: &Architecture, penalty: Penalty) -> Vec<GroupRule> {
     let graph = architecture.graph();
     let uses = |(node, extent): (&Node, Extent)| match &node.operation {
