@@ -44,7 +44,10 @@ pub(super) fn compare(network: &str, precision: &str) {
 /// Medians of the full steps and of the others, and the mean over a period of these.
 pub(super) fn measure(network: &str, precision: &str, sparsity: &str) -> Value {
     let mut training = Training::new(network, precision, sparsity, 8, 300);
-    training.optimizer.set_freeze(Freeze { every: PERIOD as u64, after: 0 }).expect("AdaBreg has a threshold");
+    training
+        .optimizer
+        .set_freeze(Freeze { every: PERIOD as u64, ..Freeze::default() })
+        .expect("AdaBreg has a threshold");
     let [mut full, mut support] = [Vec::new(), Vec::new()];
     for step in 0..PERIODS * PERIOD {
         let is_full = training.optimizer.next_is_full();

@@ -91,7 +91,7 @@ impl GpuTraining {
         let lambda = if zeros > 0.0 { 1.0 } else { 1e-9 };
         let optimizer = Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, lambda, &weights);
         let mut optimizer = optimizer.expect("an optimizer");
-        optimizer.set_freeze(Freeze { every, after: 0 }).expect("AdaBreg has a threshold");
+        optimizer.set_freeze(Freeze { every, ..Freeze::default() }).expect("AdaBreg has a threshold");
         for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
             parameter.sparse = optimizer.is_sparse(tensor);
         }

@@ -66,7 +66,7 @@ pub(crate) fn measure(network: &str, sparsity: &str, step: &str) {
     let mut training = Training::on(device, network, sparsity, BATCH, FRAMES);
     if step == "support" {
         // the first step is full, those that are timed are not
-        training.optimizer.set_freeze(Freeze { every: 1000, after: 0 }).expect("a period");
+        training.optimizer.set_freeze(Freeze { every: 1000, ..Freeze::default() }).expect("a period");
     }
     let ms = median_ms(2, REPEATS, || training.step_with(&ranks));
     let before = sent.load(Ordering::Relaxed);

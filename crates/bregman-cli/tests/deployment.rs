@@ -72,7 +72,8 @@ fn a_run_becomes_a_file_that_verifies_as_the_run_does() {
     );
     assert!(success(&bregman(&["bench", &model, "--seconds", "1", "--repeats", "1"])).contains("× real time"));
 
-    // many threads, two models: every embedding is that of the first time, and memory stays flat
+    // many threads, two models: each serves every request once at least, every embedding is that of the first time, and
+    // memory stays flat
     let soaked = json(&["bench", &model, text(&run), "--soak", "1s", "--threads", "5", "--json"]);
     let latency = |key: &str| number(&soaked["latency_ms"], key);
     assert!(latency("p50") <= latency("p90") && latency("p99") <= latency("p999") && latency("p999") <= latency("max"));

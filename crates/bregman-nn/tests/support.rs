@@ -77,7 +77,7 @@ fn frozen_steps_with_kept_structure_are_those_with_fresh_copies() {
                     let (theta, _) = model.params_mut().values_and_gradients();
                     let mut optimizer =
                         Optimizer::new(Rule::AdaBreg(AdaBreg::default()), groups, 0.05, &theta).unwrap();
-                    optimizer.set_freeze(Freeze { every: 4, after: 0 }).unwrap();
+                    optimizer.set_freeze(Freeze { every: 4, ..Freeze::default() }).unwrap();
                     for _ in 0..10 {
                         let extent = if optimizer.next_is_full() { Extent::All } else { Extent::Support };
                         gradients(&mut model, extent);

@@ -246,7 +246,7 @@ fn laws_and_variants_are_those_of_slices<B: Device>(backend: B) {
         let grads = random(0.3, 1000 + case as u32);
         let rule = Rule::LinBreg(LinBreg { variant, delta: 0.8, ..LinBreg::default() });
         let mut host = Optimizer::new(rule, groups.clone(), 0.01, &theta).unwrap();
-        host.set_freeze(Freeze { every: 2, after: 0 }).unwrap();
+        host.set_freeze(Freeze { every: 2, ..Freeze::default() }).unwrap();
         host.step(&mut theta, &grads, 0.1).unwrap();
         // the device begins where the slices are
         let mut placed =

@@ -62,6 +62,23 @@ fn a_run_whose_steps_are_all_full_is_to_the_bit_one_without_freeze() {
     }
 }
 
+#[test]
+fn a_frozen_run_has_the_sparsity_asked_for_at_the_end_of_every_epoch() {
+    let place = Place::new();
+    for optimizer in ["adabreg", "linbreg"] {
+        let method = format!(
+            "kind = \"adaptive\"\ngroups = [{{ initial_sparsity = 0.5 }}]\ntarget = 0.8\nfreeze = 1000\n\
+             freeze_after = 0.3\noptimizer = {{ kind = \"{optimizer}\" }}"
+        );
+        let run = place.train(optimizer, &method, &[]);
+        let (epochs, steps): (Vec<Value>, Vec<Value>) =
+            metrics(&run).into_iter().partition(|line| line["kind"] == "epoch");
+        let distance = |line: &Value| (line["sparsity"].as_f64().unwrap_or(0.8) - 0.8).abs();
+        assert!(epochs.len() == 4 && epochs.iter().all(|epoch| distance(epoch) < 1e-4), "{optimizer}: {epochs:?}");
+        assert!(steps.iter().any(|step| distance(step) > 2e-4), "{optimizer}: no weight died in between");
+    }
+}
+
 /// RigL that exchanges no weights has gradients of all weights in each step after which masks could change.
 #[test]
 fn steps_on_the_support_under_a_mask_that_stays_are_those_with_all_gradients() {

@@ -134,10 +134,10 @@ pub(super) fn soak(models: &[Model], duration: Duration, threads: usize) -> Resu
     let (over, problem, served) = (AtomicBool::new(false), Mutex::new(None), Mutex::new(Vec::new()));
     let serve = |thread: usize| {
         let (mut rng, mut mine) = (Rng::new(thread as u64), Served { times: Histogram::new(), different: 0 });
-        // each of them once, so that all buffers are as large as they become
+        // each of them once, whatever the time, so that all buffers are as large as they become
         let each = (0..inputs.len()).rev();
-        for which in each.chain(std::iter::repeat_with(|| rng.below(inputs.len()))) {
-            if over.load(Ordering::Relaxed) {
+        for (served, which) in each.chain(std::iter::repeat_with(|| rng.below(inputs.len()))).enumerate() {
+            if served >= inputs.len() && over.load(Ordering::Relaxed) {
                 break;
             }
             let (model, samples) = &inputs[which];
@@ -147,6 +147,7 @@ pub(super) fn soak(models: &[Model], duration: Duration, threads: usize) -> Resu
                 Err(error) => {
                     *problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     over.store(true, Ordering::Relaxed);
+                    break;
                 }
             }
             mine.times.add(start.elapsed().as_secs_f64() * 1e3);

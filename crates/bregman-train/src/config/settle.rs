@@ -77,9 +77,9 @@ impl Experiment {
             }
             _ => String::new(),
         };
-        let freeze = match self.method.freeze(total) {
+        let freeze = match self.method.freeze(total, self.train.epochs) {
             Freeze { every: 1, .. } => String::new(),
-            Freeze { every, after } => {
+            Freeze { every, after, .. } => {
                 format!("after step {after} zero weights move in one of {every} steps; ")
             }
         };

@@ -65,7 +65,8 @@ impl<B: Device> Method<B> {
     /// The method of an experiment for a run of `total` steps. Starts the weights sparse where the method wants that.
     pub(crate) fn new(experiment: &Experiment, model: &mut TrainableModel<B>, total: u64) -> Result<Self> {
         let (config, seed) = (&experiment.method, experiment.seed);
-        let (rule, freeze, params) = (config.rule(), config.freeze(total), model.params().described());
+        let (rule, freeze, params) =
+            (config.rule(), config.freeze(total, experiment.train.epochs), model.params().described());
         let steering = match config {
             MethodConfig::Adaptive(config) => {
                 let (groups, theta) = start_sparse(config.start(), model, seed)?;

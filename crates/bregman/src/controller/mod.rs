@@ -178,7 +178,8 @@ impl Controller {
                 true => self.config.period.min((step / EARLY).max(1)),
                 false => self.config.period,
             };
-            !warming_up && step.is_multiple_of(period)
+            let ends_epoch = self.config.law.needs_duals() && self.freeze.ends_epoch(step.saturating_sub(1));
+            !warming_up && (step.is_multiple_of(period) || ends_epoch)
         };
         let taken = step.saturating_sub(1);
         self.freeze.is_full(taken) && ((step + 1).saturating_sub(self.freeze.gap(taken))..=step).any(due)

@@ -259,7 +259,7 @@ impl<A> Optimizer<A> {
     /// let groups = Groups::resolve(vec![Param::new("w", [1, 2], Role::LinearWeight)], vec![])?;
     /// let mut weights = vec![vec![1.0f32, 0.0]];
     /// let mut optimizer = Optimizer::new(Rule::LinBreg(LinBreg::default()), groups, 0.5, &weights)?;
-    /// optimizer.set_freeze(Freeze { every: 10, after: 0 })?;
+    /// optimizer.set_freeze(Freeze { every: 10, ..Freeze::default() })?;
     /// for _ in 0..10 {
     ///     let seen = if optimizer.next_is_full() { -1.0 } else { 0.0 }; // the zero weight's gradient
     ///     optimizer.step(&mut weights, &[[-1.0, seen]], 0.1)?;

@@ -25,7 +25,7 @@ proptest! {
             let mut optimizer = Optimizer::new(rule, groups.clone(), lambda, &theta).unwrap();
             (0..before).for_each(|step| optimizer.step(&mut theta, &noises(&groups, seed + step), 0.1).unwrap());
             let (old, mut full, mut of_full) = (optimizer.clone(), optimizer.clone(), theta.clone());
-            optimizer.set_freeze(Freeze { every: 10, after: 0 }).unwrap();
+            optimizer.set_freeze(Freeze { every: 10, ..Freeze::default() }).unwrap();
             prop_assert!(!optimizer.next_is_full());
             let (from, mut grads) = (theta.clone(), noises(&groups, seed + 50));
             full.step(&mut of_full, &grads, 0.1).unwrap();
@@ -58,7 +58,7 @@ fn lambda_moves_after_full_steps_and_then_meets_its_target() {
         let rule = Rule::AdaBreg(AdaBreg::default());
         let config = ControllerConfig { period: 2, ..ControllerConfig::new(0.8) };
         let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config, &theta).unwrap();
-        optimizer.set_freeze(Freeze { every: freeze, after: 0 }).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, ..Freeze::default() }).unwrap();
         let mut updates = 0;
         for step in 0..60 {
             let (full, before) = (optimizer.optimizer().next_is_full(), optimizer.controller().lambda()[0]);
@@ -74,11 +74,31 @@ fn lambda_moves_after_full_steps_and_then_meets_its_target() {
 }
 
 #[test]
+fn an_epoch_ends_at_its_target_though_weights_die_in_frozen_steps() {
+    let groups = groups(Penalty::L1);
+    let weights: usize = groups.controlled().iter().map(|&tensor| groups.params()[tensor].len()).sum();
+    // the largest distance to the target at the end of an epoch of 17 steps, in weights
+    let distance = |rule: &Rule, epoch: u64| {
+        let mut theta = start(&groups, 3);
+        let config = ControllerConfig { period: 25, ..ControllerConfig::new(0.8) };
+        let mut optimizer = AdaptiveOptimizer::new(rule.clone(), groups.clone(), config, &theta).unwrap();
+        optimizer.set_freeze(Freeze { every: 10, after: 20, epoch }).unwrap();
+        let reports = (0..170).map(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
+        let ends = reports.enumerate().filter(|(step, _)| *step > 20 && (step + 1) % 17 == 0);
+        ends.map(|(_, report)| report.epsilon().abs() * weights as f64).fold(0.0, f64::max)
+    };
+    for rule in bregman_rules(0.8) {
+        let (with, without) = (distance(&rule, 17), distance(&rule, 0));
+        assert!(with < 1.5 && without > 3.0, "{}: {with} and {without} of {weights} weights", rule.name());
+    }
+}
+
+#[test]
 fn a_dense_optimizer_cannot_be_frozen() {
     let groups = groups(Penalty::None);
     let mut sgd = Optimizer::new(Rule::Sgd(Sgd::default()), groups.clone(), 1.0, &noises(&groups, 1)).unwrap();
     assert_eq!(sgd.set_freeze(Freeze::default()), Ok(()));
-    let message = sgd.set_freeze(Freeze { every: 2, after: 0 }).unwrap_err().to_string();
+    let message = sgd.set_freeze(Freeze { every: 2, ..Freeze::default() }).unwrap_err().to_string();
     assert!(message.contains("frozen support") && message.contains("SGD"), "{message}");
-    assert!(sgd.set_freeze(Freeze { every: 0, after: 0 }).unwrap_err().to_string().contains("freeze"));
+    assert!(sgd.set_freeze(Freeze { every: 0, ..Freeze::default() }).unwrap_err().to_string().contains("freeze"));
 }

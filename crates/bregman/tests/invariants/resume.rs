@@ -12,7 +12,7 @@ fn assert_resumes_exactly(rule: Rule, penalty: Penalty, config: ControllerConfig
     let groups = groups(penalty);
     let fresh = || {
         let mut optimizer = AdaptiveOptimizer::new(rule, groups.clone(), config.clone(), &start(&groups, 2)).unwrap();
-        optimizer.set_freeze(Freeze { every: freeze, after: 2 }).unwrap();
+        optimizer.set_freeze(Freeze { every: freeze, after: 2, ..Freeze::default() }).unwrap();
         optimizer
     };
     let go = |optimizer: &mut AdaptiveOptimizer, theta: &mut Vec<Vec<f32>>, steps: std::ops::Range<u64>| {

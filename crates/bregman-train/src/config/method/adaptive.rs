@@ -21,7 +21,7 @@ use super::start::{self, SparseStart};
 /// | `initial_mask` | element | single weights or whole groups are zero at the start |
 /// | `groups` | none | rules for some layers, before `penalty` and the sparse start |
 /// | `survivors` | keep | weights that survive the initial mask |
-/// | `freeze` | 1 | m: every m-th step is full, in the others only weights that are not zero move |
+/// | `freeze` | 1 | m: every m-th step and an epoch's last are full, else only weights that are not zero move |
 /// | `freeze_after` | 0.5 | the share of the run before that, in which all steps are full |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

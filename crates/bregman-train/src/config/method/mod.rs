@@ -125,12 +125,13 @@ impl MethodConfig {
         }
     }
 
-    /// Which steps of a run of this length are full.
-    pub(crate) fn freeze(&self, total: u64) -> Freeze {
+    /// Which steps of a run of so many steps in so many epochs are full.
+    pub(crate) fn freeze(&self, total: u64, epochs: u64) -> Freeze {
         match self {
             Self::Adaptive(AdaptiveConfig { freeze, freeze_after, .. })
             | Self::Fixed(FixedConfig { freeze, freeze_after, .. }) => {
-                Freeze { every: *freeze, after: (freeze_after * total as f64).round() as u64 }
+                let after = (freeze_after * total as f64).round() as u64;
+                Freeze { every: *freeze, after, epoch: total / epochs.max(1) }
             }
             _ => Freeze::default(),
         }
