@@ -1,8 +1,9 @@
 //! Reads the reference numbers: `<name>.safetensors` with tensors, `<name>.json` with settings.
 //!
 //! The folder is this one unless `GOLDEN_DIR` names another. Tests take case names, shapes and settings from the files
-//! they find, so that another set tests the same code on other cases. For tests only: everything here panics with the
-//! file's name if something is missing.
+//! they find, so that another set tests the same code on other cases. What another set lacks, such as the files of
+//! SpeechBrain and pyannote, which only `tools/golden` makes, is read from this folder. For tests only: everything here
+//! panics with the file's name if something is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +11,50 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 /// The folder with the golden files.
-pub fn dir() -> PathBuf {
-    std::env::var_os("GOLDEN_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+fn dir() -> PathBuf {
+    std::env::var_os("GOLDEN_DIR").map_or_else(own, PathBuf::from)
 }
 
-/// Names (without the extension) of the `.safetensors` files that `accept` accepts, sorted.
-pub fn cases(accept: impl Fn(&str) -> bool) -> Vec<String> {
-    let dir = dir();
+fn own() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A golden file.
+pub fn file(name: &str) -> PathBuf {
+    let path = dir().join(name);
+    if path.exists() { path } else { own().join(name) }
+}
+
+/// The models of the folder: names that have `<name>_expected.safetensors` beside `<name>.safetensors`.
+pub fn models() -> Vec<String> {
+    let names = models_in(&dir());
+    assert!(!names.is_empty(), "no model in {}", dir().display());
+    names
+}
+
+/// The weights of the first model whose name begins like this: `campplus` finds `campplus_g8_m8.safetensors`.
+pub fn weights(kind: &str) -> PathBuf {
+    let of_kind = |dir: PathBuf| {
+        let name = models_in(&dir).into_iter().find(|name| name.starts_with(kind))?;
+        Some(dir.join(format!("{name}.safetensors")))
+    };
+    of_kind(dir()).or_else(|| of_kind(own())).unwrap_or_else(|| panic!("no model of kind {kind}"))
+}
+
+fn models_in(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let stem = |path: PathBuf| {
         (path.extension()? == "safetensors").then(|| path.file_stem()?.to_str().map(String::from)).flatten()
     };
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| stem(entry.ok()?.path())).filter(|name| accept(name)).collect();
+    let has_expected = |name: &String| dir.join(format!("{name}_expected.safetensors")).exists();
+    let mut names: Vec<String> = entries.filter_map(|entry| stem(entry.ok()?.path())).filter(has_expected).collect();
     names.sort();
     names
 }
 
 /// The settings of a case.
 pub fn json(name: &str) -> Value {
-    let path = dir().join(format!("{name}.json"));
+    let path = file(&format!("{name}.json"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -43,7 +68,7 @@ pub struct Tensors {
 impl Tensors {
     /// Reads `<name>.safetensors`.
     pub fn load(name: &str) -> Self {
-        Self::open(&dir().join(format!("{name}.safetensors")))
+        Self::open(&file(&format!("{name}.safetensors")))
     }
 
     /// Reads a file of another folder.

@@ -17,7 +17,7 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
     let folder = tempfile::tempdir().unwrap();
     let (onnx, weights) = (folder.path().join("model.onnx"), folder.path().join("model.safetensors"));
     let (onnx, weights) = (onnx.to_str().unwrap(), weights.to_str().unwrap());
-    let source = bregman_golden::dir().join("model.pt");
+    let source = bregman_golden::file("model.pt");
     let output = export(&source, &["--onnx", onnx, "--safetensors", weights, "--json"]);
     success(&output);
     let written: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -43,7 +43,7 @@ fn a_wespeaker_checkpoint_becomes_onnx_and_plain_weights() {
 fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.breg");
-    let output = export(&bregman_golden::dir().join("model.pt"), &["-o", path.to_str().unwrap(), "--json"]);
+    let output = export(&bregman_golden::file("model.pt"), &["-o", path.to_str().unwrap(), "--json"]);
     success(&output);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&path).unwrap().len()));
@@ -77,7 +77,7 @@ fn a_wespeaker_checkpoint_becomes_a_model_file_with_its_front_end() {
 fn a_speechbrain_checkpoint_becomes_a_model_file_that_embeds_as_it_does() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.breg");
-    success(&export(&bregman_golden::dir().join("embedding_model.ckpt"), &["-o", text(&path), "--values", "f32"]));
+    success(&export(&bregman_golden::file("embedding_model.ckpt"), &["-o", text(&path), "--values", "f32"]));
     let model = bregman_runtime::Model::open(&path).unwrap();
     let settings = model.front_end().settings();
     assert_eq!((&settings["front_end"]["n_fft"], &settings["waveform"]), (&400.into(), &"decoded".into()));
@@ -93,7 +93,7 @@ fn a_speechbrain_checkpoint_becomes_a_model_file_that_embeds_as_it_does() {
 fn a_model_file_is_calibrated_and_then_computes_in_8_bits() {
     let folder = tempfile::tempdir().unwrap();
     let [model, fast, sound, list] = ["model.breg", "fast.breg", "a.wav", "list.csv"].map(|it| folder.path().join(it));
-    success(&export(&bregman_golden::dir().join("model.pt"), &["-o", text(&model), "--values", "f32"]));
+    success(&export(&bregman_golden::file("model.pt"), &["-o", text(&model), "--values", "f32"]));
     let samples = (0..32_000).map(|i| 0.5 * (i as f32 * 0.02).sin() * (i as f32 * 0.0007).sin()).collect();
     bregman_audio::write_wav(&sound, &bregman_audio::Audio { samples, rate: 16_000 }).unwrap();
     std::fs::write(&list, "utterance,speaker,path,seconds\na,s,a.wav,2\nb,s,a.wav,2\n").unwrap();
@@ -139,7 +139,7 @@ fn invalid_exports_are_one_line_errors() {
     assert!(mistake(&export(&path("notes.pt"), &target)).contains("notes.pt"));
     assert!(mistake(&export(folder.path(), &target)).contains("neither a run nor a checkpoint"));
     let nowhere = path("absent/model.onnx");
-    let unwritable = export(&bregman_golden::dir().join("model.pt"), &["--onnx", nowhere.to_str().unwrap()]);
+    let unwritable = export(&bregman_golden::file("model.pt"), &["--onnx", nowhere.to_str().unwrap()]);
     assert!(mistake(&unwritable).contains("absent"));
     assert!(!path("model.onnx").exists());
 }

@@ -9,12 +9,12 @@ use bregman_nn::{
     TrainableModel, Values,
 };
 use bregman_tensor::Cpu;
-use common::{Features, Floats, architecture, dir, furthest, json, largest, load, model_cases, tensors};
+use common::{Features, Floats, architecture, file, furthest, json, largest, load, model_cases, tensors};
 
 #[test]
 fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
     let case = json("model_pt_expected");
-    let weights = Checkpoint::read(&dir().join(case["file"].as_str().unwrap())).unwrap();
+    let weights = Checkpoint::read(&file(case["file"].as_str().unwrap())).unwrap();
     let recorded = case["tensors_in_pt"].as_object().unwrap();
     assert_eq!(recorded.len(), weights.tensors.len());
     for (name, record) in recorded {

@@ -147,7 +147,7 @@ fn a_checkpoint_of_others_is_a_teacher_and_one_that_does_not_fit_is_refused() {
     let outcome = train(fits.clone(), &folder.path().join("run")).unwrap();
     assert_eq!(outcome.ending, Ending::Finished);
 
-    let speechbrain = bregman_golden::dir().join("embedding_model.ckpt");
+    let speechbrain = bregman_golden::file("embedding_model.ckpt");
     let mirrors = experiment(&voices, &speechbrain, &["train.epochs=1"]);
     assert_eq!(mirrors.data.features.fbank(), *Deployable::open(&speechbrain).unwrap().features());
     let outcome = train(mirrors, &folder.path().join("speechbrain")).unwrap();

@@ -1,7 +1,7 @@
 //! Golden numbers of the reference implementations: where they are, and how they are read.
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
-pub(crate) use bregman_golden::{dir, json};
+pub(crate) use bregman_golden::{file, json, models as model_cases};
 use bregman_nn::{
     Architecture, CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, SpeechBrainEcapaConfig, TrainableModel,
     Values,
@@ -10,14 +10,7 @@ use bregman_tensor::Backend;
 use serde_json::Value;
 
 pub(crate) fn tensors(name: &str) -> Checkpoint {
-    Checkpoint::read(&dir().join(format!("{name}.safetensors"))).unwrap()
-}
-
-/// Names of all entries `<name>.json` that have an `<name>_expected.json`.
-pub(crate) fn model_cases() -> Vec<String> {
-    let names = bregman_golden::cases(|name| dir().join(format!("{name}_expected.safetensors")).exists());
-    assert!(!names.is_empty(), "no model in {}", dir().display());
-    names
+    Checkpoint::read(&file(&format!("{name}.safetensors"))).unwrap()
 }
 
 pub(crate) trait Floats {

@@ -74,15 +74,12 @@ pub(crate) fn campplus(growth: usize, features: usize, embedding: usize) -> Arch
 
 /// Every golden model with its own weights.
 pub(crate) fn golden() -> Vec<(Pair, Value)> {
-    let names =
-        bregman_golden::cases(|name| bregman_golden::dir().join(format!("{name}_expected.safetensors")).exists());
-    assert!(!names.is_empty(), "no model in {}", bregman_golden::dir().display());
     let load = |name: String| {
         let case = bregman_golden::json(&format!("{name}_expected"));
-        let weights = Checkpoint::read(&bregman_golden::dir().join(format!("{name}.safetensors"))).unwrap();
+        let weights = Checkpoint::read(&bregman_golden::file(&format!("{name}.safetensors"))).unwrap();
         (pair(&name, architecture(&case), weights), case)
     };
-    names.into_iter().map(load).collect()
+    bregman_golden::models().into_iter().map(load).collect()
 }
 
 pub(crate) fn front_end(bins: usize) -> FrontEnd {

@@ -250,8 +250,8 @@ mod tests {
 
     #[test]
     fn an_imported_network_computes_what_wespeaker_does() {
-        let imported = Deployable::open(&bregman_golden::dir().join("model.pt")).unwrap();
-        let golden = |name: &str| Checkpoint::read(&bregman_golden::dir().join(format!("{name}.safetensors"))).unwrap();
+        let imported = Deployable::open(&bregman_golden::file("model.pt")).unwrap();
+        let golden = |name: &str| Checkpoint::read(&bregman_golden::file(&format!("{name}.safetensors"))).unwrap();
         let floats = |checkpoint: &Checkpoint, name: &str| match &checkpoint.tensors[name].values {
             Values::F32(values) => values.clone(),
             Values::I64(_) => panic!("{name} is not floating point"),
@@ -268,7 +268,7 @@ mod tests {
     /// A file as `torch.save` wrote it, and what SpeechBrain's filterbank, normalisation and network make of samples.
     #[test]
     fn a_checkpoint_of_speechbrain_computes_what_it_does_from_samples_to_the_embedding() {
-        let mut imported = Deployable::open(&bregman_golden::dir().join("embedding_model.ckpt")).unwrap();
+        let mut imported = Deployable::open(&bregman_golden::file("embedding_model.ckpt")).unwrap();
         let network = SpeechBrainEcapaConfig { channels: 16, pooled: 32, embedding: 12, global_context: true };
         assert_eq!(*imported.architecture(), Architecture::new(80, network));
         let golden = bregman_golden::Tensors::load("embedding_model_expected");
@@ -300,7 +300,7 @@ mod tests {
     /// A file as `torch.save` wrote it, by `tools/golden/pyannote.py`.
     #[test]
     fn a_checkpoint_of_pyannote_is_unwrapped_and_keeps_its_front_end() {
-        let imported = Deployable::open(&bregman_golden::dir().join("pyannote.bin")).unwrap();
+        let imported = Deployable::open(&bregman_golden::file("pyannote.bin")).unwrap();
         let network = ResNetConfig { blocks: [1; 4], channels: 1, embedding: 3 };
         assert_eq!(*imported.architecture(), Architecture::new(8, network));
         assert_eq!(*imported.features(), FbankConfig { bins: 8, ..FbankConfig::pyannote() });

@@ -25,7 +25,7 @@ pub(crate) fn web() -> Option<PathBuf> {
 
 /// A model file with a threshold of 0.25.
 pub(crate) fn model() -> Vec<u8> {
-    let network = Deployable::open(&bregman_golden::dir().join("model.pt")).unwrap();
+    let network = Deployable::open(&bregman_golden::file("model.pt")).unwrap();
     let mut model = network.to_model().unwrap();
     model.threshold = Some(bregman_runtime::Threshold { cosine: 0.25, eer: 0.05, trials: None });
     model.to_bytes(bregman_runtime::ValueFormat::F32).unwrap()
