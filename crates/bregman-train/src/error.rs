@@ -110,6 +110,14 @@ pub enum Error {
     /// The network refused.
     #[error(transparent)]
     Network(#[from] bregman_nn::Error),
+    /// The corpus of a recipe is not there.
+    #[error("{}: there is neither a manifest nor a folder of shards", path.display())]
+    NoCorpus {
+        /// What the recipe names.
+        path: PathBuf,
+        /// The folder of the corpus.
+        root: PathBuf,
+    },
     /// The corpus refused.
     #[error(transparent)]
     Corpus(#[from] bregman_speaker::Error),
@@ -135,6 +143,11 @@ impl Error {
             Self::CorpusChanged { .. } => {
                 Some("put the corpus back as it was, or train anew with another --out".to_owned())
             }
+            Self::NoCorpus { path, root } if root.is_dir() => {
+                let (root, path) = (root.display(), path.display());
+                Some(format!("list the audio of {root}: bregman prepare folder {root} --out {path}"))
+            }
+            Self::NoCorpus { .. } => Some("set data.root to the folder of the corpus".to_owned()),
             Self::RanksDiffer { .. } => Some(
                 "this is a fault of a machine or of this program: continue from the last checkpoint with --resume"
                     .to_owned(),

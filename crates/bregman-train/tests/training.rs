@@ -456,6 +456,14 @@ fn a_missing_corpus_or_run_is_named() {
     let place = Place::new();
     let error = train(place.recipe("kind = \"dense\"", &["data.root=/nowhere"]), &place.path("run")).unwrap_err();
     assert!(error.to_string().contains("/nowhere/train.csv") && error.is_user_mistake(), "{error}");
+    assert!(error.hint().unwrap().contains("data.root"));
+    let audio = place.path("audio");
+    std::fs::create_dir(&audio).unwrap();
+    let root = format!("data.root={}", audio.display());
+    let hint = train(place.recipe("kind = \"dense\"", &[&root]), &place.path("run")).unwrap_err().hint().unwrap();
+    assert!(hint.contains(&format!("bregman prepare folder {0} --out {0}/train.csv", audio.display())), "{hint}");
+    let folder = Experiment::read(&[&audio], &[""; 0]).unwrap_err();
+    assert!(folder.to_string().contains("is a folder, not a recipe"), "{folder}");
     assert!(Trainer::resume(&place.path("run"), &()).err().unwrap().to_string().contains("nothing to resume"));
     assert!(Trained::load(&place.path("voices")).err().unwrap().to_string().contains("neither a run nor a checkpoint"));
 }

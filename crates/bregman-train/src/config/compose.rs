@@ -87,9 +87,13 @@ impl Part {
         if path.exists() && !path.is_dir() {
             return Ok(vec![Self::of_file(path, above)?]);
         }
-        let files = BuiltIn::find(word).map_err(|problem| Error::Recipe {
-            origin: word.display().to_string(),
-            problem: format!("there is no such file and no such recipe (see bregman recipes): {problem}"),
+        let files = BuiltIn::find(word).map_err(|problem| {
+            let problem = if path.is_dir() {
+                format!("is a folder, not a recipe; a recipe for it says: data.root = \"{}\"", word.display())
+            } else {
+                format!("there is no such file and no such recipe (see bregman recipes): {problem}")
+            };
+            Error::Recipe { origin: word.display().to_string(), problem }
         })?;
         files.into_iter().map(Self::of_built_in).collect()
     }

@@ -1,5 +1,6 @@
 //! The corpus of an experiment as two loaders: training and validation.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bregman_base::files::Lock;
@@ -39,10 +40,9 @@ impl Data {
     /// Opens the corpus of an experiment.
     pub(crate) fn open(experiment: &Experiment, division: &Division, progress: &dyn Progress) -> Result<Self> {
         let config = &experiment.data;
-        let path = config.path(&config.train);
-        let whole = open_corpus(&path, Some(&config.root))?;
+        let whole = find_corpus(config, &config.train)?;
         let (train, validation): (Arc<dyn AudioSource>, Option<Arc<dyn AudioSource>>) = match &config.validation {
-            Validation::Corpus(name) => (whole, Some(open_corpus(&config.path(name), Some(&config.root))?)),
+            Validation::Corpus(name) => (whole, Some(find_corpus(config, name)?)),
             Validation::Share(0.0) => (whole, None),
             Validation::Share(share) => {
                 let (train, validation) = Subset::split(&whole, *share, experiment.seed)?;
@@ -87,6 +87,15 @@ impl Data {
         };
         Ok(Self { train: Loader::new(training, loader)?, validation, classes, corpus })
     }
+}
+
+/// A manifest or a folder of shards that the recipe names.
+fn find_corpus(config: &DataConfig, name: &Path) -> Result<Arc<dyn AudioSource>> {
+    let path = config.path(name);
+    if !path.exists() {
+        return Err(Error::NoCorpus { path, root: config.root.clone() });
+    }
+    Ok(open_corpus(&path, Some(&config.root))?)
 }
 
 /// Cuts of a corpus, through the feature cache where the recipe names a folder for it.
