@@ -12,42 +12,30 @@ use serde_json::Value;
 
 /// The folder with the golden files.
 fn dir() -> PathBuf {
-    std::env::var_os("GOLDEN_DIR").map_or_else(own, PathBuf::from)
+    std::env::var_os("GOLDEN_DIR").map_or_else(|| own(""), PathBuf::from)
 }
 
-fn own() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+/// A file of this folder, whatever `GOLDEN_DIR` says: for tests that need some network, not its numbers.
+pub fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
 /// A golden file.
 pub fn file(name: &str) -> PathBuf {
     let path = dir().join(name);
-    if path.exists() { path } else { own().join(name) }
+    if path.exists() { path } else { own(name) }
 }
 
 /// The models of the folder: names that have `<name>_expected.safetensors` beside `<name>.safetensors`.
 pub fn models() -> Vec<String> {
-    let names = models_in(&dir());
-    assert!(!names.is_empty(), "no model in {}", dir().display());
-    names
-}
-
-/// The weights of the first model whose name begins like this: `campplus` finds `campplus_g8_m8.safetensors`.
-pub fn weights(kind: &str) -> PathBuf {
-    let of_kind = |dir: PathBuf| {
-        let name = models_in(&dir).into_iter().find(|name| name.starts_with(kind))?;
-        Some(dir.join(format!("{name}.safetensors")))
-    };
-    of_kind(dir()).or_else(|| of_kind(own())).unwrap_or_else(|| panic!("no model of kind {kind}"))
-}
-
-fn models_in(dir: &Path) -> Vec<String> {
+    let dir = dir();
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-    let stem = |path: PathBuf| {
-        (path.extension()? == "safetensors").then(|| path.file_stem()?.to_str().map(String::from)).flatten()
+    let model = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_suffix("_expected.safetensors")?;
+        dir.join(format!("{name}.safetensors")).exists().then(|| name.to_owned())
     };
-    let has_expected = |name: &String| dir.join(format!("{name}_expected.safetensors")).exists();
-    let mut names: Vec<String> = entries.filter_map(|entry| stem(entry.ok()?.path())).filter(has_expected).collect();
+    let mut names: Vec<String> = entries.filter_map(|entry| model(entry.ok()?.path())).collect();
+    assert!(!names.is_empty(), "no model in {}", dir.display());
     names.sort();
     names
 }

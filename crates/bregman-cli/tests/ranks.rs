@@ -185,7 +185,7 @@ fn a_trained_network_is_made_sparse_by_two_processes() {
     let (voices, out) = (dir.path().join("voices"), dir.path().join("sparse.breg"));
     common::synth(&voices, [3, 6, 1], ["0.7", "0.8"]);
     std::fs::remove_file(voices.join("train.csv")).unwrap(); // a plain folder, which the leading rank lists
-    let network = bregman_golden::weights("campplus");
+    let network = bregman_golden::own("campplus_g8_m8.safetensors");
     let asked = ["sparsify", text(&network), "--corpus", text(&voices), "--target", "0.5", "-o", text(&out)];
     let settings = ["data.seconds=0.4", "data.validation=0.2", "train.batch=2", "train.epochs=2"];
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);

@@ -9,7 +9,7 @@ use bregman_speaker::{Corpus, CorpusPart};
 use common::{bregman, errors, json, mistake, success, synth, text};
 
 fn sparsify(corpus: &Path, out: &Path, more: &[&str]) -> Output {
-    let network = bregman_golden::weights("campplus");
+    let network = bregman_golden::own("campplus_g8_m8.safetensors");
     let small = ["data.seconds=0.4", "data.validation=0.2", "train.batch=4", "train.epochs=2"];
     let small: Vec<&str> = small.iter().flat_map(|setting| ["--set", setting]).collect();
     let asked = ["sparsify", text(&network), "--corpus", text(corpus), "--target", "0.5", "-o", text(out)];

@@ -9,7 +9,7 @@ use bregman_nn::{
     TrainableModel, Values,
 };
 use bregman_tensor::Cpu;
-use common::{Features, Floats, architecture, file, furthest, json, largest, load, model_cases, tensors};
+use common::{Features, Floats, architecture, file, furthest, json, largest, load, tensors};
 
 #[test]
 fn a_pytorch_checkpoint_loads_bit_for_bit_and_embeds_as_the_reference() {
@@ -99,7 +99,7 @@ fn initial_weights_are_pytorchs_default_and_depend_on_the_seed_only() {
 
 #[test]
 fn a_wrong_checkpoint_is_refused_naming_the_tensor_and_changes_nothing() {
-    let name = &model_cases()[0];
+    let name = &bregman_golden::models()[0];
     let weights = tensors(name);
     let mut model = TrainableModel::new(Cpu::new(), &architecture(&json(name)), None, 5).unwrap();
     let before = model.state().unwrap();

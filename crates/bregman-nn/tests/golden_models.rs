@@ -5,7 +5,7 @@ mod common;
 
 use bregman_nn::{Architecture, Checkpoint, Parameter, TrainableModel};
 use bregman_tensor::{Backend, Cpu};
-use common::{Features, Floats, architecture, furthest, json, largest, load, model_cases, tensors};
+use common::{Features, Floats, architecture, furthest, json, largest, load, tensors};
 use serde_json::Value;
 
 /// Each golden model with its weights, its input and its expectations.
@@ -13,7 +13,7 @@ fn each_model<B: Backend>(
     backend: impl Fn() -> B,
     check: impl Fn(&str, TrainableModel<B>, Features, &Checkpoint, &Value),
 ) {
-    for name in model_cases() {
+    for name in bregman_golden::models() {
         let case = json(&format!("{name}_expected"));
         let model = load(backend(), &case, &tensors(&name));
         check(&name, model, Features::of(&case), &tensors(&format!("{name}_expected")), &case);
@@ -183,33 +183,58 @@ fn gradients_match_the_reference_on_the_full_input_up_to_relu_flips() {
     check_gradients_up_to_flips(Cpu::new, 3e-2, |_| 1e-3);
 }
 
+/// The sign of a ReLU's input that lies within rounding of zero is chance, and one that turns in a late layer moves
+/// most gradients. So where the median exceeds `typical`, it must be one that rounding alone makes: our own gradients
+/// differ as much between inputs that differ by rounding. Where no sign turns, those differ by rounding only, and an
+/// error stands out.
 fn check_gradients_up_to_flips<B: Backend>(backend: impl Fn() -> B, each: f64, typical: impl Fn(&Architecture) -> f64) {
     each_model(backend, |name, mut model, x, expected, case| {
-        let embedding = model.forward_training(x.input()).unwrap();
-        model.backward(&x.slope(&embedding)).unwrap();
-        let mut errors = Vec::new();
-        for (parameter, got, expected) in gradients(&model, expected, case, "") {
-            if vanishes(&parameter) {
-                continue;
+        let mut gradients_of = |x: &Features| {
+            let embedding = model.forward_training(x.input()).unwrap();
+            model.backward(&x.slope(&embedding)).unwrap();
+            // the samples of the reference are few; the length of the whole gradient was recorded, too
+            for parameter in model.params().all().iter().filter(|parameter| !vanishes(&parameter.param.name)) {
+                let name = &parameter.param.name;
+                let (length, recorded) =
+                    (norm(&gradient(&model, parameter)), case["grad"][name]["l2"].as_f64().unwrap());
+                let close = (length - recorded).abs() <= each * recorded;
+                assert!(close, "{name}: length {length}, not {recorded}");
             }
-            let norm =
-                |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
-            let error = norm(&mut got.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
-            assert!(error <= each, "{name} {parameter}: relative l2 error {error:e}");
-            errors.push(error);
-            // the samples are few; the length of the whole gradient was recorded too
-            let whole = model.params().all().iter().find(|p| p.param.name == parameter).unwrap();
-            let length = norm(&mut gradient(&model, whole).into_iter());
-            let recorded = case["grad"][&parameter]["l2"].as_f64().unwrap();
+            let all = gradients(&model, expected, case, "").into_iter();
+            all.filter(|(name, ..)| !vanishes(name)).collect::<Vec<_>>()
+        };
+        let ours = gradients_of(&x);
+        let errors: Vec<f64> = ours.iter().map(|(_, got, expected)| relative_l2(got, expected)).collect();
+        for ((parameter, ..), error) in ours.iter().zip(&errors) {
+            assert!(*error <= each, "{name} {parameter}: relative l2 error {error:e}");
+        }
+        let (typical, median) = (typical(&architecture(case)), median(errors));
+        if median > typical {
+            let by_rounding = (1..=4).map(|nudge| {
+                let nudged = gradients_of(&x.scaled(1.0 + nudge as f32 * f32::EPSILON));
+                self::median(nudged.iter().zip(&ours).map(|(a, b)| relative_l2(&a.1, &b.1)).collect())
+            });
+            let by_rounding = by_rounding.fold(0.0, f64::max);
             assert!(
-                (length - recorded).abs() <= each * recorded,
-                "{name} {parameter}: length {length}, not {recorded}"
+                median <= 2.0 * by_rounding,
+                "{name}: median relative error {median:e}, {by_rounding:e} by rounding"
             );
         }
-        errors.sort_by(f64::total_cmp);
-        let median = errors[errors.len() / 2];
-        assert!(median <= typical(&architecture(case)), "{name}: median relative error {median:e}");
     });
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt()
+}
+
+fn relative_l2(got: &[f32], expected: &[f32]) -> f64 {
+    let difference: Vec<f32> = got.iter().zip(expected).map(|(a, b)| a - b).collect();
+    norm(&difference) / norm(expected)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The same on a GPU; on a machine without one these say so and pass.

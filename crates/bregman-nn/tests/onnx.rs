@@ -9,7 +9,7 @@ use std::process::Command;
 
 use bregman_nn::{CrossEntropy, Input, Mlp, TrainableModel};
 use bregman_tensor::Cpu;
-use common::{Features, Floats, architecture, furthest, json, largest, load, model_cases, tensors};
+use common::{Features, Floats, architecture, furthest, json, largest, load, tensors};
 
 /// One field of a protobuf message.
 enum Field<'a> {
@@ -83,7 +83,7 @@ fn dimensions(value: &Message) -> Vec<String> {
 
 #[test]
 fn the_file_holds_every_weight_and_its_nodes_stand_in_order() {
-    for name in model_cases() {
+    for name in bregman_golden::models() {
         let model = load(Cpu::new(), &json(&format!("{name}_expected")), &tensors(&name));
         let file = model.to_onnx(&[("features", "kaldi")]).unwrap();
         let file = Message::parse(&file);
@@ -193,7 +193,7 @@ fn run(python: &PathBuf, model: &TrainableModel<Cpu>, input: Input) -> Vec<f32> 
 #[test]
 fn onnx_runtime_computes_our_embeddings() {
     let Some(python) = python() else { return };
-    for name in model_cases() {
+    for name in bregman_golden::models() {
         let case = json(&format!("{name}_expected"));
         let (mut model, x) = (load(Cpu::new(), &case, &tensors(&name)), Features::of(&case));
         // a batch, a piece of it, and the shortest one: a single frame, which has no variance, where that is taken

@@ -1,7 +1,7 @@
 //! Golden numbers of the reference implementations: where they are, and how they are read.
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
-pub(crate) use bregman_golden::{file, json, models as model_cases};
+pub(crate) use bregman_golden::{file, json};
 use bregman_nn::{
     Architecture, CampPlusConfig, Checkpoint, EcapaConfig, Input, ResNetConfig, SpeechBrainEcapaConfig, TrainableModel,
     Values,
@@ -108,6 +108,12 @@ impl Features {
         let range = first * self.features..(first + frames) * self.features;
         let values = (0..batch).flat_map(|i| self.values[i * item..(i + 1) * item][range.clone()].to_vec()).collect();
         Self { values, batch, frames, features: self.features, loss_weight: self.loss_weight.clone() }
+    }
+
+    /// All of it times `factor`.
+    pub(crate) fn scaled(&self, factor: f32) -> Self {
+        let values = self.values.iter().map(|value| factor * value).collect();
+        Self { values, loss_weight: self.loss_weight.clone(), ..*self }
     }
 
     /// The gradient of the loss to the embeddings.

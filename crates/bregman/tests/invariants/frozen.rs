@@ -81,7 +81,7 @@ fn an_epoch_ends_at_its_target_though_weights_die_in_frozen_steps() {
     let distance = |rule: &Rule, epoch: u64| {
         let mut theta = start(&groups, 3);
         let config = ControllerConfig { period: 25, ..ControllerConfig::new(0.8) };
-        let mut optimizer = AdaptiveOptimizer::new(rule.clone(), groups.clone(), config, &theta).unwrap();
+        let mut optimizer = AdaptiveOptimizer::new(*rule, groups.clone(), config, &theta).unwrap();
         optimizer.set_freeze(Freeze { every: 10, after: 20, epoch }).unwrap();
         let reports = (0..170).map(|step| optimizer.step(&mut theta, &noises(&groups, step), 0.1).unwrap());
         let ends = reports.enumerate().filter(|(step, _)| *step > 20 && (step + 1) % 17 == 0);
