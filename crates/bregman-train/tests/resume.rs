@@ -94,6 +94,29 @@ fn a_stopped_and_continued_run_equals_an_unbroken_one_for_every_method() {
     }
 }
 
+#[test]
+fn a_run_with_a_cosine_rate_is_continued_to_the_same_one() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let settings = ["train.schedule.kind=cosine", "train.schedule.warmup=0.5"];
+    let experiment = recipe(&dir.path().join("voices"), "kind = \"dense\"", &settings);
+    let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
+    train(experiment.clone(), &whole).unwrap();
+    for steps in [2, 11] {
+        let stop = StopAfter::new(steps);
+        let trainer = if broken.exists() {
+            Trainer::resume(&broken, &stop)
+        } else {
+            Trainer::new(experiment.clone(), &broken, &stop)
+        };
+        assert_eq!(trainer.unwrap().run(&stop.stop).unwrap().ending, Ending::Interrupted);
+    }
+    Trainer::resume(&broken, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert_same_metrics(&broken, &whole, "cosine");
+    let rates: Vec<f64> = metrics(&whole).iter().filter_map(|line| line["lr"].as_f64()).collect();
+    assert!(rates[2] < rates[3] && rates[3] > rates[4] && rates[rates.len() - 1] < 1e-3, "{rates:?}");
+}
+
 /// Files of a checkpoint without what depends on the clock.
 fn checkpoint(run: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(run.join(name)).unwrap().map(|entry| entry.unwrap().path());

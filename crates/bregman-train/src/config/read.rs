@@ -262,6 +262,10 @@ mod tests {
             let dense = message(&["method.kind=dense", beyond]);
             assert!(dense.starts_with(&beyond.replace('=', " = ")), "{dense}");
         }
+        let cosine = message(&["train.schedule.kind=cosine", "train.schedule.last=1.5"]);
+        assert!(cosine.starts_with("train.schedule.last = 1.5"), "{cosine}");
+        let warmup = message(&["train.schedule.kind=cosine", "train.schedule.warmup=-1"]);
+        assert!(warmup.starts_with("train.schedule.warmup = -1"), "{warmup}");
         let phases = message(&["method.kind=acdc", "method.target=0.9", "train.epochs=9000000000000000000"]);
         assert!(phases.starts_with("train.epochs = 9000000000000000000"), "{phases}");
         let rounds = message(&["method.kind=snip", "method.target=0.9", "method.rounds=100000000000"]);

@@ -131,6 +131,16 @@ pub enum LrSchedule {
         #[serde(default = "last")]
         last: f64,
     },
+    /// A linear start over `warmup` epochs, and then half a cosine down to `last` times the learning rate at the end:
+    /// the schedule under which STR, AC/DC and MEST were published.
+    Cosine {
+        /// Epochs of the linear start.
+        #[serde(default = "one")]
+        warmup: f64,
+        /// Share of the learning rate that is left at the end.
+        #[serde(default)]
+        last: f64,
+    },
 }
 
 fn quarter() -> f64 {
@@ -166,10 +176,15 @@ impl LrSchedule {
             Self::Constant {} => "constant",
             Self::Plateau { .. } => "plateau",
             Self::Exponential { .. } => "exponential",
+            Self::Cosine { .. } => "cosine",
         }
     }
 
     fn check(self) -> Result<()> {
+        let warmup_is_valid = |warmup: f64| {
+            let valid = warmup >= 0.0 && warmup.is_finite();
+            require(valid, "train.schedule.warmup", warmup, "a number of epochs ≥ 0")
+        };
         match self {
             Self::Constant {} => Ok(()),
             Self::Plateau { factor, patience, floor } => {
@@ -178,13 +193,12 @@ impl LrSchedule {
                 require(floor >= 0.0 && floor.is_finite(), "train.schedule.floor", floor, "a number ≥ 0")
             }
             Self::Exponential { warmup, last } => {
-                require(
-                    warmup >= 0.0 && warmup.is_finite(),
-                    "train.schedule.warmup",
-                    warmup,
-                    "a number of epochs ≥ 0",
-                )?;
+                warmup_is_valid(warmup)?;
                 require(last > 0.0 && last <= 1.0, "train.schedule.last", last, "a share in (0, 1]")
+            }
+            Self::Cosine { warmup, last } => {
+                warmup_is_valid(warmup)?;
+                require((0.0..=1.0).contains(&last), "train.schedule.last", last, "a share in [0, 1]")
             }
         }
     }

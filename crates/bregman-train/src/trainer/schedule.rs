@@ -1,5 +1,7 @@
 //! What moves over a run: the learning rate and the margin.
 
+use std::f64::consts::PI;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::{LossConfig, LrSchedule};
@@ -38,12 +40,18 @@ impl LearningRate {
 
     /// τ for step `step` (from 0) of `total`, with `per_epoch` steps in an epoch.
     pub fn at(&self, step: u64, total: u64, per_epoch: u64) -> f64 {
+        let (steps, total) = (step as f64, total.max(1) as f64);
+        let warmup_steps = |epochs: f64| (epochs * per_epoch as f64).max(1.0);
+        let started = |warmup: f64| ((steps + 1.0) / warmup_steps(warmup)).min(1.0);
         match self.schedule {
             LrSchedule::Constant {} => self.base,
             LrSchedule::Plateau { floor, .. } => (self.base * self.scale).max(floor),
-            LrSchedule::Exponential { warmup, last } => {
-                let start = ((step + 1) as f64 / (warmup * per_epoch as f64).max(1.0)).min(1.0);
-                self.base * start * last.powf(step as f64 / total.max(1) as f64)
+            LrSchedule::Exponential { warmup, last } => self.base * started(warmup) * last.powf(steps / total),
+            LrSchedule::Cosine { warmup, last } => {
+                let risen = warmup_steps(warmup) - 1.0; // the step that first has the whole rate
+                let progress = ((steps - risen) / (total - risen).max(1.0)).clamp(0.0, 1.0);
+                let left = 0.5 * (1.0 + (PI * progress).cos());
+                self.base * started(warmup) * (last + (1.0 - last) * left)
             }
         }
     }
@@ -117,5 +125,26 @@ mod tests {
         assert!(at(0) < 0.0011 && (0..98).all(|step| at(step) < at(step + 1)), "rises over the first epoch");
         assert!((100..999).all(|step| at(step) > at(step + 1)));
         assert!((at(1000) - 5e-5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_cosine_schedule_warms_up_and_falls_by_half_a_cosine_to_its_last_share() {
+        let lr = LearningRate::new(LrSchedule::Cosine { warmup: 1.0, last: 0.01 }, 0.1);
+        let at = |step| lr.at(step, 1099, 100);
+        assert!((at(0) - 0.001).abs() < 1e-12 && (at(49) - 0.05).abs() < 1e-12, "a hundredth more in every step");
+        assert!((at(99) - 0.1).abs() < 1e-12);
+        assert!((99..1098).all(|step| at(step) > at(step + 1)));
+        // cos(π/3) is one half: a third of the way leaves three quarters of what is lost in the end
+        assert!((at(99) - at(432) - 0.25 * 0.099).abs() < 2e-4 && (at(599) - 0.1 * 0.505).abs() < 1e-12);
+        assert!((at(1099) - 0.001).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_cosine_without_a_last_share_never_stands_still_and_one_that_only_warms_up_never_falls() {
+        let published = LearningRate::new(LrSchedule::Cosine { warmup: 0.0, last: 0.0 }, 0.1);
+        assert_eq!((published.at(0, 100, 10), published.at(100, 100, 10)), (0.1, 0.0));
+        assert!((0..100).all(|step| published.at(step, 100, 10) > 0.0));
+        let rising = LearningRate::new(LrSchedule::Cosine { warmup: 4.0, last: 0.0 }, 0.1);
+        assert!((rising.at(9, 20, 10) - 0.025).abs() < 1e-12 && (rising.at(19, 20, 10) - 0.05).abs() < 1e-12);
     }
 }
