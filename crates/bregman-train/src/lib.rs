@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[cfg(test)]
+extern crate self as bregman_train; // what unit tests share with those in tests/ calls it by its name
+
 pub mod config;
 mod error;
 mod method;

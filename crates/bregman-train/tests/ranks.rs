@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -101,6 +102,27 @@ fn ranks_of_every_method_stay_equal_for_two_hundred_steps() {
             assert!(outcome.unwrap().state.step > 200);
         }
     }
+}
+
+#[test]
+fn ranks_choose_the_mask_of_snip_that_one_process_does() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let snip = "kind = \"snip\"\ntarget = 0.8\nrounds = 3\nbatches = 2";
+    let masks = |size: usize| {
+        let settings = [format!("train.batch={}", 8 / size), "train.joint_norms=true".to_owned()];
+        let experiment = recipe(&dir.path().join("voices"), snip, &settings.each_ref().map(String::as_str));
+        let run = dir.path().join(format!("{size} ranks"));
+        for outcome in train_on(thread_ranks(size), Some(&experiment), &run, &StopAfter::new(1)) {
+            assert_eq!(outcome.unwrap().ending, Ending::Interrupted);
+        }
+        let file = std::fs::read(run.join("last/optimizer.safetensors")).unwrap();
+        let arrays = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let masks = arrays.iter().filter(|(name, _)| name.ends_with(".mask"));
+        masks.map(|(name, mask)| (name.to_owned(), mask.data().to_vec())).collect::<BTreeMap<_, _>>()
+    };
+    let alone = masks(1);
+    assert!(alone.values().flatten().any(|&kept| kept == 0) && alone == masks(2));
 }
 
 #[test]

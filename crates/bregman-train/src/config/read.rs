@@ -270,6 +270,8 @@ mod tests {
         assert!(phases.starts_with("train.epochs = 9000000000000000000"), "{phases}");
         let rounds = message(&["method.kind=snip", "method.target=0.9", "method.rounds=100000000000"]);
         assert!(rounds.contains("`method.rounds` is 100000000000"), "{rounds}");
+        let batches = message(&["method.kind=snip", "method.target=0.9", "method.batches=0"]);
+        assert!(batches.starts_with("method.batches = 0"), "{batches}");
         assert!(message(&["method.target=much"]).contains("expected"), "{}", message(&["method.target=much"]));
         let missing = Experiment::parse("[data]\nroot=\"x\"\n", "r.toml", &[] as &[&str]).unwrap_err().to_string();
         assert!(missing.contains("[method]"), "{missing}");

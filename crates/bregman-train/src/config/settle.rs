@@ -56,8 +56,9 @@ impl Experiment {
         RunLength { steps, lr: self.base_lr(), narrow: self.is_narrow() }
     }
 
-    /// How a run of `total` steps will train, in a line: what the paper, the recipe or the program decided.
-    pub(crate) fn plan(&self, total: u64) -> String {
+    /// How a run of `total` steps will train, in a line: what the paper, the recipe or the program decided. A round of
+    /// masks before the first step looks at `batches`.
+    pub(crate) fn plan(&self, total: u64, batches: u64) -> String {
         let start = |config: &super::SparseStart<'_>| {
             let rule = config.general();
             let zeros = 100.0 * rule.initial_sparsity.unwrap_or(bregman::INITIAL_SPARSITY);
@@ -74,6 +75,9 @@ impl Experiment {
             }
             MethodConfig::Fixed(config) => {
                 format!("{}{}; ", start(&config.start()), lambda(config.lambda.or(config.optimizer.default_lambda())))
+            }
+            MethodConfig::Snip(config) => {
+                format!("the mask follows from {} batches in {} rounds; ", config.rounds * batches, config.rounds)
             }
             _ => String::new(),
         };
@@ -123,13 +127,15 @@ mod tests {
 
     #[test]
     fn the_plan_says_what_was_decided() {
-        let plan = read("voxceleb/ecapa-linbreg", &["model.channels=64", "method.law.alpha=1"]).plan(90_000);
+        let plan = read("voxceleb/ecapa-linbreg", &["model.channels=64", "method.law.alpha=1"]).plan(90_000, 1);
         assert_eq!(
             plan,
             "starts with 99 % zeros and at least 10 inputs of every output, λ₀ 0.01 moved by the multiplicative law \
              every 50 steps; rate 0.1, plateau, gradient norm at most 1"
         );
-        let plan = read("voxceleb/ecapa-adabreg-frozen", &[]).plan(90_000);
+        let plan = read("voxceleb/ecapa-adabreg-frozen", &[]).plan(90_000, 1);
+        let snip = read("voxceleb/ecapa-snip", &[]).plan(90_000, 27);
+        assert!(snip.starts_with("the mask follows from 2700 batches in 100 rounds; rate 0.1"), "{snip}");
         assert!(plan.contains("; after step 45000 zero weights move in one of 10 steps; rate 0.01"), "{plan}");
     }
 

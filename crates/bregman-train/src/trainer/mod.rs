@@ -96,11 +96,11 @@ impl<B: Device> Trainer<'_, B> {
     /// A loss or gradient that is not finite, audio that cannot be read, a disk that is full.
     pub fn run(mut self, stop: &AtomicBool) -> Result<TrainingOutcome> {
         let (total, epochs) = (self.total_steps(), self.experiment.train.epochs);
-        self.observer.plan(&self.experiment.plan(total));
+        self.observer.plan(&self.experiment.plan(total, self.batches_per_round()));
         self.observer.begin(self.state.step, total);
         self.began = Instant::now();
-        if self.state.step == 0 {
-            self.start_masks()?;
+        if self.state.step == 0 && !self.start_masks(stop)? {
+            return Ok(self.outcome(Ending::Interrupted));
         }
         self.check_ranks()?;
         let mut batches = self.data.train.batches(self.state.position)?;

@@ -137,6 +137,15 @@ impl MethodConfig {
         }
     }
 
+    /// Batches whose mean gradient decides a round of masks before the first step, for a corpus of so many speakers and
+    /// batches of so many cuts.
+    pub(crate) fn batches_per_round(&self, classes: usize, batch: usize) -> u64 {
+        match self {
+            Self::Snip(config) => config.batches(classes, batch),
+            _ => 1,
+        }
+    }
+
     /// A few words for tables and bars: "AdaBreg → 95 %".
     pub fn title(&self) -> String {
         let percent = |target: f64| format!("{} %", (target * 1e4).round() / 1e2);
@@ -174,6 +183,9 @@ impl MethodConfig {
         require(right, "method.optimizer.kind", self.rule().name(), expected)?;
         if let Self::Gradual(config) = self {
             require(config.epochs >= 1, "method.epochs", config.epochs, "1 or more")?;
+        }
+        if let Self::Snip(config) = self {
+            config.check()?;
         }
         match self.family() {
             Family::Adaptive(config) => {
