@@ -19,9 +19,8 @@ pub enum Error {
     Format(String),
     /// A model file of a later program.
     #[error(
-        "model file of version {found}, this program reads versions up to {newest}: update bregman, or export the \
-         model \
-         again with this version"
+        "model file of version {found}, this program reads versions up to {newest}: update bregman, or \
+         export the model again with this version"
     )]
     Version {
         /// What the file says.

@@ -18,10 +18,12 @@ mod fold;
 mod front_end;
 #[allow(unsafe_code)]
 mod kernels;
+mod layer_info;
 mod model;
 #[allow(unsafe_code)]
 mod network;
 mod ranges;
+mod session;
 #[cfg(feature = "audio")]
 mod sliding;
 #[cfg(feature = "audio")]
@@ -35,7 +37,8 @@ pub use error::{Error, Result};
 pub use file::{Layer, ModelFile, Positions, Threshold, ValueFormat};
 pub use front_end::FrontEnd;
 pub use kernels::{BlockCosts, Instructions, KernelCosts, Runs, Tuning};
-pub use model::{LayerInfo, Model, Options};
+pub use layer_info::LayerInfo;
+pub use model::{Model, Options};
 #[cfg(feature = "audio")]
 pub use sliding::{Sliding, SlidingOptions, WindowEmbedding};
 #[cfg(feature = "audio")]

@@ -1,17 +1,16 @@
 //! A loaded model: from samples to embeddings.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use bregman_network::{Architecture, Extent, Operation};
-use serde::Serialize;
+use bregman_network::Architecture;
 
-use crate::file::{Contents, Positions, Source, StoredLayer, Threshold, ValueFormat};
-use crate::kernels::{Instructions, KernelCosts, Runs, Tuning};
+use crate::file::{Contents, Source, Threshold};
+use crate::kernels::{Instructions, KernelCosts, Tuning};
+use crate::layer_info::{LayerInfo, describe};
 #[cfg(feature = "audio")]
 use crate::network::Incremental;
-use crate::network::{Cost, Execution, Network, Workspace};
+use crate::network::{Execution, Network, Workspace};
+use crate::session::{Session, SessionPool};
 use crate::team::Team;
 use crate::{Error, FrontEnd, Result};
 
@@ -39,48 +38,7 @@ impl Default for Options {
 }
 
 /// More than any machine has cores: thousands take longer to start than to embed.
-const MOST_THREADS: usize = 1024;
-
-/// One layer: what is stored, and how it is executed.
-#[derive(Clone, Debug, Serialize)]
-pub struct LayerInfo {
-    /// WeSpeaker's name.
-    pub name: String,
-    /// Shape of the weight.
-    pub shape: Vec<usize>,
-    /// Weights that are not zero.
-    pub nonzero: usize,
-    /// How their positions are stored.
-    pub positions: Positions,
-    /// How their values are stored.
-    pub values: ValueFormat,
-    /// Bytes in the file.
-    pub bytes: usize,
-    /// How it is executed.
-    pub runs: Runs,
-    /// Bytes of its weights in memory.
-    pub memory: usize,
-    /// Of its output: each weight is used once per position.
-    #[serde(skip)]
-    extent: Extent,
-}
-
-impl LayerInfo {
-    /// Share of zeros among its weights.
-    pub fn zeros(&self) -> f64 {
-        1.0 - self.nonzero as f64 / self.weights() as f64
-    }
-
-    /// All its weights.
-    pub fn weights(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// Multiplications and additions that remain for an utterance of `frames` frames.
-    pub fn multiply_adds(&self, frames: usize) -> u64 {
-        self.nonzero as u64 * self.extent.positions(frames) as u64
-    }
-}
+const MAX_THREADS: usize = 1024;
 
 /// A model, ready to embed. It is shared between threads by reference; each call takes its own memory from a pool that
 /// grows to the number of calls at a time, and after that allocates nothing but its result and, on several threads,
@@ -103,17 +61,10 @@ pub struct Model {
     arch: pulp::Arch,
     pool: Option<rayon::ThreadPool>,
     threads: usize,
-    idle: Mutex<Vec<Session>>,
+    sessions: SessionPool,
     /// The fewest samples, and how many make a second.
     #[cfg(feature = "audio")]
     shortest: (usize, u32),
-}
-
-/// What one call needs.
-struct Session {
-    workspace: Workspace,
-    #[cfg(feature = "audio")]
-    extractor: crate::front_end::Extractor,
 }
 
 impl Model {
@@ -132,7 +83,7 @@ impl Model {
     /// As [`Model::open`], and threads that cannot be started.
     #[cfg(not(target_family = "wasm"))]
     pub fn open_with(path: impl AsRef<std::path::Path>, options: &Options) -> Result<Self> {
-        Self::from_source(&Source::file(path.as_ref(), crate::file::MOST_BYTES)?, options)
+        Self::from_source(&Source::file(path.as_ref(), crate::file::MAX_BYTES)?, options)
     }
 
     /// Reads a model from the bytes of its file, with the default [`Options`].
@@ -152,9 +103,9 @@ impl Model {
     }
 
     fn from_source(source: &Source, options: &Options) -> Result<Self> {
-        if options.threads > MOST_THREADS {
+        if options.threads > MAX_THREADS {
             return Err(Error::Threads(format!(
-                "{} were asked for, at most {MOST_THREADS} make sense",
+                "{} were asked for, at most {MAX_THREADS} make sense",
                 options.threads
             )));
         }
@@ -175,7 +126,8 @@ impl Model {
         };
         let pool = if threads > 1 { Some(pool()?) } else { None };
         let Contents { architecture, front_end, threshold, .. } = contents;
-        let mut model = Self {
+        let session = Session::new(&network, &front_end, &architecture)?; // checks the front end
+        Ok(Self {
             network,
             architecture,
             fewest_frames: architecture.fewest_frames(),
@@ -185,17 +137,10 @@ impl Model {
             arch,
             pool,
             threads,
-            idle: Mutex::default(),
             #[cfg(feature = "audio")]
-            shortest: (0, 0),
-        };
-        let session = model.session()?; // checks the front end
-        #[cfg(feature = "audio")]
-        {
-            model.shortest = (session.extractor.shortest(), session.extractor.rate());
-        }
-        model.idle.get_mut().expect("nobody else has it").push(session);
-        Ok(model)
+            shortest: (session.extractor.shortest(), session.extractor.rate()),
+            sessions: SessionPool::new(session),
+        })
     }
 
     /// The embedding of one utterance: mono samples at [`Model::rate`], nominally in [−1, 1].
@@ -218,12 +163,7 @@ impl Model {
     /// If `embedding` has another length.
     #[cfg(feature = "audio")]
     pub fn embed_into(&self, samples: &[f32], embedding: &mut [f32]) -> Result<()> {
-        let mut session = self.take()?;
-        let Session { workspace, extractor } = &mut session;
-        let done =
-            extractor.features(samples).and_then(|features| self.forward(self.threads, workspace, features, embedding));
-        self.give(session);
-        done
+        self.embed_on(self.threads, samples, embedding)
     }
 
     /// The embedding of features: frames × bins, as the model's front end makes them.
@@ -244,10 +184,7 @@ impl Model {
     /// # Panics
     /// If `embedding` has another length.
     pub fn embed_features_into(&self, features: &[f32], embedding: &mut [f32]) -> Result<()> {
-        let mut session = self.take()?;
-        let done = self.forward(self.threads, &mut session.workspace, features, embedding);
-        self.give(session);
-        done
+        self.with_session(|session| self.forward(self.threads, &mut session.workspace, features, embedding))
     }
 
     /// The embeddings of many utterances, as many at a time as there are threads, each on one: the fastest way through
@@ -256,13 +193,9 @@ impl Model {
     pub fn embed_batch(&self, utterances: &[&[f32]]) -> Vec<Result<Vec<f32>>> {
         use rayon::prelude::*;
         let embed = |samples: &&[f32]| {
-            let mut session = self.take()?;
             let mut embedding = vec![0.0; self.embedding_size()];
-            let Session { workspace, extractor } = &mut session;
-            let done =
-                extractor.features(samples).and_then(|features| self.forward(1, workspace, features, &mut embedding));
-            self.give(session);
-            done.map(|()| embedding)
+            self.embed_on(1, samples, &mut embedding)?;
+            Ok(embedding)
         };
         match &self.pool {
             Some(pool) => pool.install(|| utterances.par_iter().with_max_len(1).map(embed).collect()),
@@ -276,12 +209,13 @@ impl Model {
     /// As [`Model::embed_features`].
     pub fn profile(&self, features: &[f32]) -> Result<Vec<Duration>> {
         self.check(features)?;
-        let mut session = self.take()?;
         let mut times = vec![Duration::ZERO; self.layers.len()];
         let mut embedding = vec![0.0; self.embedding_size()];
         let mut run = Execution { arch: self.arch, team: None, times: Some(&mut times) };
-        self.network.forward(&mut run, &mut session.workspace, features, &mut embedding);
-        self.give(session);
+        self.with_session(|session| {
+            self.network.forward(&mut run, &mut session.workspace, features, &mut embedding);
+            Ok(())
+        })?;
         Ok(times)
     }
 
@@ -350,9 +284,7 @@ impl Model {
 
     /// Bytes of weights and, as far as calls have needed them until now, of activations.
     pub fn memory(&self) -> usize {
-        let idle = self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let activations: usize = idle.iter().map(|session| session.workspace.bytes()).sum();
-        activations + self.layers.iter().map(|layer| layer.memory).sum::<usize>()
+        self.sessions.bytes() + self.layers.iter().map(|layer| layer.memory).sum::<usize>()
     }
 
     fn check(&self, features: &[f32]) -> Result<()> {
@@ -365,6 +297,13 @@ impl Model {
             return Err(Error::TooFewFrames { frames, fewest });
         }
         if features.iter().any(|value| !value.is_finite()) { Err(Error::NotFinite) } else { Ok(()) }
+    }
+
+    #[cfg(feature = "audio")]
+    fn embed_on(&self, threads: usize, samples: &[f32], embedding: &mut [f32]) -> Result<()> {
+        self.with_session(|Session { workspace, extractor }| {
+            self.forward(threads, workspace, extractor.features(samples)?, embedding)
+        })
     }
 
     fn forward(
@@ -380,7 +319,7 @@ impl Model {
         Ok(())
     }
 
-    /// Calls `work` with the network and how to execute it, on so many threads.
+    /// Calls `work` with the network and how to execute it on `threads` threads.
     pub(crate) fn execute<T: Send>(
         &self,
         threads: usize,
@@ -396,10 +335,7 @@ impl Model {
     /// Calls `work` with memory for one execution.
     #[cfg(feature = "audio")]
     pub(crate) fn with_workspace<T>(&self, work: impl FnOnce(&mut Workspace) -> T) -> Result<T> {
-        let mut session = self.take()?;
-        let result = work(&mut session.workspace);
-        self.give(session);
-        Ok(result)
+        self.with_session(|session| Ok(work(&mut session.workspace)))
     }
 
     /// The fewest frames of features that the network takes.
@@ -412,42 +348,7 @@ impl Model {
         Incremental::new(&self.network, self.architecture.features, frames)
     }
 
-    fn session(&self) -> Result<Session> {
-        Ok(Session {
-            workspace: self.network.workspace(),
-            #[cfg(feature = "audio")]
-            extractor: crate::front_end::Extractor::new(&self.front_end, &self.architecture)?,
-        })
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        self.sessions.with(|| Session::new(&self.network, &self.front_end, &self.architecture), work)
     }
-
-    fn take(&self) -> Result<Session> {
-        let idle = self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
-        idle.map_or_else(|| self.session(), Ok)
-    }
-
-    fn give(&self, session: Session) {
-        self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(session);
-    }
-}
-
-fn describe(contents: &Contents, costs: &[Cost]) -> Vec<LayerInfo> {
-    let graph = contents.architecture.graph();
-    let mut extents = HashMap::new();
-    for (node, extent) in graph.nodes().iter().zip(graph.extents()) {
-        if let Operation::Layer(layer) = &node.operation {
-            extents.insert(&*layer.name, extent);
-        }
-    }
-    let describe = |(layer, cost): (&StoredLayer, &Cost)| LayerInfo {
-        name: layer.spec.name.clone(),
-        shape: layer.spec.shape(),
-        nonzero: cost.live,
-        positions: layer.positions,
-        values: layer.values,
-        bytes: layer.bytes(),
-        runs: cost.runs,
-        memory: cost.bytes,
-        extent: extents[&*layer.spec.name],
-    };
-    contents.layers.iter().zip(costs).map(describe).collect()
 }

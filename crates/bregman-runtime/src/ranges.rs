@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bregman_base::lanes::nonzeros;
 
 use crate::file::{Contents, ModelFile, Source};
-use crate::kernels::int8::MOST;
+use crate::kernels::int8::MAX_LEVEL;
 use crate::kernels::{Instructions, KernelCosts, STRIP};
 use crate::network::{Execution, Network};
 use crate::{Error, Result, ValueFormat};
@@ -55,7 +55,7 @@ impl ModelFile {
             if features.iter().any(|value| !value.is_finite()) {
                 return Err(Error::NotFinite);
             }
-            // whole blocks, as far as there are any: what lies beyond the last frame of a block was not said by anybody
+            // whole blocks, as far as there are any: what lies beyond a block's last frame is no part of the utterance
             let features = &features[..bins * if frames < STRIP { frames } else { frames - frames % STRIP }];
             let mut run = Execution { arch, team: None, times: None };
             network.forward(&mut run, &mut workspace, features, &mut embedding);
@@ -121,7 +121,7 @@ impl Histogram {
             .map(|bin| (magnitude(bin, 1 << (LEFT_OUT - 1)), self.counts[bin] as f64))
             .collect();
         let error = |range: f64| {
-            let within = (range / f64::from(MOST)).powi(2) / 12.0;
+            let within = (range / f64::from(MAX_LEVEL)).powi(2) / 12.0;
             let of = |&(x, count): &(f64, f64)| count * if x <= range { within } else { (x - range).powi(2) };
             seen.iter().map(of).sum::<f64>()
         };

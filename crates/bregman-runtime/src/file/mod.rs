@@ -4,7 +4,7 @@
 //!  0  "bregman\n"            8 bytes
 //!  8  version                u32, little-endian like everything
 //! 12  CRC-32 of all after it u32
-//! 16  body                   as its version says: `version1`, of which version 2 is 1 with ranges
+//! 16  body                   as its version says: `version1`; version 2 is the same with input ranges
 //! ```
 //!
 //! Reading chooses by the version. It checks the sum, every length against the architecture, and every position and
@@ -36,7 +36,7 @@ use crate::{Architecture, Error, FrontEnd, Result};
 const NEWEST: u32 = 2;
 
 /// The largest file that is read: 250 million weights, none of them zero, in f32.
-pub(crate) const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
 /// Where misses and false alarms were equally frequent on the trials that a model was calibrated with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,12 +115,12 @@ impl ModelFile {
     }
 
     /// The bytes of a file, for [`ModelFile::from_bytes`] and [`crate::Model::from_bytes`]. They are read, not mapped:
-    /// somebody who cuts the file meanwhile makes an error of it, not the signal SIGBUS.
+    /// if the file is cut off meanwhile, that is an error, not the signal SIGBUS.
     ///
     /// # Errors
     /// A file that cannot be read, or is larger than any model.
     pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-        Ok(read_bytes(path, MOST_BYTES)?)
+        Ok(read_bytes(path, MAX_BYTES)?)
     }
 
     /// Reads a file back, weights as the runtime sees them.
@@ -156,7 +156,8 @@ impl<'a> Contents<'a> {
         let (version, contents) = (source.version(), version1::read(source.whole())?);
         // the version is not part of the sum
         if contents.layers.iter().any(|layer| layer.input_range.is_some()) != (version == 2) {
-            return Err(Error::format(format!("it has ranges of inputs or not, unlike version {version}")));
+            let problem = if version == 2 { "no layer has an input range" } else { "input ranges need version 2" };
+            return Err(Error::format(format!("it says version {version}, but {problem}: it was altered")));
         }
         Ok(contents)
     }

@@ -27,8 +27,8 @@ pub enum Positions {
     },
 }
 
-/// Most low bits that a gap may have.
-const MOST_LOW_BITS: u32 = 30;
+/// The most low bits of a gap that a file may store.
+const MAX_LOW_BITS: u32 = 30;
 
 /// The positions of the non-zero `weights` in the encoding that makes positions and values (`value_bytes` each)
 /// smallest.
@@ -72,7 +72,7 @@ fn gap_bits(weights: &[f32], low_bits: u32) -> usize {
 fn best_low_bits(weights: &[f32], live: usize) -> u32 {
     let mean = (weights.len() / live.max(1)).max(1);
     let guess = mean.ilog2();
-    (guess.saturating_sub(2)..=(guess + 1).min(MOST_LOW_BITS))
+    (guess.saturating_sub(2)..=(guess + 1).min(MAX_LOW_BITS))
         .min_by_key(|&low_bits| gap_bits(weights, low_bits))
         .unwrap_or(0)
 }
@@ -107,7 +107,7 @@ pub(super) fn decode(
             }
         }
         Positions::Gaps { low_bits } => {
-            if low_bits > MOST_LOW_BITS {
+            if low_bits > MAX_LOW_BITS {
                 return Err("its gaps have too many low bits");
             }
             let (mut bits, mut next) = (BitReader { bytes, at: 0 }, 0);

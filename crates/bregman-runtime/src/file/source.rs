@@ -119,7 +119,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The checksum of all `length` bytes; reads what nobody has read yet.
+    /// The checksum of all `length` bytes; reads what has not been read yet.
     fn sum(&self, length: usize) -> Result<u32> {
         let mut whole = crc32fast::Hasher::new();
         let mut at = 0;

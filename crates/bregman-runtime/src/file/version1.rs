@@ -86,8 +86,8 @@ fn write_layer(spec: &LayerSpec, layer: &Layer, format: ValueFormat, payload: &m
     if layer.weight.iter().chain(&layer.bias).chain(vectors.iter().copied().flatten()).any(|value| !value.is_finite()) {
         return Err(wrong("has a value that is not finite".to_owned()));
     }
-    if layer.input_range.is_some_and(|range| !is_range(range)) {
-        return Err(wrong("the range of its input is not a number above 0".to_owned()));
+    if let Some(range) = layer.input_range.filter(|&range| !is_range(range)) {
+        return Err(wrong(format!("its input range is {range}, which must be a positive number")));
     }
     let (positions, position_bytes) = positions::encode(&layer.weight, format.bytes());
     let dense = positions == Positions::Dense;
@@ -154,19 +154,22 @@ pub(super) fn read(body: Part<'_>) -> Result<Contents<'_>> {
 /// Takes a layer off the payload.
 fn split<'a>(spec: LayerSpec, entry: Entry, payload: &mut Part<'a>) -> Result<StoredLayer<'a>> {
     let Entry { positions, values, live, position_bytes, input_range, .. } = entry;
-    let wrong = |problem: &str| Error::tensor(&spec.name, problem);
-    if input_range.is_some_and(|range| !is_range(range) || values != ValueFormat::Int8) {
-        return Err(wrong("the range of its input is no number above 0, or its weights are not int8"));
+    let wrong = |problem: String| Error::tensor(&spec.name, problem);
+    if let Some(range) = input_range.filter(|&range| !is_range(range)) {
+        return Err(wrong(format!("its input range is {range}, which must be a positive number")));
+    }
+    if input_range.is_some() && values != ValueFormat::Int8 {
+        return Err(wrong(format!("has an input range, which only int8 weights may have; these are {values:?}")));
     }
     let (count, rows) = (spec.weights(), spec.outputs);
     if live > count {
-        return Err(wrong("more values than weights"));
+        return Err(wrong(format!("{live} values for {count} weights")));
     }
     let vectors = if spec.norm_after_relu().is_some() { 3 } else { 1 };
     let numbers = vectors * rows + 2 * norms_before(&spec);
     let lengths = [Some(position_bytes), values.size(live, rows), ValueFormat::F32.size(numbers, 1)];
     let mut take = |length: Option<usize>| -> Result<_> {
-        length.and_then(|length| payload.take(length)).ok_or_else(|| wrong("the file ends within it"))
+        length.and_then(|length| payload.take(length)).ok_or_else(|| wrong("the file ends within it".to_owned()))
     };
     let [position_part, value_part, vector_part] = [take(lengths[0])?, take(lengths[1])?, take(lengths[2])?];
     Ok(StoredLayer { positions, values, live, input_range, position_part, value_part, vector_part, spec })

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bregman_base::lanes::nonzeros;
 use pulp::Simd;
 
-use super::Job;
+use super::job::Job;
 use super::tile::Tile;
 use crate::Result;
 use crate::file::StoredLayer;
@@ -114,11 +114,11 @@ impl Dense {
                 |row| {
                     // rows that fill up the last panel compute what its last row does
                     let row = row.min(rows - 1);
-                    tile.begin::<S, V>(simd, job.store.bias[first + row], y(row))
+                    tile.begin::<S, V>(simd, job.epilogue.bias[first + row], y(row))
                 },
             );
             for (&offset, weights) in offsets.iter().zip(&panel[tile.columns.clone()]) {
-                // SAFETY: as above; the vectors of a block end within it.
+                // SAFETY: a tile has a block from every offset on, and vectors end within it.
                 let x: [S::f32s; V] = std::array::from_fn(|v| unsafe {
                     x.add(offset as usize + v * lanes).cast::<S::f32s>().read_unaligned()
                 });

@@ -1,10 +1,10 @@
-//! Numbers that a kernel reads, out of memory of which others may write other parts meanwhile.
+//! Numbers that a kernel reads, in memory whose other parts may be written meanwhile.
 
 use std::marker::PhantomData;
 
 use bregman_base::Disjoint;
 
-/// Memory to read from. Unlike a slice it does not say that nobody writes to any of it.
+/// Memory to read from. Unlike a slice it does not promise that nothing writes to any of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     start: *const f32,
@@ -12,9 +12,9 @@ pub(crate) struct Input<'a> {
     memory: PhantomData<&'a [f32]>,
 }
 
-// SAFETY: it is read by unsafe functions only, whose callers promise that nobody writes there meanwhile.
+// SAFETY: it is read by unsafe functions only, whose callers promise that nothing writes there meanwhile.
 unsafe impl Send for Input<'_> {}
-// SAFETY: as above.
+// SAFETY: several threads may read the same memory while nothing writes to it, which callers promise.
 unsafe impl Sync for Input<'_> {}
 
 impl<'a> Input<'a> {
@@ -29,14 +29,14 @@ impl<'a> Input<'a> {
     /// `length` numbers from `from` on.
     ///
     /// # Safety
-    /// Nobody may write there as long as they are in use.
+    /// Nothing may write there as long as they are in use.
     ///
     /// # Panics
     /// If they lie outside.
     #[inline(always)]
     pub(super) unsafe fn part(self, from: usize, length: usize) -> &'a [f32] {
         assert!(from <= self.length && length <= self.length - from, "what is read lies outside of the memory");
-        // SAFETY: inside, as just checked, and written by nobody, as the caller promises.
+        // SAFETY: inside, as just checked, and not written, as the caller promises.
         unsafe { std::slice::from_raw_parts(self.start.add(from), length) }
     }
 }

@@ -192,13 +192,13 @@ vectorized! {
 vectorized! {
     /// `code = x · per_unit`, rounded to the nearest of −127..=127 and XORed with `flip`.
     fn encode<'a>(x: &'a [f32], per_unit: f32, flip: u8, codes: &'a mut [u8]) {
-        const MOST: f32 = super::int8::MOST;
+        const MAX: f32 = super::int8::MAX_LEVEL;
         // its last bits count units, so the sum's lowest byte is the rounded number
         const UNITS: f32 = (3 << 22) as f32;
         for (code, &x) in codes.iter_mut().zip(x) {
             let value = x * per_unit;
-            let value = if value < MOST { value } else { MOST };
-            let value = if value > -MOST { value } else { -MOST };
+            let value = if value < MAX { value } else { MAX };
+            let value = if value > -MAX { value } else { -MAX };
             *code = (value + UNITS).to_bits() as u8 ^ flip;
         }
     }
@@ -253,7 +253,7 @@ vectorized! {
 vectorized! {
     /// With w = softmax of a row's logits: Σwx and √max(variance under w, ε) of rows `first …`. Numbers are taken
     /// relative to the row's first, so that a constant has no variance.
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "two rows, how they are cut, and two results")]
     fn attended<'a>(
         x: &'a [f32],
         logits: &'a [f32],

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::Job;
+use super::job::Job;
 use super::tile::{Tile, Tiling};
 use crate::Result;
 use crate::file::StoredLayer;
@@ -184,13 +184,13 @@ impl Sparse {
             let at = place.y + row * place.pitch + from * lanes;
             // SAFETY: the caller of `Weights::apply` keeps others off this row of the block.
             let y = unsafe { job.y.part(at, V * lanes) };
-            let mut sums = tile.begin::<S, V>(simd, job.store.bias[row], y);
+            let mut sums = tile.begin::<S, V>(simd, job.epilogue.bias[row], y);
             for (&offset, &value) in offsets[range.clone()].iter().zip(&self.values[range]) {
                 let value = simd.splat_f32s(value);
-                // SAFETY: as above; the vectors of a block end within it.
+                // SAFETY: a tile has a block from every offset on, and vectors end within it.
                 let x = unsafe { x.add(offset as usize) };
                 for (v, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: as above.
+                    // SAFETY: the block at this offset, within the memory of x.
                     let x = unsafe { x.add(v * lanes).cast::<S::f32s>().read_unaligned() };
                     *sum = simd.mul_add_e_f32s(value, x, *sum);
                 }

@@ -1,9 +1,10 @@
 //! All ways to compute a layer in f32 against each other, to the bit.
 
-use bregman_base::{Buffer, Rng};
+use bregman_base::{Buffer, Disjoint, Rng};
 
 use super::cost::Plan;
-use super::tile::{PANEL, TILE};
+use super::sparse::Entries;
+use super::tile::{PANEL, TILE, Tiling};
 use super::*;
 
 const ROWS: usize = 33;
@@ -32,7 +33,7 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
     let mut numbers = |count: usize| (0..count).map(|_| rng.symmetric(1.0)).collect::<Vec<f32>>();
     let (x, residual) = (numbers(COLUMNS / 9 * 300 + 400), numbers(ROWS * BLOCK));
     let [bias, scale, offset] = [0, 1, 2].map(|_| numbers(ROWS));
-    let store = Store { bias: &bias, residual: Some(residual[..].into()), relu: true, norm: [&scale, &offset] };
+    let epilogue = Epilogue { bias: &bias, residual: Some(residual[..].into()), relu: true, norm: [&scale, &offset] };
     for instructions in Instructions::available() {
         for (block, width) in [(STRIP, 1), (STRIP, 17), (STRIP, STRIP), (BLOCK, STRIP + 1), (BLOCK, BLOCK)] {
             let sparse = [Tiling::Whole, Tiling::Tiles(45), Tiling::Tiles(500), Tiling::Packed { block }];
@@ -43,7 +44,7 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
                     (planned(&weights, plan, block), Offsets::default(), Buffer::default());
                 weights.resolve(shift, &mut offsets);
                 y.grow(ROWS * BLOCK);
-                // SAFETY: nobody else has y.
+                // SAFETY: nothing else has y.
                 unsafe {
                     weights.apply(
                         instructions.arch().unwrap(),
@@ -51,7 +52,7 @@ fn every_kernel_computes_the_same_sums_to_the_bit() {
                         &x[..],
                         &[],
                         place,
-                        &store,
+                        &epilogue,
                         Disjoint::new(&mut y),
                     );
                 }

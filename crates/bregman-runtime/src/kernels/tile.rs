@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::{BLOCK, Job};
+use super::BLOCK;
+use super::job::Job;
 
 /// Columns of a tile whose blocks are the largest. A multiple of nine, the taps of a 3 × 3 kernel.
 pub(super) const TILE: usize = 45;
@@ -24,7 +25,7 @@ pub(super) const PANEL: usize = TILE * BLOCK;
 pub(crate) enum Tiling {
     /// Not at all.
     Whole,
-    /// Into tiles of so many, read where they lie.
+    /// Into tiles of a width, read where they lie.
     Tiles(usize),
     /// Into tiles, copied to a [`Panel`] first: for kernels over time or maps, whose shifts would have every vector lie
     /// in two lines of the cache.
@@ -35,7 +36,7 @@ pub(crate) enum Tiling {
 }
 
 impl Tiling {
-    /// The tiles of so many columns.
+    /// The tiles of `columns` columns.
     pub(super) fn tiles(self, columns: usize) -> impl Iterator<Item = Range<usize>> {
         let step = match self {
             Self::Whole => columns,
@@ -124,7 +125,7 @@ impl Tile<'_> {
         y: &mut [f32],
     ) {
         if self.last {
-            job.store.write::<S, V>(simd, row, sums, at, y);
+            job.epilogue.write::<S, V>(simd, row, sums, at, y);
         } else {
             S::as_mut_simd_f32s(y).0[..V].copy_from_slice(&sums);
         }

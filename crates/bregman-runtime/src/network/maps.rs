@@ -1,6 +1,6 @@
 //! Maps of several channels in two forms: in rows, each channel by itself, where plain convolutions are shifts; and in
 //! groups of channels that lie together, for convolutions by [`winograd`](crate::kernels::winograd). A layer asks for
-//! its inputs in the form that it needs, and what is there in the other one only is turned over.
+//! its inputs in the form that it needs, and a map that is there only in the other one is transposed.
 
 use bregman_base::{Buffer, Disjoint};
 
@@ -122,6 +122,15 @@ pub(super) fn convolve(
         let residual = residual.map(|residual| residual.groups(run, to));
         let each = |count: usize, work: &Work| run.each(count, work);
         let y = y.groups_to_write(to);
-        winograd.convolve(run.arch, &each, run.threads(), [from.grid, to.grid], x, &conv.store(residual), y, scratch);
+        winograd.convolve(
+            run.arch,
+            &each,
+            run.threads(),
+            [from.grid, to.grid],
+            x,
+            &conv.epilogue(residual),
+            y,
+            scratch,
+        );
     });
 }

@@ -18,7 +18,7 @@ use pulp::Arch;
 
 use crate::Result;
 use crate::file::{Contents, StoredLayer};
-use crate::kernels::{KernelCosts, Linear, Offsets, Place, Runs, Store, Weights};
+use crate::kernels::{Epilogue, KernelCosts, Linear, Offsets, Place, Runs, Weights};
 use crate::ranges::Watches;
 use crate::team::Team;
 #[cfg(feature = "audio")]
@@ -104,8 +104,7 @@ pub(crate) struct Cost {
     pub(crate) live: usize,
 }
 
-/// How one execution goes: with which instructions, on how many threads, and whether anybody wants to know where the
-/// time goes.
+/// How one execution goes: with which instructions, on how many threads, and whether layers are timed.
 pub(crate) struct Execution<'a> {
     pub(crate) arch: Arch,
     /// Of several threads.
@@ -168,14 +167,14 @@ impl Conv {
     /// As [`Weights::apply`].
     unsafe fn apply(&self, arch: Arch, offsets: &Offsets, x: &[f32], codes: &mut [u8], place: Place, y: Disjoint) {
         // SAFETY: as the caller promises.
-        unsafe { self.apply_with(arch, offsets, x, codes, place, &self.store(None), y) };
+        unsafe { self.apply_with(arch, offsets, x, codes, place, &self.epilogue(None), y) };
     }
 
-    /// As [`Conv::apply`], with another way to memory.
+    /// As [`Conv::apply`], with an epilogue of the caller's.
     ///
     /// # Safety
     /// As [`Weights::apply`].
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
     unsafe fn apply_with(
         &self,
         arch: Arch,
@@ -183,12 +182,12 @@ impl Conv {
         x: &[f32],
         codes: &mut [u8],
         place: Place,
-        store: &Store,
+        epilogue: &Epilogue,
         y: Disjoint,
     ) {
         self.take(arch, &x[offsets.window(place.x)], codes);
         // SAFETY: as the caller promises.
-        unsafe { self.weights.apply(arch, offsets, x, codes, place, store, y) };
+        unsafe { self.weights.apply(arch, offsets, x, codes, place, epilogue, y) };
     }
 
     /// Takes note of the numbers that a block reads, or makes codes of them, as far as that is wanted.
@@ -199,8 +198,8 @@ impl Conv {
         self.weights.encode(arch, x, codes);
     }
 
-    fn store<'a>(&'a self, residual: Option<&'a [f32]>) -> Store<'a> {
-        Store {
+    fn epilogue<'a>(&'a self, residual: Option<&'a [f32]>) -> Epilogue<'a> {
+        Epilogue {
             bias: &self.bias,
             residual: residual.map(Into::into),
             relu: self.relu,

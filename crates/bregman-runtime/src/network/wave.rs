@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::Execution;
 
 /// Layers at most.
-pub(super) const MOST: usize = 16;
+pub(super) const MAX_LAYERS: usize = 16;
 
 /// Blocks of a layer that are computed at a time.
 const VISIT: usize = 4;
@@ -33,9 +33,9 @@ pub(super) struct Wave {
 }
 
 impl Wave {
-    /// Whether so many threads have enough to do in shares of their own.
+    /// Whether each of `threads` threads has enough to do in a share of its own.
     pub(super) fn suits(self, threads: usize) -> bool {
-        self.layers <= MOST && self.blocks / threads >= 2 * self.reach * self.layers + VISIT
+        self.layers <= MAX_LAYERS && self.blocks / threads >= 2 * self.reach * self.layers + VISIT
     }
 
     /// Calls `work` for every layer and block.
@@ -76,9 +76,9 @@ impl Wave {
 
     /// Calls `visit` with the layers and blocks of a share, in an order in which all that a block needs is there.
     fn sweep(self, share: usize, shares: usize, mut visit: impl FnMut(usize, Range<usize>)) {
-        let mut next = [0; MOST];
+        let mut next = [0; MAX_LAYERS];
         (0..self.layers).for_each(|layer| next[layer] = self.own(layer, share, shares).start);
-        let done = |layer: usize, next: &[usize; MOST]| next[layer] == self.own(layer, share, shares).end;
+        let done = |layer: usize, next: &[usize; MAX_LAYERS]| next[layer] == self.own(layer, share, shares).end;
         while !done(self.layers - 1, &next) {
             for layer in 0..self.layers {
                 let mut end = self.own(layer, share, shares).end.min(next[layer] + VISIT);
@@ -117,7 +117,7 @@ mod tests {
             }
             // what it writes may be what any earlier layer has read
             let free = done[..layer].iter().all(|done| near.clone().all(|block| done[block].load(Ordering::SeqCst)));
-            assert!(free, "layer {layer}, block {block}: somebody still reads there");
+            assert!(free, "layer {layer}, block {block}: an earlier layer still reads there");
             assert!(!done[layer][block].swap(true, Ordering::SeqCst), "layer {layer}, block {block}: twice");
             order.lock().unwrap().push(layer);
         };
@@ -150,6 +150,6 @@ mod tests {
     #[test]
     fn small_shares_are_not_for_it() {
         assert!(!Wave { layers: 7, blocks: 100, reach: 4 }.suits(2));
-        assert!(!Wave { layers: MOST + 1, blocks: 1000, reach: 1 }.suits(1));
+        assert!(!Wave { layers: MAX_LAYERS + 1, blocks: 1000, reach: 1 }.suits(1));
     }
 }

@@ -11,7 +11,7 @@ use super::KernelCosts;
 use crate::kernels::Instructions;
 
 /// More than any such file has.
-const MOST_BYTES: u64 = 1 << 16;
+const MAX_BYTES: u64 = 1 << 16;
 
 /// What a file holds.
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) fn keep(instructions: Instructions, costs: &KernelCosts) {
 }
 
 fn kept_in(folder: &Path, machine: &str) -> Option<KernelCosts> {
-    let text = read_text(&file(folder, machine), MOST_BYTES).ok()?;
+    let text = read_text(&file(folder, machine), MAX_BYTES).ok()?;
     let kept: Kept = serde_json::from_str(&text).ok()?;
     (kept.of == machine && kept.costs.is_plausible()).then_some(kept.costs)
 }

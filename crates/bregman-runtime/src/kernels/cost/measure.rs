@@ -8,14 +8,14 @@ use pulp::Arch;
 use super::BlockCosts;
 use crate::kernels::sparse::Entries;
 use crate::kernels::tile::{PANEL, Tiling};
-use crate::kernels::{Offsets, Place, Store, Weights};
+use crate::kernels::{Epilogue, Offsets, Place, Weights};
 
-/// The least of so many times counts: others use the machine too.
+/// Repetitions, of which the fastest counts: others use the machine too.
 const TIMES: usize = 9;
 /// Rows of the layers that are measured.
 const ROWS: usize = 240;
 
-/// Of blocks of so many positions.
+/// The costs of blocks of `block` positions.
 pub(super) fn measure(arch: Arch, block: usize) -> BlockCosts {
     // columns of a tile, and of a layer whose x does not fit the first-level cache
     let (tile, wide) = (PANEL / block, 8 * PANEL / block);
@@ -47,20 +47,20 @@ fn nanoseconds(arch: Arch, weights: &Weights, block: usize, shift: usize) -> f64
     x.grow(offsets.window(0).end);
     y.grow(ROWS * block);
     let bias = vec![0.0; ROWS];
-    let store = Store { bias: &bias, residual: None, relu: true, norm: [&[], &[]] };
+    let epilogue = Epilogue { bias: &bias, residual: None, relu: true, norm: [&[], &[]] };
     let place = Place { x: 0, y: 0, pitch: block, width: block };
     let mut least = Duration::MAX;
     for _ in 0..TIMES {
         let start = Instant::now();
-        // SAFETY: nobody else has y.
-        unsafe { weights.apply(arch, &offsets, &x[..], &[], place, &store, Disjoint::new(&mut y)) };
+        // SAFETY: nothing else has y.
+        unsafe { weights.apply(arch, &offsets, &x[..], &[], place, &epilogue, Disjoint::new(&mut y)) };
         least = least.min(start.elapsed());
     }
     least.as_secs_f64() * 1e9
 }
 
 impl Entries {
-    /// So many non-zeros in each row, in random columns.
+    /// `of_row` non-zeros in each row, in random columns.
     fn random(rows: usize, columns: usize, of_row: usize) -> Self {
         let mut rng = Rng::new(1);
         let mut entries = Self::default();

@@ -46,7 +46,7 @@ unsafe fn parts<const WIDE: bool, const QUARTERS: usize>(rows: Rows, sums: &mut 
             // SAFETY: as many codes as a row has sums may be read from every offset on.
             let codes = offsets.map(|offset| unsafe { rows.codes.add(offset as usize) });
             if WIDE {
-                // SAFETY: as above.
+                // SAFETY: the first 64 of the codes that may be read.
                 let [a, b, c, d] = codes.map(|codes| unsafe { _mm512_loadu_si512(codes.cast()) });
                 let [low, high] = [_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)];
                 let [low_2, high_2] = [_mm512_unpacklo_epi8(c, d), _mm512_unpackhi_epi8(c, d)];
@@ -58,7 +58,7 @@ unsafe fn parts<const WIDE: bool, const QUARTERS: usize>(rows: Rows, sums: &mut 
                 ];
             }
             for (q, sum) in quarters.iter_mut().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: 16 of the first 80 of the codes that may be read.
                 let [a, b, c, d] =
                     codes.map(|codes| unsafe { _mm_loadu_si128(codes.add(first::<WIDE>() + 16 * q).cast()) });
                 let ab = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(a), b);

@@ -23,12 +23,13 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd};
 
-use super::{Job, STRIP};
+use super::STRIP;
+use super::job::Job;
 use crate::Result;
 use crate::file::StoredLayer;
 
 /// Codes and levels lie in −127..=127, so that two products fit 16 bits.
-pub(crate) const MOST: f32 = 127.0;
+pub(crate) const MAX_LEVEL: f32 = 127.0;
 
 /// Non-zeros whose products are added at once.
 const FOUR: usize = 4;
@@ -167,7 +168,7 @@ impl Quads {
                 found[row].push(((column - columns.start) as u32, level));
             }
         })?;
-        let step = range / MOST;
+        let step = range / MAX_LEVEL;
         let scales = layer.row_scales()?.into_iter().map(|scale| scale * step).collect();
         Ok(Self::of_rows(&found, scales, step.recip()))
     }
@@ -244,7 +245,7 @@ impl Quads {
         }
     }
 
-    /// `y[row] = store(bias + scale · sums)`
+    /// `y[row] = epilogue(bias + scale · sums)`
     #[inline(always)]
     fn store<S: Simd>(&self, simd: S, job: &Job, row: usize, sums: &Sums) {
         let mut numbers = [0f32; SUMS];
@@ -262,7 +263,7 @@ impl Quads {
     /// V vectors of a row, from vector `from` of the block.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize>(&self, simd: S, job: &Job, row: usize, sums: [S::f32s; V], from: usize) {
-        let [scale, bias] = [self.scales[row], job.store.bias[row]].map(|value| simd.splat_f32s(value));
+        let [scale, bias] = [self.scales[row], job.epilogue.bias[row]].map(|value| simd.splat_f32s(value));
         let at = job.place.y + row * job.place.pitch + from * S::F32_LANES;
         // SAFETY: the caller of `Weights::apply` keeps others off this row of the block.
         let y = unsafe { job.y.part(at, V * S::F32_LANES) };
@@ -270,6 +271,6 @@ impl Quads {
             #[inline(always)]
             |sum| simd.mul_add_e_f32s(sum, scale, bias),
         );
-        job.store.write::<S, V>(simd, row, sums, at, y);
+        job.epilogue.write::<S, V>(simd, row, sums, at, y);
     }
 }

@@ -31,7 +31,7 @@ fn kernels() -> &'static [Kernel] {
     })
 }
 
-/// Rows of columns and levels, the codes of so many inputs, and positions of a block.
+/// Rows of columns and levels, the codes of their inputs, and positions of a block.
 type Layer = (Vec<Vec<(u32, i8)>>, Vec<i8>, usize);
 
 fn layer() -> impl Strategy<Value = Layer> {
@@ -78,7 +78,7 @@ proptest! {
         per_unit in 1f32..100.0,
         flip in prop::sample::select(vec![0u8, 0x80]),
     ) {
-        let code = |value: &f32| (value * per_unit).clamp(-MOST, MOST).round_ties_even() as i8 as u8 ^ flip;
+        let code = |value: &f32| (value * per_unit).clamp(-MAX_LEVEL, MAX_LEVEL).round_ties_even() as i8 as u8 ^ flip;
         let expected: Vec<u8> = values.iter().map(code).collect();
         for instructions in crate::Instructions::available() {
             let mut codes = vec![1; values.len()];

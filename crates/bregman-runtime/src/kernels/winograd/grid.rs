@@ -3,7 +3,7 @@
 
 use pulp::Arch;
 
-use super::turn::transpose;
+use super::transpose::transpose;
 use super::{GROUP, OUTPUTS};
 
 /// How a map lies in memory.

@@ -19,8 +19,10 @@
 //! Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016; Barabasz et al., "Error Analysis and
 //! Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020 (on the choice of points).
 
-// Iterators over vectors are functions without the CPU's instructions, which are not always inlined.
-#![allow(clippy::needless_range_loop)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterators over vectors are functions without the CPU's instructions, not always inlined"
+)]
 
 mod grid;
 mod pass;
@@ -29,7 +31,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 mod transform;
-mod turn;
+mod transpose;
 
 use std::sync::OnceLock;
 
@@ -59,17 +61,17 @@ const CHUNK: usize = 8;
 
 /// Zeros up to which a layer is computed here, in percent. At 75 % ResNet34 takes 0.75 of the time that its non-zeros
 /// take with AVX-512, and as long with AVX2 (NEON was not measured); no usual target of training lies at the edge.
-const MOST_ZEROS: usize = 77;
+const MAX_ZEROS: usize = 77;
 /// Where every other row is left out: half of what is computed is of no use.
-const MOST_ZEROS_STRIDED: usize = 60;
+const MAX_ZEROS_STRIDED: usize = 60;
 
-/// Whether a layer with so many weights that are not zero is computed here.
+/// Whether a layer with `live` weights that are not zero is computed here.
 pub(super) fn suits(spec: &LayerSpec, live: usize) -> bool {
     let channels = spec.outputs.min(spec.matrix()[1] / 9);
     let LayerKind::Conv2d { kernel: [3, 3], stride } = spec.kind else { return false };
     let zeros = match stride {
-        [1, 1] => MOST_ZEROS,
-        [2, 1] => MOST_ZEROS_STRIDED,
+        [1, 1] => MAX_ZEROS,
+        [2, 1] => MAX_ZEROS_STRIDED,
         _ => return false,
     };
     channels >= GROUP && 100 * live >= (100 - zeros) * spec.weights()

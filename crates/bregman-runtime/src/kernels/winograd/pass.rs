@@ -5,7 +5,7 @@ use std::ops::Range;
 use bregman_base::Disjoint;
 use pulp::{Arch, Simd, WithSimd};
 
-use super::super::Store;
+use super::super::Epilogue;
 use super::product::{Filters, Inputs, Sums, multiply};
 use super::{CHUNK, GROUP, Grid, OUTPUTS, PAIR, PLACES, SET, Scratch, TILE, Winograd, transform};
 
@@ -69,14 +69,14 @@ impl Plan {
     }
 }
 
-/// Numbers from one place to the next if each has so many lines: an odd number of lines, so that the same line of all
+/// Numbers from one place to the next if each has `lines` lines: an odd number of lines, so that the same line of all
 /// places lies in different sets of the cache.
 fn apart(lines: usize) -> usize {
     (lines | 1) * GROUP
 }
 
 impl Winograd {
-    /// `y = store(W ∗ x)` over all of a map, or every other row of it if `to` has half as many, by
+    /// `y = epilogue(W ∗ x)` over all of a map, or every other row of it if `to` has half as many, by
     /// `each`, which calls a function for every number below a count, on any thread.
     ///
     /// # Panics
@@ -89,18 +89,18 @@ impl Winograd {
         threads: usize,
         [grid, to]: [Grid; 2],
         x: &[f32],
-        store: &Store,
+        epilogue: &Epilogue,
         y: &mut [f32],
         scratch: &mut Scratch,
     ) {
         assert!(x.len() >= self.inputs * grid.size, "the map has too few channels");
         assert!(y.len() >= self.outputs * to.size, "there is no room for all channels");
-        store.check(self.matrix[0], Disjoint::new(y));
+        epilogue.check(self.matrix[0], Disjoint::new(y));
         let plan = Plan::new(self, grid);
         scratch.reserve(plan.memory().iter().sum(), threads);
         let tasks = if plan.first == First::Filters { plan.sets } else { plan.pairs };
         let pass =
-            Pass { weights: self, plan, grid, to, stride: grid.stride(to), x, store, y: Disjoint::new(y), scratch };
+            Pass { weights: self, plan, grid, to, stride: grid.stride(to), x, epilogue, y: Disjoint::new(y), scratch };
         each(tasks, &|task| arch.dispatch(Task { pass: &pass, task }));
     }
 }
@@ -114,7 +114,7 @@ struct Pass<'a> {
     to: Grid,
     stride: usize,
     x: &'a [f32],
-    store: &'a Store<'a>,
+    epilogue: &'a Epilogue<'a>,
     y: Disjoint<'a>,
     scratch: &'a Scratch,
 }
@@ -184,8 +184,8 @@ impl Pass<'_> {
             padded
         };
         for (local, group) in groups.enumerate() {
-            let bias = pad(self.store.bias, group);
-            let norm = (!self.store.norm[0].is_empty()).then(|| self.store.norm.map(|vector| pad(vector, group)));
+            let bias = pad(self.epilogue.bias, group);
+            let norm = (!self.epilogue.norm[0].is_empty()).then(|| self.epilogue.norm.map(|vector| pad(vector, group)));
             for (number, tile) in self.tiles_of(set).enumerate() {
                 let corner @ [row, frame] = grid.corner(tile);
                 let [height, width] = grid.extent(corner);
@@ -207,7 +207,7 @@ impl Pass<'_> {
                         for j in 0..OUTPUTS {
                             if j < width {
                                 let sum = simd.add_f32s(outputs[i][j], bias);
-                                self.store.write_vector::<S>(simd, sum, norm, at + j * GROUP, &mut y[j * GROUP..]);
+                                self.epilogue.write_vector::<S>(simd, sum, norm, at + j * GROUP, &mut y[j * GROUP..]);
                             }
                         }
                     }

@@ -30,7 +30,7 @@ pub(super) struct Sums {
 /// `inputs` is a number of groups.
 ///
 /// # Safety
-/// All of the three must lie in memory that is theirs, and nobody else may use the sums meanwhile.
+/// All of the three must lie in memory that is theirs, and nothing else may use the sums meanwhile.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd>(simd: S, inputs: usize, groups: usize, v: Inputs, u: Filters, m: Sums) {
     // SAFETY: as the caller promises.
@@ -76,7 +76,7 @@ unsafe fn each_group<S: Simd, const V: usize>(
     }
 }
 
-/// At most so many tiles at a time.
+/// At most `most` tiles at a time.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -95,12 +95,12 @@ unsafe fn sets<S: Simd, const V: usize, const G: usize>(
         // SAFETY: as the caller promises.
         unsafe {
             match count {
-                12 => some::<S, V, G, 12>(simd, from, inputs, v, u, m),
-                10 => some::<S, V, G, 10>(simd, from, inputs, v, u, m),
-                8 => some::<S, V, G, 8>(simd, from, inputs, v, u, m),
-                6 => some::<S, V, G, 6>(simd, from, inputs, v, u, m),
-                4 => some::<S, V, G, 4>(simd, from, inputs, v, u, m),
-                _ => some::<S, V, G, 2>(simd, from, inputs, v, u, m),
+                12 => multiply_tiles::<S, V, G, 12>(simd, from, inputs, v, u, m),
+                10 => multiply_tiles::<S, V, G, 10>(simd, from, inputs, v, u, m),
+                8 => multiply_tiles::<S, V, G, 8>(simd, from, inputs, v, u, m),
+                6 => multiply_tiles::<S, V, G, 6>(simd, from, inputs, v, u, m),
+                4 => multiply_tiles::<S, V, G, 4>(simd, from, inputs, v, u, m),
+                _ => multiply_tiles::<S, V, G, 2>(simd, from, inputs, v, u, m),
             }
         }
         from += count;
@@ -112,7 +112,7 @@ unsafe fn sets<S: Simd, const V: usize, const G: usize>(
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
+unsafe fn multiply_tiles<S: Simd, const V: usize, const G: usize, const T: usize>(
     simd: S,
     from: usize,
     inputs: usize,
@@ -120,7 +120,7 @@ unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
     u: Filters,
     m: Sums,
 ) {
-    // SAFETY: as the caller promises; also below.
+    // SAFETY: a vector of the sums of a tile and a group, both within their memory.
     let m_at = |tile: usize, group: usize, vector: usize| unsafe {
         let at = ((from + tile) * PAIR + group) * PLACES * GROUP + vector * S::F32_LANES;
         m.start.add(at).cast::<S::f32s>()
@@ -130,14 +130,14 @@ unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
         for tile in 0..T {
             for group in 0..G {
                 for vector in 0..V {
-                    // SAFETY: as above.
+                    // SAFETY: the sums lie in their memory, as the caller promises.
                     sums[tile][group][vector] = unsafe { m_at(tile, group, vector).read_unaligned() };
                 }
             }
         }
     }
     for block in 0..inputs {
-        // SAFETY: as above.
+        // SAFETY: the filters and the tiles of a group of inputs lie in their memory, as the caller promises.
         let (v, u) = unsafe {
             (v.start.add((block * v.tiles + from) * GROUP), Filters { start: u.start.add(block * GROUP * GROUP), ..u })
         };
@@ -145,7 +145,7 @@ unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
             let mut filters = [[simd.splat_f32s(0.0); V]; G];
             for group in 0..G {
                 for vector in 0..V {
-                    // SAFETY: as above.
+                    // SAFETY: a vector of the filters of one input, within their memory.
                     filters[group][vector] = unsafe {
                         let at = group * u.pitch + input * GROUP + vector * S::F32_LANES;
                         u.start.add(at).cast::<S::f32s>().read_unaligned()
@@ -153,7 +153,7 @@ unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
                 }
             }
             for tile in 0..T {
-                // SAFETY: as above.
+                // SAFETY: one input of one tile, within the memory of the inputs.
                 let value = simd.splat_f32s(unsafe { *v.add(tile * GROUP + input) });
                 for group in 0..G {
                     for vector in 0..V {
@@ -167,7 +167,7 @@ unsafe fn some<S: Simd, const V: usize, const G: usize, const T: usize>(
     for tile in 0..T {
         for group in 0..G {
             for vector in 0..V {
-                // SAFETY: as above.
+                // SAFETY: the sums lie in their memory, and nothing else uses them, as the caller promises.
                 unsafe { m_at(tile, group, vector).write_unaligned(sums[tile][group][vector]) };
             }
         }

@@ -3,10 +3,10 @@
 use bregman_base::Rng;
 use proptest::prelude::*;
 
-use super::super::{Instructions, Offsets, Place, Store};
+use super::super::{Epilogue, Instructions, Offsets, Place};
 use super::*;
 
-/// What turns maps over here; how others do it is tested beside it.
+/// What transposes maps here; the other levels are tested in `transpose.rs`.
 const ARCH: pulp::Arch = pulp::Arch::Scalar;
 
 const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
@@ -57,10 +57,10 @@ impl Case {
         let (x, residual) = (self.groups(&self.x, self.inputs), self.groups(&self.residual, self.outputs));
         let [bias, scale, shift] = &self.vectors;
         let nothing = vec![0.0; self.outputs];
-        let store = if bare {
-            Store { bias: &nothing, residual: None, relu: false, norm: [&[], &[]] }
+        let epilogue = if bare {
+            Epilogue { bias: &nothing, residual: None, relu: false, norm: [&[], &[]] }
         } else {
-            Store { bias, residual: Some(residual[..].into()), relu: true, norm: [scale, shift] }
+            Epilogue { bias, residual: Some(residual[..].into()), relu: true, norm: [scale, shift] }
         };
         let mut y = Buffer::zeros(self.grid().buffer(self.outputs));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -71,7 +71,7 @@ impl Case {
         // twice: memory that was used before changes nothing
         let mut scratch = Scratch::default();
         for _ in 0..2 {
-            winograd.convolve(arch, &each, threads, [self.grid(); 2], &x, &store, &mut y, &mut scratch);
+            winograd.convolve(arch, &each, threads, [self.grid(); 2], &x, &epilogue, &mut y, &mut scratch);
         }
         let mut rows = vec![0.0; self.outputs * self.rows().channel];
         let groups = y.chunks_exact(self.grid().buffer(GROUP));
@@ -235,14 +235,14 @@ fn plain_sums(case: &Case) -> Vec<f32> {
     }
     let (mut offsets, bias) = (Offsets::default(), vec![0.0; case.outputs]);
     weights.resolve(|column| column / 9 * size + column % 9 / 3 * pitch + column % 3, &mut offsets);
-    let store = Store { bias: &bias, residual: None, relu: false, norm: [&[], &[]] };
+    let epilogue = Epilogue { bias: &bias, residual: None, relu: false, norm: [&[], &[]] };
     let mut sums = vec![0.0; case.outputs * case.height * case.width];
     for row in 0..case.height {
         let mut y = Buffer::zeros(case.outputs * super::super::BLOCK);
         let place = Place { x: row * pitch, y: 0, pitch: super::super::BLOCK, width: case.width };
         let arch = Instructions::best().arch().unwrap();
-        // SAFETY: nobody else has y.
-        unsafe { weights.apply(arch, &offsets, &x[..], &[], place, &store, bregman_base::Disjoint::new(&mut y)) };
+        // SAFETY: nothing else has y.
+        unsafe { weights.apply(arch, &offsets, &x[..], &[], place, &epilogue, bregman_base::Disjoint::new(&mut y)) };
         for output in 0..case.outputs {
             let to = &mut sums[(output * case.height + row) * case.width..][..case.width];
             to.copy_from_slice(&y[output * super::super::BLOCK..][..case.width]);
@@ -258,12 +258,12 @@ fn a_stride_over_rows_leaves_out_every_other_row() {
         let winograd = Winograd::new(&case.weights, inputs * 9, &BlockCosts::BUILT_IN);
         let (x, half) = (case.groups(&case.x, inputs), Grid::new(height.div_ceil(2), width));
         let [bias, ..] = &case.vectors;
-        let store = Store { bias, residual: None, relu: true, norm: [&[], &[]] };
+        let epilogue = Epilogue { bias, residual: None, relu: true, norm: [&[], &[]] };
         let computed = |to: Grid| {
             let (mut y, mut scratch) = (Buffer::zeros(to.buffer(outputs)), Scratch::default());
             let each = |count: usize, work: &Work| (0..count).for_each(work);
             let arch = Instructions::best().arch().unwrap();
-            winograd.convolve(arch, &each, 1, [case.grid(), to], &x, &store, &mut y, &mut scratch);
+            winograd.convolve(arch, &each, 1, [case.grid(), to], &x, &epilogue, &mut y, &mut scratch);
             y
         };
         let (all, some) = (computed(case.grid()), computed(half));

@@ -256,10 +256,10 @@ fn shifted(
     row: usize,
     y: &mut Buffer,
 ) {
-    let (arch, y, store) = (run.arch, Disjoint::new(y), conv.store(None));
+    let (arch, y, epilogue) = (run.arch, Disjoint::new(y), conv.epilogue(None));
     run.layer(conv.layer, signal.blocks(), |block| {
         // SAFETY: each task has its own frames of y.
-        unsafe { conv.weights.apply(arch, offsets, x, &[], signal.place(block, reach, row), &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], signal.place(block, reach, row), &epilogue, y) };
     });
 }
 
@@ -348,7 +348,7 @@ impl NormConv {
     /// Reads the first rows of `x`, writes those of `y`.
     fn apply(&self, run: &mut Execution, signal: Signal, x: &Buffer, strips: &mut Buffer, y: &mut Buffer) {
         let (arch, [scale, shift]) = (run.arch, &self.before);
-        let (x, y, store) = (&**x, Disjoint::new(y), self.conv.store(None));
+        let (x, y, epilogue) = (&**x, Disjoint::new(y), self.conv.epilogue(None));
         let (length, strips) = (scale.len() * STRIP, Disjoint::new(strips));
         run.layer(self.conv.layer, signal.blocks(), |block| {
             // SAFETY: each task has its own strip.
@@ -356,7 +356,7 @@ impl NormConv {
             math::norm_relu(arch, x, signal.pitch, MARGIN + block * STRIP, scale, shift, strip);
             let place = Place { x: 0, ..signal.place(block, 0, 0) };
             // SAFETY: each task has its own frames of y.
-            unsafe { self.conv.weights.apply(arch, &self.offsets, &*strip, &[], place, &store, y) };
+            unsafe { self.conv.weights.apply(arch, &self.offsets, &*strip, &[], place, &epilogue, y) };
         });
     }
 }

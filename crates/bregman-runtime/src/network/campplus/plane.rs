@@ -1,5 +1,5 @@
-//! Planes of which every row begins at a line of the cache: rows are computed each on its own, so a stride of two rows
-//! skips every other one and moves nothing.
+//! Planes whose rows begin at a line of the cache: rows are computed each on its own, so a stride of two rows skips
+//! every other one and moves nothing.
 
 use bregman_base::{Buffer, Disjoint};
 
@@ -82,7 +82,7 @@ pub(super) fn convolve(
     let stride = if from.height == to.height { 1 } else { 2 };
     let (arch, rows, block) = (run.arch, conv.weights.rows(), conv.weights.block());
     let blocks = to.width.div_ceil(block);
-    let (y, store) = (Disjoint::new(y), conv.store(residual));
+    let (y, epilogue) = (Disjoint::new(y), conv.epilogue(residual));
     run.layer(conv.layer, to.height * blocks, |task| {
         let (row, column) = (task / blocks, task % blocks * block);
         let width = block.min(to.width - column);
@@ -90,11 +90,11 @@ pub(super) fn convolve(
         let x_at = from.start() + (stride * row) * from.pitch + column - (from.pitch + 1);
         let place = Place { x: x_at, y: to.start() + row * to.pitch + column, pitch: to.size, width };
         // SAFETY: each task has its own part of a row of y: whole vectors end within the row's pitch.
-        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &store, y) };
+        unsafe { conv.weights.apply(arch, offsets, x, &[], place, &epilogue, y) };
         if column + width == to.width {
             for channel in 0..rows {
                 let end = channel * to.size + to.start() + row * to.pitch + to.width;
-                // SAFETY: as above.
+                // SAFETY: the end of a row that no other task writes.
                 unsafe { y.part(end, to.pitch - to.width) }.fill(0.0);
             }
         }

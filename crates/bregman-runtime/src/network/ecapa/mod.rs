@@ -21,8 +21,8 @@ pub(super) const SCALE: usize = EcapaConfig::SCALE;
 /// Outputs that are kept: as many as there are blocks.
 pub(super) const SLOTS: usize = 3;
 
-/// Where the output of a block lies. Its input, which block 0 has from the first layer, lies in slot `number`; nobody
-/// needs that of the first layer any more when the last block comes.
+/// Where the output of a block lies. Its input, which block 0 has from the first layer, lies in slot `number`; that of
+/// the first layer is no longer needed when the last block comes.
 pub(super) fn slot(number: usize) -> usize {
     (number + 1) % SLOTS
 }
@@ -123,7 +123,7 @@ impl Ecapa {
             // SAFETY: each task has its own strip of both buffers.
             let input = unsafe { halo.part(strip * stride, stride) };
             transpose(features, self.features, strip, &self.first, input);
-            // SAFETY: as above.
+            // SAFETY: each task has its own strip of codes and outputs.
             unsafe {
                 let codes = codes.part(strip * self.codes, self.codes);
                 self.first.apply(arch, input, codes, strips.width(strip), SLOTS * channels * STRIP * strip, outputs);
@@ -170,7 +170,7 @@ impl Ecapa {
                 // SAFETY: each task has its own strip of `halo`.
                 let sums = unsafe { halo.part(strip * stride, stride) };
                 // SAFETY: parts before this one are complete; what is written now is part i of Res2's half, which
-                // nobody reads.
+                // no task reads.
                 let row = |strip: usize, half: usize, row: usize| unsafe {
                     middle.read(((2 * strip + half) * channels + row) * STRIP, STRIP)
                 };
@@ -207,12 +207,12 @@ impl Ecapa {
             // SAFETY: each task has its own strip of all buffers.
             let (x, sums) =
                 unsafe { (middle.read(2 * length * strip, 2 * length), sums.part(strip * channels, channels)) };
-            // SAFETY: as above.
+            // SAFETY: each task has its own strip of codes and outputs.
             unsafe {
                 let codes = codes.part(strip * self.codes, self.codes);
                 block.last.apply(arch, x, codes, strips.width(strip), to, outputs);
             }
-            // SAFETY: as above.
+            // SAFETY: the strip of outputs that this task has just written.
             let y = unsafe { outputs.read(to, length) };
             math::row_sums(arch, y, STRIP, strips.width(strip), sums);
         });

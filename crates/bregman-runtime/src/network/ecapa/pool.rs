@@ -27,7 +27,7 @@ impl Ecapa {
             unsafe { self.aggregate.apply(arch, x, codes(strip), strips.width(strip), at, frames) };
         });
 
-        // SAFETY: nobody writes the frames from here on.
+        // SAFETY: nothing writes the frames from here on.
         let x = unsafe { frames.read(0, strip_of(pooled, strips.count())) };
         let pieces = Pieces { count: strips.count(), step: pooled * STRIP, pitch: STRIP, length: strips.frames };
         let chunk_size = pooled / CHUNKS;
@@ -42,20 +42,20 @@ impl Ecapa {
         }
 
         // what the context adds is the same in all frames: it is there from the start, with the bias
-        let mut store = self.hidden.conv.store(None);
+        let mut epilogue = self.hidden.conv.epilogue(None);
         if self.context.is_some() {
-            store.bias = &work.share;
+            epilogue.bias = &work.share;
         }
         run.layer(self.hidden.conv.layer, strips.count(), |strip| {
             let x = &x[strip_of(pooled, strip)..][..pooled * STRIP];
             let from = strip_of(BOTTLENECK, strip);
             // SAFETY: each task has its own strip.
-            unsafe { self.hidden.apply_with(arch, x, codes(strip), strips.width(strip), from, &store, hidden) };
-            // SAFETY: as above.
+            unsafe { self.hidden.apply_with(arch, x, codes(strip), strips.width(strip), from, &epilogue, hidden) };
+            // SAFETY: the strip that this task has just written.
             let hidden = unsafe { hidden.part(from, BOTTLENECK * STRIP) };
             math::tanhs(arch, hidden);
         });
-        let logits = Disjoint::new(&mut work.outputs); // nobody needs the outputs of blocks any more
+        let logits = Disjoint::new(&mut work.outputs); // the outputs of blocks are no longer needed
         run.layer(self.logits.conv.layer, strips.count(), |strip| {
             // SAFETY: each task has its own strip.
             unsafe {
@@ -65,7 +65,7 @@ impl Ecapa {
             }
         });
 
-        // SAFETY: nobody writes the logits from here on.
+        // SAFETY: nothing writes the logits from here on.
         let logits = unsafe { logits.read(0, strip_of(pooled, strips.count())) };
         let statistics = Disjoint::new(&mut work.statistics);
         run.layer(self.logits.conv.layer, CHUNKS, |chunk| {
@@ -80,7 +80,7 @@ impl Ecapa {
 /// The part of `[means; deviations]` that belongs to a chunk of channels.
 ///
 /// # Safety
-/// Nobody else may use that chunk.
+/// Nothing else may use that chunk.
 unsafe fn own_channels(vector: Disjoint<'_>, channels: usize, chunk: usize) -> [&mut [f32]; 2] {
     let size = channels / CHUNKS;
     // SAFETY: as the caller promises; the two halves do not overlap.

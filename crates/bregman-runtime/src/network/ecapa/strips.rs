@@ -7,7 +7,7 @@ use bregman_network::{LayerKind, LayerSpec, Padding};
 
 use super::super::{Conv, Layers};
 use crate::Result;
-use crate::kernels::{Offsets, Place, STRIP, Store};
+use crate::kernels::{Epilogue, Offsets, Place, STRIP};
 
 /// A row with neighbours: [`MARGIN`] numbers, of which the last are those before the strip, the strip, and those after
 /// it in the next row's margin.
@@ -31,7 +31,7 @@ impl Strips {
     }
 }
 
-/// Numbers of a strip of so many rows with neighbours.
+/// Numbers of a strip of `rows` rows with neighbours.
 pub(super) fn halo_stride(rows: usize) -> usize {
     rows * HALO_PITCH + MARGIN
 }
@@ -50,7 +50,7 @@ impl Strip {
     }
 
     /// # Safety
-    /// Nobody else may use the strip of `y` that begins at `at`.
+    /// Nothing else may use the strip of `y` that begins at `at`.
     pub(super) unsafe fn apply(
         &self,
         arch: pulp::Arch,
@@ -61,14 +61,14 @@ impl Strip {
         y: Disjoint,
     ) {
         // SAFETY: as the caller promises.
-        unsafe { self.apply_with(arch, x, codes, width, at, &self.conv.store(None), y) };
+        unsafe { self.apply_with(arch, x, codes, width, at, &self.conv.epilogue(None), y) };
     }
 
-    /// As [`Strip::apply`], with another way to memory.
+    /// As [`Strip::apply`], with an epilogue of the caller's.
     ///
     /// # Safety
     /// As [`Strip::apply`].
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
     pub(super) unsafe fn apply_with(
         &self,
         arch: pulp::Arch,
@@ -76,12 +76,12 @@ impl Strip {
         codes: &mut [u8],
         width: usize,
         at: usize,
-        store: &Store,
+        epilogue: &Epilogue,
         y: Disjoint,
     ) {
         let place = Place { x: 0, y: at, pitch: STRIP, width };
         // SAFETY: as the caller promises.
-        unsafe { self.conv.apply_with(arch, &self.offsets, x, codes, place, store, y) };
+        unsafe { self.conv.apply_with(arch, &self.offsets, x, codes, place, epilogue, y) };
     }
 }
 

@@ -7,65 +7,16 @@ use std::ops::Range;
 
 use bregman_base::Disjoint;
 use bregman_network::Padding;
+use pulp::Arch;
 
 use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, SLOTS, Strips, row_after_res2};
 use super::super::{Conv, Execution};
-use super::{History, ROUND, SLACK};
+use super::History;
+use super::tape::{PITCH, Tape};
 use crate::kernels::{Offsets, Place, STRIP, math};
 
 /// Parts of Res2 with a convolution.
 const PARTS: usize = SCALE - 1;
-
-/// Columns of a row: those that wait for later parts, a round and a vector.
-const PITCH: usize = 64 + ROUND + SLACK;
-
-/// A few rows over time, of which the last columns are kept.
-struct Tape {
-    values: Vec<f32>,
-    /// The frame in column 0: before the beginning lie zeros, or mirrored frames.
-    first: isize,
-    padding: Padding,
-}
-
-impl Tape {
-    fn new(rows: usize, before: usize, padding: Padding) -> Self {
-        Self { values: vec![0.0; rows * PITCH + STRIP], first: -(before as isize), padding }
-    }
-
-    fn column(&self, frame: usize) -> usize {
-        (frame as isize - self.first) as usize
-    }
-
-    /// Drops frames before `frame`.
-    fn forget(&mut self, frame: isize) {
-        let surplus = usize::try_from(frame - self.first).unwrap_or(0);
-        if surplus > 0 {
-            self.values.chunks_exact_mut(PITCH).for_each(|row| row.copy_within(surplus.., 0));
-            self.first = frame;
-        }
-    }
-
-    /// What lies in `count` columns before frame 0, of which more than `count` are here.
-    fn begin(&mut self, count: usize) {
-        if self.padding == Padding::Reflected {
-            let first = self.column(0);
-            for row in self.values.chunks_exact_mut(PITCH) {
-                (1..=count).for_each(|k| row[first - k] = row[first + k]);
-            }
-        }
-    }
-
-    /// What lies in `count` columns from `frame` on, the first beyond the end.
-    fn end(&mut self, frame: usize, count: usize) {
-        let column = self.column(frame);
-        for row in self.values.chunks_exact_mut(PITCH) {
-            match self.padding {
-                Padding::Zeros => row[column..column + count].fill(0.0),
-                Padding::Reflected => (0..count).for_each(|k| row[column + k] = row[column - 2 - k]),
-            }
-        }
-    }
-}
 
 /// One beyond the last frame of every signal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,95 +101,93 @@ impl EcapaFront {
 
     /// Every signal as far as it can be computed, or to the end of a recording that is over.
     fn work(&mut self, network: &Ecapa, run: &mut Execution, history: &mut History, over: bool) {
-        let (channels, block, arch) = (network.channels, &network.blocks[0], run.arch);
-        let until = |end: usize, reach: usize| if over { end } else { end.saturating_sub(reach) };
-        let ends = &mut self.ends;
-        history.reserve(ends.heard - history.end);
+        history.reserve(self.ends.heard - history.end);
+        self.first_layer(network, run.arch, history, over);
+        self.middle(network, run.arch, history);
+        for part in 0..PARTS {
+            self.res2(network, run.arch, part, over);
+        }
+        self.last(network, run.arch, history);
+    }
 
+    /// From features to the upper half of the history.
+    fn first_layer(&mut self, network: &Ecapa, arch: Arch, history: &mut History, over: bool) {
+        let Self { features, ends, codes, first: offsets, .. } = self;
+        let reach = network.first.reach;
         if over {
-            self.features.end(ends.heard, network.first.reach);
+            features.end(ends.heard, reach);
         }
-        let to = until(ends.heard, network.first.reach);
-        if ends.first == 0 && to > 0 {
-            self.features.begin(network.first.reach);
+        let (start, to) = (ends.first, if over { ends.heard } else { ends.heard.saturating_sub(reach) });
+        if start == 0 && to > 0 {
+            features.begin(reach);
         }
-        let at = |frame| self.features.column(frame) - network.first.reach;
-        let (column, pitch) = history.place(ends.first);
-        let start = ends.first;
-        apply(
-            arch,
-            (&network.first.conv, &self.first),
-            &mut self.codes,
-            &self.features.values,
-            history.values_mut(),
-            start..to,
-            |frame| Place { x: at(frame), y: column + frame - start, pitch, width: 0 },
-        );
-        ends.first = ends.first.max(to);
+        let (column, pitch) = history.place(start);
+        let place = |frame| Place { x: features.column(frame) - reach, y: column + frame - start, pitch, width: 0 };
+        let layer = (&network.first.conv, &*offsets);
+        apply(arch, layer, codes, &features.values, history.values_mut(), start..to, place);
+        ends.first = start.max(to);
+    }
 
-        let (column, _) = history.place(ends.middle);
-        let (start, middle) = (ends.middle, self.middle.first);
-        let in_middle = |frame: usize| (frame as isize - middle) as usize;
-        let values = &mut self.middle.values;
-        apply(
-            arch,
-            (&block.first.conv, &self.block_first),
-            &mut self.codes,
-            history.values(),
-            values,
-            start..ends.first,
-            |frame| Place { x: column + frame - start, y: in_middle(frame), pitch: PITCH, width: 0 },
-        );
+    /// The block's first convolution, from the upper half of the history to that of `middle`.
+    fn middle(&mut self, network: &Ecapa, arch: Arch, history: &History) {
+        let Self { middle, ends, codes, block_first: offsets, .. } = self;
+        let (start, first) = (ends.middle, middle.first);
+        let (column, _) = history.place(start);
+        let place = |frame| {
+            let y = (frame as isize - first) as usize;
+            Place { x: column + frame - start, y, pitch: PITCH, width: 0 }
+        };
+        let layer = (&network.blocks[0].first.conv, &*offsets);
+        apply(arch, layer, codes, history.values(), &mut middle.values, start..ends.first, place);
         ends.middle = ends.first;
+    }
 
-        let width = channels / SCALE;
-        for (i, part) in block.res2.iter().enumerate() {
-            let sums = &mut self.sums[i];
-            let ready = if i == 0 { ends.middle } else { ends.middle.min(ends.parts[i - 1]) };
-            let frames = ready - ends.sums[i];
-            let (from, to) = (in_middle(ends.sums[i]), sums.column(ends.sums[i]));
-            for channel in 0..width {
-                let to = &mut sums.values[channel * PITCH + to..][..frames];
-                let row = (block.first_part + i) * width + channel;
-                let x = &values[row * PITCH + from..][..frames];
-                if i == 0 {
-                    to.copy_from_slice(x);
-                } else {
-                    let y = &values[(channels + row - width) * PITCH + from..][..frames];
-                    to.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
-                }
+    /// One part of Res2, within `middle`: its input is a part of the upper half and the part before it of the lower.
+    fn res2(&mut self, network: &Ecapa, arch: Arch, i: usize, over: bool) {
+        let Self { sums, middle, ends, codes, parts, .. } = self;
+        let (sums, part, channels) = (&mut sums[i], &network.blocks[0].res2[i], network.channels);
+        let (width, first) = (channels / SCALE, network.blocks[0].first_part);
+
+        let ready = if i == 0 { ends.middle } else { ends.middle.min(ends.parts[i - 1]) };
+        let (frames, from, to) = (ready - ends.sums[i], middle.column(ends.sums[i]), sums.column(ends.sums[i]));
+        for channel in 0..width {
+            let to = &mut sums.values[channel * PITCH + to..][..frames];
+            let row = (first + i) * width + channel;
+            let x = &middle.values[row * PITCH + from..][..frames];
+            if i == 0 {
+                to.copy_from_slice(x);
+            } else {
+                let y = &middle.values[(channels + row - width) * PITCH + from..][..frames];
+                to.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum = x + y);
             }
-            ends.sums[i] = ready;
-            if over {
-                sums.end(ready, part.reach);
-            }
-            let (to, row) = (until(ready, part.reach), (channels + (block.first_part + i) * width) * PITCH);
-            if ends.parts[i] == 0 && to > 0 {
-                sums.begin(part.reach);
-            }
-            apply(
-                arch,
-                (&part.conv, &self.parts[i]),
-                &mut self.codes,
-                &sums.values,
-                values,
-                ends.parts[i]..to,
-                |frame| Place { x: sums.column(frame) - part.reach, y: row + in_middle(frame), pitch: PITCH, width: 0 },
-            );
-            ends.parts[i] = ends.parts[i].max(to);
+        }
+        ends.sums[i] = ready;
+        if over {
+            sums.end(ready, part.reach);
         }
 
+        let (start, to) = (ends.parts[i], if over { ready } else { ready.saturating_sub(part.reach) });
+        if start == 0 && to > 0 {
+            sums.begin(part.reach);
+        }
+        let (row, first_frame) = ((channels + (first + i) * width) * PITCH, middle.first);
+        let place = |frame| {
+            let y = row + (frame as isize - first_frame) as usize;
+            Place { x: sums.column(frame) - part.reach, y, pitch: PITCH, width: 0 }
+        };
+        apply(arch, (&part.conv, &parts[i]), codes, &sums.values, &mut middle.values, start..to, place);
+        ends.parts[i] = start.max(to);
+    }
+
+    /// The block's last convolution, from `middle` to the lower half of the history.
+    fn last(&mut self, network: &Ecapa, arch: Arch, history: &mut History) {
+        let Self { middle, ends, codes, last: offsets, .. } = self;
         let (start, to) = (history.end, ends.parts[PARTS - 1]);
         let (column, pitch) = history.place(start);
-        apply(
-            arch,
-            (&block.last.conv, &self.last),
-            &mut self.codes,
-            values,
-            history.values_mut(),
-            start..to,
-            |frame| Place { x: in_middle(frame), y: channels * pitch + column + frame - start, pitch, width: 0 },
-        );
+        let row = network.channels * pitch;
+        let place = |frame| Place { x: middle.column(frame), y: row + column + frame - start, pitch, width: 0 };
+        let layer = (&network.blocks[0].last.conv, &*offsets);
+        apply(arch, layer, codes, &middle.values, history.values_mut(), start..to, place);
         history.end = to;
     }
 
@@ -251,7 +200,7 @@ impl EcapaFront {
 
 /// Frames of a convolution in blocks; `place` says where a block that begins with a frame lies.
 fn apply(
-    arch: pulp::Arch,
+    arch: Arch,
     (conv, offsets): (&Conv, &Offsets),
     codes: &mut Vec<u8>,
     x: &[f32],
@@ -264,8 +213,8 @@ fn apply(
     for from in frames.clone().step_by(STRIP) {
         let place = Place { width: STRIP.min(frames.end - from), ..place(from) };
         conv.weights.encode_block(arch, offsets, x, place.x, codes);
-        // SAFETY: nobody else has y.
-        unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.store(None), y) };
+        // SAFETY: nothing else has y.
+        unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.epilogue(None), y) };
     }
 }
 

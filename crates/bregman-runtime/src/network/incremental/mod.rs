@@ -19,6 +19,7 @@
 mod ecapa;
 mod history;
 mod resnet;
+mod tape;
 #[cfg(test)]
 mod tests;
 

@@ -294,17 +294,17 @@ fn convolve(
 ) {
     let (arch, layout, weights) = (run.arch, grid.layout, conv.weights.plain());
     let (first, last) = (grid.position(frames.start), grid.position(frames.end));
-    let (y, store) = (Disjoint::new(y), conv.store(residual));
+    let (y, epilogue) = (Disjoint::new(y), conv.epilogue(residual));
     run.layer(conv.layer, (last - first).div_ceil(weights.block()), |block| {
         let from = first + block * weights.block();
         let width = weights.block().min(last - from);
         let at = layout.start + from;
         let place = Place { x: at - (layout.pitch + 1), y: at, pitch: layout.size, width };
-        // SAFETY: each task has its own positions of y; what is beyond the last frame belongs to nobody.
-        unsafe { weights.apply(arch, offsets, x, &[], place, &store, y) };
+        // SAFETY: each task has its own positions of y; nothing else uses what is beyond the last frame.
+        unsafe { weights.apply(arch, offsets, x, &[], place, &epilogue, y) };
         let gap = (layout.height + layout.pitch - from % layout.pitch) % layout.pitch;
         for row in (0..weights.rows()).take_while(|_| gap < width) {
-            // SAFETY: as above.
+            // SAFETY: a row of the positions that this task has just written.
             let y = unsafe { y.part(place.y + row * layout.size, width) };
             (gap..width).step_by(layout.pitch).for_each(|at| y[at] = 0.0);
         }

@@ -2,17 +2,19 @@
 //! them, and zeros before and after: one flat signal, on which a 3×3 convolution is nine shifts. For a stride of two
 //! the input is first split into its four phases (even and odd rows and columns), on which the same holds.
 
-use bregman_base::{Buffer, Disjoint};
-use bregman_network::{Deviation, ResNetLayers, ResNetStage};
-use pulp::Arch;
+mod chain;
+mod plane;
 
-use super::maps::{self, Map, Shape};
-use super::wave::{MOST, Wave};
+use bregman_base::Buffer;
+use bregman_network::{Deviation, ResNetLayers, ResNetStage};
+
+use super::maps::{self, Map};
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
+use crate::kernels::Offsets;
 use crate::kernels::math::{self, Pieces};
-use crate::kernels::winograd::{Grid, Rows, Scratch};
-use crate::kernels::{BLOCK, Input, Offsets, Place, Store};
+use crate::kernels::winograd::Scratch;
+use plane::{Plane, PlaneConv, split};
 
 pub(crate) struct ResNet {
     pub(super) features: usize,
@@ -32,64 +34,6 @@ pub(super) struct ResNetBlock {
     pub(super) first: Conv,
     pub(super) second: Conv,
     pub(super) shortcut: Option<Conv>,
-}
-
-/// How a channel of a stage lies in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plane {
-    height: usize,
-    pub(super) width: usize,
-    /// Numbers from one row to the next: its width and a zero.
-    pub(super) pitch: usize,
-    /// Where position (0, 0) lies.
-    pub(super) start: usize,
-    /// Numbers from one channel to the next.
-    pub(super) size: usize,
-}
-
-impl Plane {
-    fn new(height: usize, width: usize) -> Self {
-        let pitch = width + 1;
-        let line = Buffer::LINE;
-        let start = (pitch + 1).next_multiple_of(line);
-        // a zero row after the last one, or room for the last vector
-        let size = (start + height * pitch + (pitch + 1).max(line)).next_multiple_of(line);
-        // channels a multiple of 4 KiB apart would share a few sets of the cache
-        Self { height, width, pitch, start, size: size + if size.is_multiple_of(256) { line } else { 0 } }
-    }
-
-    fn positions(self) -> usize {
-        self.height * self.pitch
-    }
-
-    /// Numbers of `channels`, and of a block beyond.
-    fn buffer(self, channels: usize) -> usize {
-        channels * self.size + BLOCK + self.pitch + 1
-    }
-
-    /// How maps of `channels` lie in memory.
-    pub(super) fn shape(self, channels: usize) -> Shape {
-        let rows = Rows { start: self.start, pitch: self.pitch, channel: self.size };
-        let grid = Grid::new(self.height, self.width);
-        Shape { channels, rows, length: self.buffer(channels).next_multiple_of(Buffer::LINE), grid }
-    }
-
-    /// Where offset 0, the tap (−1, −1), points to at position `q`.
-    fn origin(self, q: usize) -> usize {
-        self.start + q - (self.pitch + 1)
-    }
-
-    /// Offset of a tap in channel `channel`, both taps from 0 to 2.
-    fn tap(self, channel: usize, row: usize, column: usize) -> usize {
-        channel * self.size + row * self.pitch + column
-    }
-
-    /// Offset of a tap of stride two in the phases of channel `channel`: rows 2i − 1, 2i, 2i + 1 are row i − 1 of the
-    /// odd phase, row i of the even one, row i of the odd one.
-    fn strided_tap(self, channel: usize, row: usize, column: usize) -> usize {
-        let [(row_phase, row), (column_phase, column)] = [row, column].map(|tap| ((tap + 1) % 2, usize::from(tap > 0)));
-        self.tap(4 * channel + 2 * row_phase + column_phase, row, column)
-    }
 }
 
 /// The memory of one execution.
@@ -208,7 +152,7 @@ impl ResNet {
         }
         let plain = |run: &mut Execution, conv: &Conv, plane: Plane, x: &[f32], y: &mut Map| {
             let y = y.rows_to_write(plane.shape(conv.weights.rows()));
-            convolve(run, conv, &offsets[conv.layer], plane, x, None, y);
+            PlaneConv { conv, offsets: &offsets[conv.layer], plane }.apply(run, x, None, y);
         };
         let mut apply =
             |run: &mut Execution, conv: &Conv, plane: Plane, x: &mut Map, residual: Option<&mut Map>, y: &mut Map| {
@@ -217,7 +161,8 @@ impl ResNet {
                     maps::convolve(run, conv, winograd, [shape; 2], x, residual, y, scratch);
                 } else {
                     let (x, residual) = (x.rows(run, shape), residual.map(|residual| residual.rows(run, shape)));
-                    convolve(run, conv, &offsets[conv.layer], plane, x, residual, y.rows_to_write(shape));
+                    let plain = PlaneConv { conv, offsets: &offsets[conv.layer], plane };
+                    plain.apply(run, x, residual, y.rows_to_write(shape));
                 }
             };
         let mut current = 0; // which of the three maps is the block's input
@@ -264,165 +209,6 @@ impl ResNet {
         }
         current
     }
-}
-
-/// The convolutions of a stage, all but the splitting in phases, where these are plain ones.
-#[derive(Clone, Copy)]
-struct Chain<'a> {
-    plane: Plane,
-    shape: Shape,
-    wave: Wave,
-    links: [Option<Link<'a>>; MOST],
-    /// The map with the output.
-    output: usize,
-}
-
-/// `y = relu(conv(x) + residual)` of maps of a stage.
-#[derive(Clone, Copy)]
-struct Link<'a> {
-    conv: &'a Conv,
-    offsets: &'a Offsets,
-    /// None for what the stage begins with.
-    x: Option<usize>,
-    residual: Option<usize>,
-    y: usize,
-}
-
-/// Bytes of a map beyond which a stage's layers [advance together](Wave): below, it stays in the second-level cache.
-const LARGE: usize = 1 << 20;
-/// Bytes that layers which advance together may have between the first of them and the last, for the same reason.
-const SPAN: usize = 3 << 18;
-
-impl ResNet {
-    /// The convolutions of a stage, if it pays that they advance together.
-    fn chain<'a>(
-        &'a self,
-        run: &Execution,
-        planes: &[Plane; 4],
-        offsets: &'a [Offsets],
-        stage: usize,
-    ) -> Option<Chain<'a>> {
-        let (plane, channels) = (planes[stage], self.stages[stage].channels);
-        let (mut links, mut count, mut current) = ([None; MOST], 0, 0);
-        let mut add = |conv: &'a Conv, x: Option<usize>, residual: Option<usize>, y: usize| {
-            *links.get_mut(count)? = Some(Link { conv, offsets: &offsets[conv.layer], x, residual, y });
-            count += 1;
-            conv.weights.winograd().is_none().then_some(())
-        };
-        if stage == 0 {
-            add(&self.stem, None, None, current)?;
-        }
-        for block in self.blocks.iter().filter(|block| block.stage == stage) {
-            if block.strided {
-                add(&block.first, None, None, 1)?;
-                add(block.shortcut.as_ref()?, None, None, 0)?;
-                add(&block.second, Some(1), Some(0), 2)?;
-                current = 2;
-            } else {
-                add(&block.first, Some(current), None, 1)?;
-                add(&block.second, Some(1), Some(current), 2 - current)?;
-                current = 2 - current;
-            }
-        }
-        let block = links[0].as_ref()?.conv.weights.block();
-        let blocks = plane.positions().div_ceil(block);
-        let wave = Wave { layers: count, blocks, reach: (plane.pitch + 1).div_ceil(block) };
-        let shape = plane.shape(channels);
-        let span = 4 * (count + 1) * (plane.pitch + 1 + block) * channels;
-        let pays = 4 * shape.length > LARGE && span <= SPAN && wave.suits(run.threads());
-        pays.then_some(Chain { plane, shape, wave, links, output: current })
-    }
-}
-
-impl Chain<'_> {
-    /// From what the stage begins with to the map of its output.
-    fn run(&self, run: &mut Execution, first: &[f32], maps: &mut [Map; 3]) {
-        let (arch, plane) = (run.arch, self.plane);
-        let maps = maps.each_mut().map(|map| Disjoint::new(map.rows_to_write(self.shape)));
-        let link = |layer: usize| self.links[layer].as_ref().expect("as many as layers");
-        self.wave.run(
-            run,
-            |layer| link(layer).conv.layer,
-            |layer, block| {
-                let Link { conv, offsets, x, residual, y } = *link(layer);
-                let x = x.map_or(first.into(), |x| maps[x].into());
-                let store = Store { residual: residual.map(|map| maps[map].into()), ..conv.store(None) };
-                // SAFETY: each call has its own positions of y; whoever reads a map there is done or waits, as `Wave`
-                // says.
-                unsafe { convolve_block(arch, conv, offsets, plane, block, x, &store, maps[y]) };
-            },
-        );
-    }
-}
-
-/// `y = relu(conv(x) + residual)` over all positions of a plane, in blocks; the zeros between rows stay zero.
-fn convolve(
-    run: &mut Execution,
-    conv: &Conv,
-    offsets: &Offsets,
-    plane: Plane,
-    x: &[f32],
-    residual: Option<&[f32]>,
-    y: &mut [f32],
-) {
-    let (arch, y, store) = (run.arch, Disjoint::new(y), conv.store(residual));
-    run.layer(conv.layer, plane.positions().div_ceil(conv.weights.block()), |block| {
-        // SAFETY: each task has its own positions of y.
-        unsafe { convolve_block(arch, conv, offsets, plane, block, x.into(), &store, y) };
-    });
-}
-
-/// One block of [`convolve`].
-///
-/// # Safety
-/// Nobody else may use the block in `y`, nor write what it needs of `x` and the residual.
-#[expect(clippy::too_many_arguments, reason = "two buffers and where they are read")]
-unsafe fn convolve_block(
-    arch: Arch,
-    conv: &Conv,
-    offsets: &Offsets,
-    plane: Plane,
-    block: usize,
-    x: Input,
-    store: &Store,
-    y: Disjoint,
-) {
-    let (from, positions) = (block * conv.weights.block(), plane.positions());
-    let width = conv.weights.block().min(positions - from);
-    let place = Place { x: plane.origin(from), y: plane.start + from, pitch: plane.size, width };
-    // SAFETY: as the caller promises.
-    unsafe { conv.weights.apply(arch, offsets, x, &[], place, store, y) };
-    let gap = from + (plane.width + plane.pitch - from % plane.pitch) % plane.pitch;
-    let end = (from + conv.weights.block()).min(positions.next_multiple_of(Buffer::LINE));
-    if gap >= end {
-        return;
-    }
-    for row in 0..conv.weights.rows() {
-        // SAFETY: as above.
-        let y = unsafe { y.part(place.y + row * plane.size, end - from) };
-        (gap..from + width).step_by(plane.pitch).for_each(|at| y[at - from] = 0.0);
-        y[width..].fill(0.0);
-    }
-}
-
-/// Even and odd rows and columns of every channel, as four planes of half the size.
-fn split(run: &Execution, from: Plane, to: Plane, channels: usize, x: &[f32], y: &mut Buffer) {
-    let y = Disjoint::new(y);
-    run.each(channels, |channel| {
-        let x = &x[channel * from.size..][..from.size];
-        // SAFETY: each task has its own channel.
-        let y = unsafe { y.part(4 * channel * to.size, 4 * to.size) };
-        for row in 0..from.height {
-            let x = &x[from.start + row * from.pitch..][..from.width];
-            let y = &mut y[2 * (row % 2) * to.size + to.start + row / 2 * to.pitch..];
-            let (even, odd) = y.split_at_mut(to.size);
-            let (pairs, rest) = x.as_chunks::<2>();
-            for ((even, odd), pair) in even.iter_mut().zip(odd).zip(pairs) {
-                (*even, *odd) = (pair[0], pair[1]);
-            }
-            rest.iter().for_each(|&value| even[pairs.len()] = value);
-        }
-    });
 }
 
 /// Mean and standard deviation over time of every channel and row, into `[means; deviations]`.

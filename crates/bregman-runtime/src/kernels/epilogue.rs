@@ -1,4 +1,4 @@
-//! What happens to a sum on its way to memory.
+//! Epilogue: residual, ReLU and norm before the store.
 
 use bregman_base::Disjoint;
 use pulp::Simd;
@@ -6,7 +6,7 @@ use pulp::Simd;
 use super::Input;
 
 /// `y = norm(relu(sum + residual))`, all parts optional but the bias, with which a sum starts.
-pub(crate) struct Store<'a> {
+pub(crate) struct Epilogue<'a> {
     /// One per row.
     pub(crate) bias: &'a [f32],
     /// Added before the ReLU; lies as y does.
@@ -17,7 +17,7 @@ pub(crate) struct Store<'a> {
     pub(crate) norm: [&'a [f32]; 2],
 }
 
-impl Store<'_> {
+impl Epilogue<'_> {
     pub(super) fn check(&self, rows: usize, y: Disjoint) {
         assert_eq!(self.bias.len(), rows, "one bias per row");
         assert!(
@@ -38,7 +38,7 @@ impl Store<'_> {
         y: &mut [f32],
     ) {
         let (y, _) = S::as_mut_simd_f32s(y);
-        // SAFETY: nobody writes it meanwhile, as the kernel's caller promises.
+        // SAFETY: nothing writes it meanwhile, as the kernel's caller promises.
         let residual = self.residual.map(|residual| S::as_simd_f32s(unsafe { residual.part(at, V * S::F32_LANES) }).0);
         let norm =
             if self.norm[0].is_empty() { None } else { Some(self.norm.map(|vector| simd.splat_f32s(vector[row]))) };
@@ -57,7 +57,7 @@ impl Store<'_> {
         at: usize,
         y: &mut [f32],
     ) {
-        // SAFETY: nobody writes it meanwhile, as the kernel's caller promises.
+        // SAFETY: nothing writes it meanwhile, as the kernel's caller promises.
         let residual = self.residual.map(|residual| S::as_simd_f32s(unsafe { residual.part(at, S::F32_LANES) }).0[0]);
         S::as_mut_simd_f32s(y).0[0] = self.value::<S>(simd, sum, residual, norm);
     }

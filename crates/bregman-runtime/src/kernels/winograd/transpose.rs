@@ -1,4 +1,4 @@
-//! A matrix, turned over.
+//! The transpose of a matrix.
 
 use pulp::Arch;
 
@@ -27,7 +27,7 @@ pub(super) fn transpose(
     }
 }
 
-/// Whole squares of 8 × 8, where the CPU has instructions for it; how many rows and columns that are.
+/// Transposes whole squares of 8 × 8, where the CPU has instructions for it, and gives the rows and columns they cover.
 #[cfg(target_arch = "x86_64")]
 fn squares(
     arch: Arch,
@@ -56,7 +56,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// The CPU has AVX; both matrices may be used, and nobody else uses y.
+    /// The CPU has AVX; both matrices lie in memory that may be used, and nothing else uses y.
     #[target_feature(enable = "avx")]
     pub(super) unsafe fn squares(
         [rows, columns]: [usize; 2],
