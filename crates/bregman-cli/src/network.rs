@@ -174,7 +174,7 @@ impl SpeakerModel {
     pub(crate) fn calibrated(&self) -> Result<Option<bregman_runtime::Threshold>, Failure> {
         Ok(match &self.source {
             NetworkSource::Checkpoint(checkpoint) => ThresholdRecord::read(&checkpoint.run(), &self.name())?
-                .map(|found| bregman_runtime::Threshold { cosine: found.cosine, eer: found.eer, trials: None }),
+                .map(|found| bregman_runtime::Threshold { cosine: found.cosine, eer: Some(found.eer), trials: None }),
             NetworkSource::File(file) => file.model.calibration().cloned(),
         })
     }

@@ -6,7 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Output;
 
-use common::{bregman, command, mistake, success, text};
+use common::{bregman, command, errors, json, mistake, success, text};
 
 fn export(source: &Path, more: &[&str]) -> Output {
     bregman(&[&["export", text(source)], more].concat())
@@ -87,6 +87,41 @@ fn a_speechbrain_checkpoint_becomes_a_model_file_that_embeds_as_it_does() {
     let embedding = model.embed(&bregman_audio::load_16k(&sound).unwrap()).unwrap();
     let distance = 1.0 - bregman_runtime::cosine(&embedding, &golden.f32("embedding"));
     assert!(distance < 1e-4, "{distance:e}");
+}
+
+#[test]
+fn the_front_end_of_a_checkpoint_is_said_or_named_and_stays_in_the_model_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.breg");
+    let out = ["-o", text(&path), "--force"];
+    let front_end = || json(&bregman(&["inspect", text(&path), "--json"]))["front_end"].clone();
+    let written = |source: &Path, more: &[&str]| {
+        let output = export(source, &[&out[..], more].concat());
+        success(&output);
+        (errors(&output), front_end())
+    };
+    let (said, found) = written(&bregman_golden::file("model.pt"), &[]);
+    assert!(said.starts_with("note: front end: wespeaker: ") && said.lines().count() == 1, "{said}");
+    assert_eq!((&found["front_end"]["window"], &found["waveform"]), (&"hamming".into(), &"sixteen".into()));
+    let (said, found) = written(&bregman_golden::file("pyannote.bin"), &[]);
+    assert!(said.contains("wespeaker: pyannote keeps it"), "{said}");
+    assert_eq!(found["waveform"], "sixteen");
+
+    let campplus = bregman_golden::own("campplus_g8_m8.safetensors");
+    let message = mistake(&export(&campplus, &out));
+    assert!(message.contains("campplus_g8_m8") && message.contains("--front-end 3d-speaker or wespeaker"), "{message}");
+    let (said, found) = written(&campplus, &["--front-end", "3d-speaker", "--threshold", "0.31"]);
+    assert_eq!((said.as_str(), &found["front_end"]["window"]), ("", &"povey".into()));
+    assert_eq!(bregman_runtime::Model::open(&path).unwrap().threshold(), Some(0.31));
+    assert!(success(&bregman(&["inspect", text(&path)])).contains("threshold   0.3100\n"));
+    let (_, found) = written(&campplus, &["--front-end", r#"{"window": "povey"}"#]);
+    assert_eq!(found.get("waveform"), None, "levelled, as our recipes do");
+
+    assert!(mistake(&export(&campplus, &[&out[..], &["--threshold", "1.5"]].concat())).contains("--threshold 1.5"));
+    let again = [&out[..], &["--front-end", "wespeaker"]].concat();
+    assert!(mistake(&export(&path, &again)).contains("has its own"));
+    let other = export(&campplus, &[&out[..], &["--front-end", "kaldi"]].concat());
+    assert!(errors(&other).contains("expected wespeaker, 3d-speaker") && other.status.code() == Some(2));
 }
 
 #[test]

@@ -189,7 +189,8 @@ fn a_trained_network_is_made_sparse_by_two_processes() {
     let asked = ["sparsify", text(&network), "--corpus", text(&voices), "--target", "0.5", "-o", text(&out)];
     let settings = ["data.seconds=0.4", "data.validation=0.2", "train.batch=2", "train.epochs=2"];
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-    let args: Vec<&str> = asked.into_iter().chain(settings).chain(["--device", "cpu", "--json"]).collect();
+    let more = ["--front-end", "3d-speaker", "--device", "cpu", "--json"];
+    let args: Vec<&str> = asked.into_iter().chain(settings).chain(more).collect();
     let Some(mut command) = mpirun(2, &args) else { return };
     let report = json(&command.output().unwrap());
     assert!((report["zeros_in_file"].as_f64().unwrap() - 0.5).abs() < 0.01, "{report}");

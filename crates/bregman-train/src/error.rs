@@ -43,6 +43,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A checkpoint of others that could have been trained on several front ends.
+    #[error("{}: nothing in the file tells which front end the network was trained with", .0.display())]
+    FrontEndUnknown(PathBuf),
     /// A file of a run that a later program wrote.
     #[error("{origin}: written in format {found}, this program reads formats up to {newest}")]
     NewerFormat {
@@ -136,6 +139,11 @@ impl Error {
     /// What the user can do about it, where there is something.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::FrontEndUnknown(_) => Some(
+                "name it: --front-end 3d-speaker or wespeaker (in a recipe front_end); these train the same network on \
+                 different features"
+                    .to_owned(),
+            ),
             Self::NewerFormat { .. } => Some("it is of a newer bregman: use that one, or update this one".to_owned()),
             Self::Exists(_) => Some("continue it with --resume, or choose another --out".to_owned()),
             Self::Busy { .. } => Some("wait until it has ended, or choose another --out".to_owned()),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use bregman_nn::{Checkpoint, TrainableModel};
 use bregman_tensor::Cpu;
-use bregman_train::config::{Sparsify, SparsifyBy, ZerosFor};
+use bregman_train::config::{FrontEndChoice, Sparsify, SparsifyBy, ZerosFor};
 use bregman_train::{Deployable, Ending, Experiment, Ranks, Trainer};
 use common::{StopAfter, assert_same_metrics, corpus, metrics, recipe, train, weights};
 
@@ -24,15 +24,23 @@ fn experiment(voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
 }
 
 fn asked((by, zeros_for): (SparsifyBy, ZerosFor), voices: &Path, network: &Path, settings: &[&str]) -> Experiment {
-    let sparsify = Sparsify {
-        by,
-        zeros_for,
+    configured(&Sparsify { by, zeros_for, ..sparsify(voices, network) }, settings)
+}
+
+fn sparsify(voices: &Path, network: &Path) -> Sparsify {
+    Sparsify {
+        by: SparsifyBy::default(),
+        zeros_for: ZerosFor::default(),
         network: network.to_owned(),
+        front_end: None,
         root: voices.to_owned(),
         corpus: "train.csv".into(),
         target: 0.8,
         surroundings: None,
-    };
+    }
+}
+
+fn configured(sparsify: &Sparsify, settings: &[&str]) -> Experiment {
     let small = ["data.seconds=0.3", "data.validation=0.2", "train.batch=8", "train.epochs=4"];
     sparsify.experiment(&[&small[..], settings].concat(), &Ranks::ALONE, &()).unwrap()
 }
@@ -141,11 +149,18 @@ fn a_checkpoint_of_others_is_a_teacher_and_one_that_does_not_fit_is_refused() {
     let architecture = bregman_nn::Architecture::new(16, config);
     let path = folder.path().join("campplus.safetensors");
     TrainableModel::new(Cpu::new(), &architecture, None, 3).unwrap().state().unwrap().write(&path).unwrap();
-    let fits = experiment(&voices, &path, &["train.epochs=1"]);
+    let asked = Sparsify { front_end: Some(FrontEndChoice::ThreeDSpeaker), ..sparsify(&voices, &path) };
+    let fits = configured(&asked, &["train.epochs=1"]);
     assert_eq!(fits.architecture(), architecture);
-    assert_eq!(fits.data.features.fbank(), *Deployable::open(&path).unwrap().features());
-    let outcome = train(fits.clone(), &folder.path().join("run")).unwrap();
+    assert_eq!(fits.data.features.fbank(), FrontEndChoice::ThreeDSpeaker.fbank(16).unwrap());
+    let run = folder.path().join("run");
+    let outcome = train(fits.clone(), &run).unwrap();
     assert_eq!(outcome.ending, Ending::Finished);
+    for of_run in [run.clone(), run.join("last"), run.join("last/model.safetensors")] {
+        assert_eq!(*Deployable::open(&of_run).unwrap().features(), fits.data.features.fbank(), "{}", of_run.display());
+        let message = Deployable::open_with(&of_run, asked.front_end).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains("front_end = 3d-speaker") && message.contains("knows its own"), "{message}");
+    }
 
     let speechbrain = bregman_golden::file("embedding_model.ckpt");
     let mirrors = experiment(&voices, &speechbrain, &["train.epochs=1"]);
@@ -157,8 +172,7 @@ fn a_checkpoint_of_others_is_a_teacher_and_one_that_does_not_fit_is_refused() {
     assert!(steps[0]["loss"].as_f64().unwrap() < 1e-5, "a network begins as itself: {}", steps[0]);
 
     let refused = |settings: &[&str]| {
-        let experiment = experiment(&voices, &path, settings);
-        train(experiment, &folder.path().join("refused")).unwrap_err().to_string()
+        train(configured(&asked, settings), &folder.path().join("refused")).unwrap_err().to_string()
     };
     let message = refused(&["data.features.window=hamming"]);
     assert!(message.contains("init = ") && message.contains("povey"), "{message}");

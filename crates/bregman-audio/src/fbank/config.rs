@@ -45,7 +45,7 @@ pub enum Waveform {
     /// [Leveled](crate::level); Kaldi's filterbank sees them as 16-bit numbers, ±32768.
     #[default]
     Leveled,
-    /// Nothing; Kaldi's filterbank sees them as 16-bit numbers, ±32768, as pyannote's networks do.
+    /// Nothing; Kaldi's filterbank sees them as 16-bit numbers, ±32768, as WeSpeaker's networks do.
     Sixteen,
     /// Nothing: in ±1 as they were decoded, as torchaudio gives them to 3D-Speaker's networks.
     Decoded,
@@ -114,7 +114,7 @@ impl FbankConfig {
         Self { front_end, waveform: Waveform::Decoded, ..Self::speechbrain() }
     }
 
-    /// Kaldi's and WeSpeaker's front end, without dither.
+    /// Kaldi's front end on levelled samples, without dither.
     pub fn kaldi(window: Window) -> Self {
         let front_end = FilterbankKind::Kaldi { window, preemphasis: 0.97, dither: 0.0 };
         Self {
@@ -129,8 +129,8 @@ impl FbankConfig {
         }
     }
 
-    /// pyannote's front end for WeSpeaker's networks: Kaldi's on samples as they are.
-    pub fn pyannote() -> Self {
+    /// WeSpeaker's front end, which pyannote keeps for its networks: Kaldi's with a Hamming window, on 16-bit samples.
+    pub fn wespeaker() -> Self {
         Self { waveform: Waveform::Sixteen, ..Self::kaldi(Window::Hamming) }
     }
 

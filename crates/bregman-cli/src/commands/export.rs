@@ -10,7 +10,7 @@ use bregman_speaker::{AudioSource as _, FileCorpus, Manifest, Trials, open_corpu
 use bregman_train::Deployable;
 use serde::Serialize;
 
-use super::options::WriteArgs;
+use super::options::{FrontEndArg, WriteArgs};
 use crate::Outcome;
 use crate::device::DeviceArg;
 use crate::evaluation::find_audio;
@@ -24,9 +24,12 @@ pub(super) const MAX_SECONDS: f64 = 60.0;
 /// Write a trained network, without its classifier, as one small file or as ONNX.
 ///
 /// SOURCE is a run (its best checkpoint, or else its last), a checkpoint of one, or a checkpoint of WeSpeaker's
-/// ECAPA-TDNN or ResNet34 (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`), of 3D-Speaker's CAM++ or of
-/// SpeechBrain's ECAPA-TDNN (`embedding_model.ckpt`), whose size is read off its tensors; or a model file, to be
-/// written again with other number formats.
+/// ECAPA-TDNN, ResNet34 or CAM++ (`avg_model.pt`, or safetensors; pyannote's `pytorch_model.bin`), of 3D-Speaker's
+/// CAM++ or of SpeechBrain's ECAPA-TDNN (`embedding_model.ckpt`), whose size is read off its tensors; or a model file,
+/// to be written again with other number formats.
+///
+/// A checkpoint of others seldom says on which features it was trained. What is found or assumed is printed;
+/// --front-end says it.
 ///
 /// -o writes one small file for `bregman verify --model` and the runtime.
 /// Batch norms are folded into convolutions where that is exact, and each layer is stored in the smallest of several
@@ -48,6 +51,8 @@ Examples:
   bregman export voxceleb_resnet34/avg_model.pt -o model.breg
   bregman export pyannote/wespeaker-voxceleb-resnet34-LM/pytorch_model.bin -o model.breg
   bregman export spkrec-ecapa-voxceleb/embedding_model.ckpt -o model.breg
+  bregman export campplus_voxceleb.bin -o model.breg --front-end 3d-speaker
+  bregman export mine.pt -o model.breg --front-end '{\"window\": \"povey\"}' --threshold 0.31
   bregman export runs/first --onnx model.onnx --safetensors model.safetensors
   bregman export runs/first --pt avg_model.pt")]
 pub(crate) struct Args {
@@ -71,6 +76,11 @@ pub(crate) struct Args {
     /// Speech for int8 arithmetic: audio file, manifest or shards, of which 100 utterances are used (repeatable)
     #[arg(long, value_name = "AUDIO", requires = "out")]
     calibrate: Vec<PathBuf>,
+    #[command(flatten)]
+    front_end: FrontEndArg,
+    /// The threshold, where it is known: scores above it are accepted
+    #[arg(long, value_name = "COSINE", requires = "out", conflicts_with = "trials")]
+    threshold: Option<f64>,
     /// Trial list on which to find the threshold
     #[arg(long, value_name = "FILE", requires_all = ["roots", "out"])]
     trials: Option<PathBuf>,
@@ -156,6 +166,8 @@ impl Args {
             pt: None,
             values: Format::F16,
             calibrate: Vec::new(),
+            front_end: FrontEndArg::default(),
+            threshold: None,
             trials,
             roots,
             max_seconds: MAX_SECONDS,
@@ -177,7 +189,10 @@ pub(super) fn write(args: Args) -> Outcome {
     if args.values != Format::Int8 && !args.calibrate.is_empty() {
         return Err(Failure::mistake("--calibrate finds ranges for 8-bit arithmetic", "add --values int8"));
     }
-    let source = Source::open(&args.source)?;
+    if let Some(threshold) = args.threshold.filter(|threshold| !(-1.0..=1.0).contains(threshold)) {
+        return Err(Failure::mistake(format!("--threshold {threshold}"), "pass a cosine: a number from -1 to 1"));
+    }
+    let source = Source::open(&args.source, &args.front_end)?;
     let model = args.out.as_deref().map(|path| pack(&args, source.to_model()?, path)).transpose()?;
     let onnx = |path: &Path| {
         write_file(path, source.network()?.to_onnx()?)?;
@@ -206,10 +221,11 @@ enum Source {
 }
 
 impl Source {
-    fn open(path: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path, front_end: &FrontEndArg) -> Result<Self, Failure> {
         if path.extension().is_none_or(|extension| extension != "breg") {
-            return Ok(Self::Network(Box::new(Deployable::open(path)?)));
+            return Ok(Self::Network(Box::new(front_end.open(path)?)));
         }
+        front_end.refuse_for(path)?;
         let bytes = ModelFile::read_bytes(path)?;
         let file = ModelFile::from_bytes(&bytes).map_err(|error| Failure::from(error).in_file(path))?;
         Ok(Self::File(file))
@@ -238,8 +254,9 @@ fn pack(args: &Args, mut file: ModelFile, path: &Path) -> Result<Packed, Failure
     if !args.calibrate.is_empty() {
         file.calibrate(&utterances(&args.calibrate, args.max_seconds)?)?;
     }
-    file.threshold = match &args.trials {
-        Some(trials) => Some(find_threshold(args, &file, trials)?),
+    file.threshold = match (&args.trials, args.threshold) {
+        (Some(trials), _) => Some(find_threshold(args, &file, trials)?),
+        (None, Some(cosine)) => Some(Threshold { cosine, eer: None, trials: None }),
         _ if args.source.is_dir() => {
             SpeakerModel::open(&args.source, args.max_seconds, DeviceArg::CPU)?.calibrated()?
         }
@@ -310,7 +327,7 @@ fn find_threshold(args: &Args, file: &ModelFile, trials: &Path) -> Result<Thresh
     let bar = Bar::new("calibrating");
     let scored = evaluation.run(|| Ok(RuntimeEmbedder::new(model.clone())), &EmbeddingStore::in_memory(), &bar)?;
     let Rates { threshold, eer, .. } = scored.report.rates;
-    Ok(Threshold { cosine: threshold, eer, trials: Some(scored.report.trials) })
+    Ok(Threshold { cosine: threshold, eer: Some(eer), trials: Some(scored.report.trials) })
 }
 
 fn text(exported: &Exported) -> String {
@@ -327,9 +344,7 @@ fn text(exported: &Exported) -> String {
             100.0 * zeros_in_file
         );
         text += &match threshold {
-            Some(threshold) => {
-                format!("threshold  {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer)
-            }
+            Some(threshold) => format!("threshold  {threshold}\n"),
             None => "threshold  none: pass --trials and --root to find one\n".to_owned(),
         };
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bregman_runtime::{Architecture, LayerInfo, Model, ModelFile, Positions, Threshold};
+use bregman_runtime::{Architecture, FrontEnd, LayerInfo, Model, ModelFile, Positions, Threshold};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -20,6 +20,7 @@ struct Inspection<'a> {
     file: &'a Path,
     bytes: usize,
     architecture: &'a Architecture,
+    front_end: &'a FrontEnd,
     threshold: Option<&'a Threshold>,
     /// In the file: without the classifier.
     weights: usize,
@@ -73,6 +74,7 @@ pub(super) fn run(path: &Path, plot: Option<&Path>, json: bool) -> Outcome {
         file: path,
         bytes: bytes.len(),
         architecture: model.architecture(),
+        front_end: model.front_end(),
         threshold: model.calibration(),
         weights: model.weights(),
         nonzero: model.nonzero(),
@@ -97,16 +99,15 @@ fn times(model: &Model) -> Result<Vec<Duration>, Failure> {
 fn text(inspection: &Inspection, total_ms: f64) -> String {
     let Inspection { file, bytes, weights, nonzero, zeros_in_file, multiply_adds, threshold, .. } = inspection;
     let mut text = format!(
-        "model       {} ({:.2} MB)\nnetwork     {}\n",
+        "model       {} ({:.2} MB)\nnetwork     {}\nfront end   {}\n",
         file.display(),
         *bytes as f64 / 1e6,
-        inspection.architecture
+        inspection.architecture,
+        inspection.front_end.settings()
     );
     text += &format!("weights     {nonzero} of {weights} non-zero, {:.2} % zeros in the file\n", 100.0 * zeros_in_file);
     text += &match threshold {
-        Some(threshold) => {
-            format!("threshold   {:.4} (equal error rate {:.2} %)\n", threshold.cosine, 100.0 * threshold.eer)
-        }
+        Some(threshold) => format!("threshold   {threshold}\n"),
         None => "threshold   none\n".to_owned(),
     };
     text += &format!(

@@ -1,8 +1,14 @@
 //! Options that several commands have.
 
+use std::path::Path;
+
+use bregman_train::Deployable;
+use bregman_train::config::FrontEndChoice;
+
 use crate::device::DeviceArg;
 use crate::failure::Failure;
 use crate::network::{ModelArg, SpeakerModel};
+use crate::output::note;
 
 /// More threads than any machine has cores: starting a hundred thousand takes longer than the work.
 pub(super) const MOST_JOBS: usize = 1024;
@@ -79,5 +85,32 @@ impl ThresholdArg {
             return Err(Failure::mistake(format!("--threshold {threshold}"), hint));
         }
         network.threshold(self.threshold)
+    }
+}
+
+/// What a checkpoint of others was trained on.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct FrontEndArg {
+    /// Front end of a checkpoint of another toolkit: wespeaker, 3d-speaker, pyannote, speechbrain, or settings of
+    /// data.features as JSON, `{}` for those of our recipes [default: what the file tells]
+    #[arg(long, value_name = "NAME")]
+    pub(super) front_end: Option<FrontEndChoice>,
+}
+
+impl FrontEndArg {
+    /// Opens a run or checkpoint, and says which front end it was taken to have where that was not asked for.
+    pub(super) fn open(&self, path: &Path) -> Result<Deployable, Failure> {
+        let network = Deployable::open_with(path, self.front_end)?;
+        if let Some(found) = network.front_end_found() {
+            note("front end", &format!("{found} (--front-end names another)"));
+        }
+        Ok(network)
+    }
+
+    /// Refuses it for a model file, which has its own.
+    pub(super) fn refuse_for(&self, file: &Path) -> Result<(), Failure> {
+        let Some(front_end) = &self.front_end else { return Ok(()) };
+        let problem = format!("--front-end {front_end}: the model file {} has its own", file.display());
+        Err(Failure::mistake(problem, "leave it out, or pass the checkpoint that the file was exported from"))
     }
 }

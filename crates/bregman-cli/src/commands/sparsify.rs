@@ -12,7 +12,7 @@ use bregman_train::{
 use clap::ValueEnum;
 
 use super::export::{self, MAX_SECONDS};
-use super::options::WriteArgs;
+use super::options::{FrontEndArg, WriteArgs};
 use super::surroundings;
 use super::train::{STOPPING, keep_command};
 use crate::device::DeviceArg;
@@ -46,6 +46,8 @@ Exit code: 0 when it has finished, 4 when Ctrl-C, SIGTERM or SIGHUP stopped it w
 pub(crate) struct Args {
     /// Run or checkpoint of a trained network
     model: PathBuf,
+    #[command(flatten)]
+    front_end: FrontEndArg,
     /// Speech to train on: folder, manifest or shards
     #[arg(long, value_name = "CORPUS")]
     corpus: PathBuf,
@@ -155,6 +157,9 @@ impl OnDevice for Job {
         } else {
             let precision = args.precision.map(|precision| format!("train.precision={precision}"));
             let settings: Vec<String> = args.settings.iter().cloned().chain(precision).collect();
+            if ranks.leads() {
+                args.front_end.open(&args.model)?;
+            }
             let prepared = args.prepared(&folder, &ranks)?;
             let experiment = prepared.experiment(&settings, &ranks, &Bar::new("reading"))?;
             let trainer = Trainer::new_on(open, experiment, &folder, watch)?;
@@ -227,8 +232,8 @@ impl Args {
         ranks.meet().map_err(bregman_train::Error::from)?;
         let surroundings = Some(places);
         let network = absolute(&self.model)?;
-        let (by, zeros_for) = (self.by.into(), self.aim.into());
-        Ok(Sparsify { network, root, corpus, target: self.target, by, zeros_for, surroundings })
+        let (front_end, by, zeros_for) = (self.front_end.front_end, self.by.into(), self.aim.into());
+        Ok(Sparsify { network, front_end, root, corpus, target: self.target, by, zeros_for, surroundings })
     }
 }
 

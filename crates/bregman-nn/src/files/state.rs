@@ -28,19 +28,19 @@ impl<B: Backend> TrainableModel<B> {
     }
 
     /// Replaces all parameters and statistics. The checkpoint must have exactly the model's tensors, by name and shape;
-    /// `num_batches_tracked` may be absent. On an error the model is unchanged.
+    /// `num_batches_tracked` may be absent, or floating point, as in WeSpeaker's averages of several checkpoints. On an
+    /// error the model is unchanged.
     pub fn load(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let own = self.state()?;
         for (name, array) in &own.tensors {
+            let counter = matches!(array.values, Values::I64(_));
             let Some(found) = checkpoint.tensors.get(name) else {
-                if matches!(array.values, Values::I64(_)) {
+                if counter {
                     continue;
                 }
                 return Err(Error::Missing { tensor: name.clone() });
             };
-            if found.shape != array.shape
-                || std::mem::discriminant(&found.values) != std::mem::discriminant(&array.values)
-            {
+            if found.shape != array.shape || !counter && matches!(found.values, Values::I64(_)) {
                 return Err(Error::Shape {
                     tensor: name.clone(),
                     expected: array.shape.clone(),
@@ -66,11 +66,12 @@ impl<B: Backend> TrainableModel<B> {
         for norm in params.norms_mut() {
             backend.upload(floats(&format!("{}.running_mean", norm.name)), &mut norm.running_mean)?;
             backend.upload(floats(&format!("{}.running_var", norm.name)), &mut norm.running_variance)?;
-            if let Some(Array { values: Values::I64(count), .. }) =
-                checkpoint.tensors.get(&format!("{}.num_batches_tracked", norm.name))
-            {
-                norm.batches = count[0].max(0) as u64;
-            }
+            let counter = checkpoint.tensors.get(&format!("{}.num_batches_tracked", norm.name));
+            norm.batches = match counter.map(|array| &array.values) {
+                Some(Values::I64(count)) => count[0].max(0) as u64,
+                Some(Values::F32(count)) => count[0].round() as u64,
+                None => norm.batches,
+            };
         }
         params.refresh(backend)
     }

@@ -20,6 +20,7 @@ mod stored;
 mod values;
 mod version1;
 
+use std::fmt;
 use std::path::Path;
 
 use bregman_base::files::{read_bytes, write_file};
@@ -38,17 +39,26 @@ const NEWEST: u32 = 2;
 /// The largest file that is read: 250 million weights, none of them zero, in f32.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
-/// Where misses and false alarms were equally frequent on the trials that a model was calibrated with.
+/// The score above which two recordings are of one speaker: given, or found on trials as the one where misses and false
+/// alarms are equally frequent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
     /// Cosines above it are accepted.
     pub cosine: f64,
-    /// The equal error rate.
-    pub eer: f64,
+    /// The equal error rate, where it was found on trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eer: Option<f64>,
     /// How many trials there were, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials: Option<usize>,
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{:.4}", self.cosine)?;
+        self.eer.map_or(Ok(()), |eer| write!(f, " (equal error rate {:.2} %)", 100.0 * eer))
+    }
 }
 
 /// A layer in memory: `y = W ∗ x + b`, and the norms beside it that could not be folded into W: that after the ReLU

@@ -90,10 +90,10 @@ impl Default for Validation {
 ///
 /// | setting | default | purpose |
 /// | --- | --- | --- |
-/// | `front_end` | kaldi | WeSpeaker's, or `speechbrain`, the paper's |
+/// | `front_end` | kaldi | Kaldi's, as in WeSpeaker, or `speechbrain`, the paper's |
 /// | `bins` | 80 | mel bins |
 /// | `window` | hamming | with `kaldi`: or `povey`, Kaldi's own |
-/// | `waveform` | leveled | or `decoded`: samples in ±1 as they are, for networks of 3D-Speaker and SpeechBrain |
+/// | `waveform` | leveled | or as decoded: `sixteen`, × 32768 (WeSpeaker); `decoded`, ±1 (3D-Speaker, SpeechBrain) |
 /// | `n_fft` | 512 | with `speechbrain`: points of its transform; 400 for networks of SpeechBrain |
 /// | `dither` | 0 | with `kaldi`: noise on each frame in training, in steps of 16-bit audio; WeSpeaker's is 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ impl FeatureConfig {
         config
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let kaldi = "its default with front_end = \"speechbrain\"; only the kaldi front end has it";
         let is_kaldi = self.front_end == FrontEndKind::Kaldi;
         require(is_kaldi || self.window == Window::Hamming, "data.features.window", "povey", kaldi)?;
@@ -282,6 +282,7 @@ mod tests {
             FbankConfig::speechbrain(),
             FbankConfig::speechbrain_published(),
             FbankConfig::kaldi(Window::Hamming),
+            FbankConfig::wespeaker(),
             speaker.clone(),
         ] {
             assert_eq!(FeatureConfig::of(&fbank).unwrap().fbank(), fbank);

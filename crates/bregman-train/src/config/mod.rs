@@ -16,6 +16,7 @@
 mod built_in;
 mod compose;
 mod data;
+mod front_end;
 mod method;
 mod read;
 mod settle;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use bregman_network::NetworkConfig;
 pub use built_in::BuiltIn;
 pub use data::{DataConfig, FeatureConfig, FeaturesBy, FrontEndKind, Validation};
+pub use front_end::FrontEndChoice;
 pub use method::{
     AcDcConfig, AdaptiveConfig, DenseConfig, FixedConfig, GraNetConfig, GradualConfig, MestConfig, MethodConfig,
     OneShotConfig, Period, RigLConfig, RunLength, SetConfig, SnipConfig, StaticConfig, StrConfig,
@@ -48,6 +50,7 @@ use crate::error::require;
 /// | `seed` | initial weights, masks, order of the data |
 /// | `init` | none: a run or checkpoint whose weights the network starts from |
 /// | `teacher` | none: a run or checkpoint whose embeddings the network follows, instead of labels or beside them |
+/// | `front_end` | none: that of `init` and `teacher` where they are files of others, see [`FrontEndChoice`] |
 /// | `model` | network and its size, see [`NetworkConfig`] |
 /// | `data` | corpus, cuts and features, see [`DataConfig`] |
 /// | `loss` | scale and margin, see [`LossConfig`] |
@@ -66,6 +69,9 @@ pub struct Experiment {
     /// A run or checkpoint whose embeddings the network follows, instead of labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teacher: Option<PathBuf>,
+    /// What `init` and `teacher` were trained on where they are files of others, which may not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<FrontEndChoice>,
     /// The network.
     #[serde(default)]
     pub model: NetworkConfig,

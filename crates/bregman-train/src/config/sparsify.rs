@@ -13,7 +13,7 @@ use bregman_speaker::Progress;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{Experiment, FeatureConfig, MethodConfig};
+use super::{Experiment, FeatureConfig, FrontEndChoice, MethodConfig};
 use crate::trainer::data::{Data, Division};
 use crate::{Deployable, Error, Ranks, Result};
 
@@ -80,6 +80,8 @@ const FRAMES: usize = 300;
 pub struct Sparsify {
     /// A run or checkpoint.
     pub network: PathBuf,
+    /// The front end of a checkpoint of others, where it is known.
+    pub front_end: Option<FrontEndChoice>,
     /// Folder of the corpus.
     pub root: PathBuf,
     /// Manifest or shards in it.
@@ -105,7 +107,7 @@ impl Sparsify {
         ranks: &Ranks,
         progress: &dyn Progress,
     ) -> Result<Experiment> {
-        let network = Deployable::open(&self.network)?;
+        let network = Deployable::open_with(&self.network, self.front_end)?;
         let unsayable = || Error::checkpoint(&self.network, "it has a front end that no training run can compute");
         let features = FeatureConfig::of(network.features()).ok_or_else(unsayable)?;
         let own = |text: &str| -> Table { toml::from_str(text).expect("the recipe is valid") };
@@ -119,6 +121,9 @@ impl Sparsify {
         let path = |path: &Path| Value::String(path.display().to_string());
         recipe.insert("init".to_owned(), path(&self.network));
         recipe.insert("teacher".to_owned(), path(&self.network));
+        if let Some(front_end) = self.front_end {
+            recipe.insert("front_end".to_owned(), Value::String(front_end.to_string()));
+        }
         recipe.insert("model".to_owned(), plain(&network.architecture().network));
         let data = table(&mut recipe, "data");
         data.insert("root".to_owned(), path(&self.root));

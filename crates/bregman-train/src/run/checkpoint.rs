@@ -14,7 +14,7 @@ use crate::method::Method;
 use crate::{Device, Error, Experiment, Result};
 
 /// The largest file of arrays that is read: four for each of 2²⁸ weights, and a classifier of as many.
-const MOST_BYTES: u64 = 1 << 33;
+pub(crate) const MOST_BYTES: u64 = 1 << 33;
 
 /// Writes the checkpoint `to`, replacing the one there as a whole.
 pub(crate) fn save<B: Device>(

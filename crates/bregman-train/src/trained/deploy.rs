@@ -1,21 +1,27 @@
 //! A network on its way out of training: a run of ours, or a dense checkpoint of WeSpeaker, 3D-Speaker or SpeechBrain,
 //! with the front end it needs.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{FbankConfig, FilterbankKind, RATE, Waveform, Window};
-use bregman_network::{Architecture, NetworkConfig};
+use bregman_audio::{FbankConfig, FilterbankKind, RATE, Waveform};
+use bregman_base::files::read_bytes;
+use bregman_network::Architecture;
 use bregman_nn::{Checkpoint, TrainableModel, Values};
 use bregman_runtime::{FrontEnd, ModelFile};
 use bregman_tensor::Cpu;
+use safetensors::SafeTensors;
 
-use crate::{Error, Result, Trained};
+use super::front_end;
+use crate::config::FrontEndChoice;
+use crate::run::checkpoint::MOST_BYTES;
+use crate::{CheckpointFolder, Error, Result, Trained};
 
 /// What the classifier's tensors are called; nobody deploys it.
-const CLASSIFIER: &str = "projection.";
+pub(super) const CLASSIFIER: &str = "projection.";
 
 /// What pyannote puts before the names of a WeSpeaker network.
-const PYANNOTE: &str = "resnet.";
+pub(super) const PYANNOTE: &str = "resnet.";
 
 /// What others put before every name: PyTorch where it trains on several GPUs, and pyannote.
 const WRAPPERS: [&str; 2] = ["module.", PYANNOTE];
@@ -28,11 +34,15 @@ fn unwrapped(Checkpoint { tensors }: Checkpoint) -> (Option<&'static str>, Check
     (wrapper, Checkpoint { tensors: tensors.into_iter().map(plain).collect() })
 }
 
+/// The front end in the header of the safetensors files that we export.
+const FEATURES: &str = "features";
+
 /// A network without its classifier, and the filterbank it was trained on.
 pub struct Deployable {
     model: TrainableModel<Cpu>,
     architecture: Architecture,
     features: FbankConfig,
+    found: Option<String>,
     source: PathBuf,
 }
 
@@ -42,9 +52,27 @@ impl Deployable {
     /// architecture is read off the shapes of its tensors.
     ///
     /// # Errors
-    /// A path that is none of these, or a network that is not here.
+    /// A path that is none of these, a network that is not here, or a file that does not tell its front end.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.is_file() { Self::foreign(path) } else { Self::run(path) }
+        Self::open_with(path, None)
+    }
+
+    /// As [`Deployable::open`], with a front end for a file of others instead of the one that it shows.
+    ///
+    /// # Errors
+    /// As [`Deployable::open`], a front end for other features than the network reads, or one for a run, which knows
+    /// its own.
+    pub fn open_with(path: &Path, front_end: Option<FrontEndChoice>) -> Result<Self> {
+        let run = if path.is_file() { checkpoint_around(path) } else { Some(path) };
+        match (run, front_end) {
+            (None, _) => Self::foreign(path, front_end),
+            (Some(run), None) => Self::run(run),
+            (Some(run), Some(front_end)) => Err(Error::Setting {
+                field: "front_end",
+                value: front_end.to_string(),
+                expected: format!("nothing: the run {} knows its own", run.display()),
+            }),
+        }
     }
 
     fn run(path: &Path) -> Result<Self> {
@@ -56,19 +84,28 @@ impl Deployable {
             model: built(&architecture, &state)?,
             architecture,
             features,
+            found: None,
             source: trained.checkpoint().path().to_owned(),
         })
     }
 
-    fn foreign(path: &Path) -> Result<Self> {
-        let (wrapper, state) = unwrapped(Checkpoint::read(path)?);
-        let state = state.without(CLASSIFIER);
+    fn foreign(path: &Path, asked: Option<FrontEndChoice>) -> Result<Self> {
+        let bytes = read_bytes(path, MOST_BYTES)?;
+        let (wrapper, whole) = unwrapped(Checkpoint::from_bytes(&bytes, path)?);
         let named = |error: bregman_nn::Error| Error::checkpoint(path, error.to_string());
-        let architecture = state.architecture().map_err(named)?;
-        let model = built(&architecture, &state).map_err(named)?;
-        let front_end = if wrapper == Some(PYANNOTE) { FbankConfig::pyannote() } else { front_end(&architecture) };
-        let features = FbankConfig { bins: model.features(), ..front_end };
-        Ok(Self { model, architecture, features, source: path.to_owned() })
+        let architecture = whole.architecture().map_err(named)?;
+        let bins = architecture.features;
+        let (features, found) = match (asked, noted(&bytes).map_err(|problem| Error::checkpoint(path, problem))?) {
+            (Some(front_end), _) => (front_end.fbank(bins)?, None),
+            (None, Some(features)) => (features, None),
+            (None, None) => {
+                let (front_end, because) = front_end::find(&architecture.network, &whole, wrapper)
+                    .ok_or_else(|| Error::FrontEndUnknown(path.to_owned()))?;
+                (front_end.fbank(bins)?, Some(format!("{front_end}: {because}")))
+            }
+        };
+        let model = built(&architecture, &whole.without(CLASSIFIER)).map_err(named)?;
+        Ok(Self { model, architecture, features, found, source: path.to_owned() })
     }
 
     /// The network.
@@ -84,6 +121,12 @@ impl Deployable {
     /// Its front end.
     pub fn features(&self) -> &FbankConfig {
         &self.features
+    }
+
+    /// Which front end a foreign checkpoint was taken to have, and why; none where a run, its own header or the caller
+    /// said so.
+    pub fn front_end_found(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// The file or checkpoint it was read from.
@@ -106,10 +149,9 @@ impl Deployable {
     /// # Errors
     /// None but the device's.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let features = serde_json::to_string(&self.features)
-            .map_err(|error| Error::checkpoint(&self.source, error.to_string()))?;
+        let features = self.features_json()?;
         let outputs = self.model.outputs().to_string();
-        let mut properties = vec![("features", features.as_str())];
+        let mut properties = vec![(FEATURES, features.as_str())];
         properties.extend(sherpa_properties(&self.features, &outputs));
         Ok(self.model.to_onnx(&properties)?)
     }
@@ -123,12 +165,17 @@ impl Deployable {
         Ok(self.model.state()?.write_pt(path)?)
     }
 
-    /// Writes the weights under their names, as safetensors.
+    /// Writes the weights under their names, as safetensors with the front end in the header.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
-        Ok(self.model.state()?.write(path)?)
+        let header = HashMap::from([(FEATURES.to_owned(), self.features_json()?)]);
+        Ok(self.model.state()?.write_with(path, header)?)
+    }
+
+    fn features_json(&self) -> Result<String> {
+        serde_json::to_string(&self.features).map_err(|error| Error::checkpoint(&self.source, error.to_string()))
     }
 }
 
@@ -171,16 +218,19 @@ fn sherpa_properties<'a>(features: &FbankConfig, outputs: &'a str) -> Vec<(&'sta
     ]
 }
 
-/// What checkpoints of others were trained on; all take the mean of each bin off and use no dither for embeddings.
-/// WeSpeaker computes Kaldi's filterbank with a Hamming window. CAM++ is 3D-Speaker's, with Povey's window and samples
-/// in ±1; networks of this kind that WeSpeaker published have the same front end. SpeechBrain has a filterbank of its
-/// own.
-fn front_end(architecture: &Architecture) -> FbankConfig {
-    match architecture.network {
-        NetworkConfig::CampPlus(_) => FbankConfig::three_d_speaker(),
-        NetworkConfig::SpeechBrainEcapa(_) => FbankConfig::speechbrain_published(),
-        NetworkConfig::Ecapa(_) | NetworkConfig::ResNet(_) => FbankConfig::kaldi(Window::Hamming),
-    }
+/// The checkpoint of a run whose weights a file holds.
+fn checkpoint_around(file: &Path) -> Option<&Path> {
+    let folder = file.parent()?;
+    let checkpoint = CheckpointFolder::new(folder);
+    (checkpoint.is_present() && checkpoint.model() == file).then_some(folder)
+}
+
+/// The front end that [`Deployable::write_safetensors`] put into the header of a file.
+fn noted(bytes: &[u8]) -> std::result::Result<Option<FbankConfig>, String> {
+    let header = SafeTensors::read_metadata(bytes).ok().and_then(|(_, header)| header.metadata().clone());
+    let json = header.and_then(|mut header| header.remove(FEATURES));
+    json.map(|json| serde_json::from_str(&json).map_err(|error| format!("{FEATURES} in its header: {error}")))
+        .transpose()
 }
 
 fn built(architecture: &Architecture, state: &Checkpoint) -> bregman_nn::Result<TrainableModel<Cpu>> {
@@ -240,11 +290,13 @@ mod tests {
             let again = folder.path().join("again.safetensors");
             imported.write_safetensors(&again).unwrap();
             assert_eq!(Checkpoint::read(&again).unwrap(), imported.model().state().unwrap());
+            let back = Deployable::open(&again).unwrap();
+            assert_eq!((back.features(), back.front_end_found()), (imported.features(), None), "its header says it");
             let pt = folder.path().join("again.pt");
             imported.write_pt(&pt).unwrap();
-            let back = Deployable::open(&pt).unwrap();
+            let back = Deployable::open_with(&pt, Some(FrontEndChoice::WeSpeaker)).unwrap();
             assert_eq!(back.model().state().unwrap(), imported.model().state().unwrap());
-            assert_eq!((back.architecture(), back.features()), (imported.architecture(), imported.features()));
+            assert_eq!(back.architecture(), imported.architecture());
         }
     }
 
@@ -303,7 +355,7 @@ mod tests {
         let imported = Deployable::open(&bregman_golden::file("pyannote.bin")).unwrap();
         let network = ResNetConfig { blocks: [1; 4], channels: 1, embedding: 3 };
         assert_eq!(*imported.architecture(), Architecture::new(8, network));
-        assert_eq!(*imported.features(), FbankConfig { bins: 8, ..FbankConfig::pyannote() });
+        assert_eq!(*imported.features(), FbankConfig { bins: 8, ..FbankConfig::wespeaker() });
         let state = imported.model().state().unwrap();
         let array = &state.tensors["layer2.0.conv1.weight"];
         let expected: Vec<f32> = (0..18).map(|at| at as f32 / 64.0).collect();
@@ -313,8 +365,8 @@ mod tests {
     #[test]
     fn sherpa_onnx_is_told_how_samples_are_scaled_and_nothing_of_features_that_it_has_not() {
         let decoded = sherpa_properties(&FbankConfig::three_d_speaker(), "192");
-        let leveled = sherpa_properties(&FbankConfig::kaldi(Window::Hamming), "256");
-        for (properties, expected) in [(decoded, ["3d-speaker", "1", "192"]), (leveled, ["wespeaker", "0", "256"])] {
+        let sixteen = sherpa_properties(&FbankConfig::wespeaker(), "256");
+        for (properties, expected) in [(decoded, ["3d-speaker", "1", "192"]), (sixteen, ["wespeaker", "0", "256"])] {
             let value = |key: &str| properties.iter().find(|(name, _)| *name == key).unwrap().1;
             assert_eq!(["framework", "normalize_samples", "output_dim"].map(value), expected);
         }

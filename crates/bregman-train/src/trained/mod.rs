@@ -1,6 +1,7 @@
 //! A trained network with its front end: from samples to embeddings.
 
 pub(crate) mod deploy;
+mod front_end;
 pub(crate) mod inspect;
 pub(crate) mod shared;
 

@@ -61,7 +61,8 @@ pub(super) fn follow<B: Device>(
 
 /// Opens a network that was trained on the features of this experiment.
 fn open(field: &'static str, path: &Path, experiment: &Experiment) -> Result<Deployable> {
-    let network = Deployable::open(path)?;
+    let front_end = if path.is_file() { experiment.front_end } else { None };
+    let network = Deployable::open_with(path, front_end)?;
     let (own, other) = (experiment.data.features.fbank(), network.features());
     if own == *other {
         return Ok(network);

@@ -27,7 +27,7 @@ pub(crate) fn web() -> Option<PathBuf> {
 pub(crate) fn model() -> Vec<u8> {
     let network = Deployable::open(&bregman_golden::file("model.pt")).unwrap();
     let mut model = network.to_model().unwrap();
-    model.threshold = Some(bregman_runtime::Threshold { cosine: 0.25, eer: 0.05, trials: None });
+    model.threshold = Some(bregman_runtime::Threshold { cosine: 0.25, eer: Some(0.05), trials: None });
     model.to_bytes(bregman_runtime::ValueFormat::F32).unwrap()
 }
 
