@@ -1,5 +1,6 @@
 //! Every recipe that ships takes its first three steps and keeps the sparsity it asks for: on synthetic voices and with
-//! small batches, but with the networks, the method and the length of the run that the recipe says.
+//! small batches, but with the networks, the method and the length of the run that the recipe says. SpeechBrain's ECAPA
+//! at full width, which starts as WeSpeaker's does, is left out for the time it takes.
 //!
 //! A sparse network with a cosine classifier has a first gradient of norm 10⁴ and more. Whatever lets it through opens
 //! half of the weights in step 1, and no later step repairs that.
@@ -116,11 +117,12 @@ fn narrow_networks_keep_the_sparsity_of_every_method() {
     every_method_keeps_its_sparsity("ecapa", &["audiomnist"], 0.97);
     every_method_keeps_its_sparsity("resnet34", &["audiomnist"], 0.826);
     every_method_keeps_its_sparsity("campplus", &["audiomnist"], 0.882);
+    every_method_keeps_its_sparsity("speechbrain", &["audiomnist"], 0.97);
 }
 
 #[test]
 fn every_corpus_network_and_method_that_ships_is_run_above() {
     let names = |folder: &str| BuiltIn::of_folder(folder).map(BuiltIn::short_name).collect::<Vec<_>>();
     assert_eq!(names("corpora"), ["audiomnist", "cnceleb", "voxceleb"]);
-    assert_eq!(names("networks"), ["campplus", "ecapa", "resnet34"]);
+    assert_eq!(names("networks"), ["campplus", "ecapa", "resnet34", "speechbrain"]);
 }
