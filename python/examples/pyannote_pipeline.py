@@ -1,16 +1,18 @@
 """A sparse network of ours in pyannote's diarization pipeline, where embeddings take most of the time.
 
-    pip install pyannote.audio
+    pip install pyannote.audio                              # 3 or 4
     bregman export RUN -o model.breg
     python pyannote_pipeline.py model.breg meeting.wav
 
-pyannote finds speech and overlaps and clusters; the embeddings come from `bregman.Model`, on the CPU.
+pyannote finds speech and overlaps and clusters; the embeddings come from `bregman.Model`, on the CPU. The pipeline of
+3.1 clusters any embeddings; that of `community-1` wants those it was made with.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,12 +59,17 @@ def masked(samples: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return samples[mask[frame] > 0.5]
 
 
+def turns(result: Any) -> Any:
+    """Who spoke when: what a pipeline of pyannote.audio 3 returns, and a part of what one of 4 does."""
+    return getattr(result, "speaker_diarization", result)
+
+
 def main(model: str, recording: str) -> None:
     from pyannote.audio import Pipeline
 
     pipeline = Pipeline.from_pretrained("pyannote/speaker-diarization-3.1")
     pipeline._embedding = BregmanEmbedding(model)
-    pipeline(recording).write_rttm(sys.stdout)
+    turns(pipeline(recording)).write_rttm(sys.stdout)
 
 
 if __name__ == "__main__":

@@ -197,24 +197,61 @@ def test_runs_of_others_are_refused_by_name(voices: Path, tmp_path: Path) -> Non
         load_run(tmp_path, same, AdaBreg(same, target=0.9))
 
 
-def test_a_known_network_becomes_a_model_file_and_onnx(tmp_path: Path) -> None:
+def known() -> Shell:
+    """The golden checkpoint as a module."""
     model = Shell(torch.load(SOURCE, weights_only=True))
     model.load_state_dict(torch.load(SOURCE, weights_only=True))
+    return model
+
+
+def features(path: Path) -> dict[str, Any]:
+    """The front end that a model file computes."""
+    return json.loads(run_program("inspect", path, "--json"))["front_end"]
+
+
+def test_a_known_network_becomes_a_model_file_and_onnx(tmp_path: Path) -> None:
+    model = known()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter[torch.rand_like(parameter) < 0.8] = 0.0
-    export(model, tmp_path / "model.breg")
+    export(model, tmp_path / "model.breg", front_end="wespeaker")
     assert bregman.Model(tmp_path / "model.breg").sparsity == pytest.approx(0.8, abs=0.02)
-    export(model, tmp_path / "model.onnx")
+    export(model, tmp_path / "model.onnx", front_end="wespeaker")
     assert (tmp_path / "model.onnx").stat().st_size > 1000
     with pytest.raises(ValueError, match="--force|exists"):
-        export(model, tmp_path / "model.breg")
-    export(model, tmp_path / "model.breg", overwrite=True)
+        export(model, tmp_path / "model.breg", front_end="wespeaker")
+    export(model, tmp_path / "model.breg", front_end="wespeaker", overwrite=True)
     with pytest.raises(ValueError, match=r"\.breg or \.onnx"):
         export(model, tmp_path / "model.h5")
     with pytest.raises(ValueError):
         export(network(), tmp_path / "other.breg")
+
+
+def test_a_model_file_has_the_front_end_and_the_threshold_that_are_given(tmp_path: Path) -> None:
+    model, path = known(), tmp_path / "model.breg"
+    export(model, path, front_end="3d-speaker", threshold=0.25)
+    assert bregman.Model(path).threshold == 0.25
+    assert (features(path)["waveform"], features(path)["front_end"]["window"]) == ("decoded", "povey")
+    mine = {"front_end": "speechbrain", "bins": features(path)["bins"], "waveform": "decoded", "n_fft": 400}
+    export(model, path, front_end=mine, overwrite=True)
+    assert bregman.Model(path).threshold is None
+    assert features(path)["front_end"] == {"kind": "speechbrain", "n_fft": 400, "top_db": 80.0}
+    with pytest.warns(UserWarning, match="front end: wespeaker: assumed"):
+        export(model, path, overwrite=True)
+    assert (features(path)["waveform"], features(path)["front_end"]["window"]) == ("sixteen", "hamming")
+
+    for settings, problem in (
+        ({"front_end": "kaldi"}, "front_end = kaldi"),
+        ({"front_end": {"windows": "povey"}}, "windows"),
+        ({"front_end": {"bins": 7}}, "bins"),
+        ({"front_end": "wespeaker", "threshold": 2.0}, "threshold 2"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            export(model, tmp_path / "refused.breg", **settings)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threshold"):
+        export(model, tmp_path / "refused.onnx", threshold=0.25)
+    assert not list(tmp_path.glob("refused*"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// | `wespeaker`, `pyannote` | Kaldi's, Hamming window | × 32768, not levelled |
 /// | `3d-speaker` | Kaldi's, Povey window | in ±1, not levelled |
 /// | `speechbrain` | SpeechBrain's, a transform of 400 points | in ±1, not levelled |
-/// | JSON, such as `{"window": "povey"}` | settings of [`FeatureConfig`]; `{}` is what our recipes train on | as they say |
+/// | JSON: `{"window": "povey"}` | settings of [`FeatureConfig`]; `{}` is what our recipes train on | as they say |
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum FrontEndChoice {
