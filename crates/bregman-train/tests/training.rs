@@ -79,10 +79,20 @@ fn a_frozen_run_has_the_sparsity_asked_for_at_the_end_of_every_epoch() {
     }
 }
 
-/// RigL that exchanges no weights has gradients of all weights in each step after which masks could change.
+/// RigL that exchanges no weights has gradients of all weights in each step after which masks could change. Half of the
+/// weights under the mask begin at zero, as grown ones do.
 #[test]
 fn steps_on_the_support_under_a_mask_that_stays_are_those_with_all_gradients() {
     let place = Place::new();
+    let start = place.train("start", "kind = \"dense\"", &["train.epochs=1"]).join("last");
+    let mut half = Checkpoint::read(&start.join("model.safetensors")).unwrap();
+    for array in half.tensors.values_mut().filter(|array| array.shape.len() > 1) {
+        if let Values::F32(values) = &mut array.values {
+            values.iter_mut().step_by(2).for_each(|weight| *weight = 0.0);
+        }
+    }
+    half.write(&start.join("model.safetensors")).unwrap();
+    let init = format!("init={}", start.display());
     for (policy, tolerance) in [(WeightPolicy::Dense, 0.0), (WeightPolicy::Sparse, 1e-3)] {
         let run = |period: u64| {
             let method = format!(
@@ -91,7 +101,7 @@ fn steps_on_the_support_under_a_mask_that_stays_are_those_with_all_gradients() {
             );
             let run = place.path(&format!("{policy:?} {period}"));
             let open = move |_| Ok(Cpu::new().with_weights(policy));
-            let experiment = place.recipe(&method, &["train.log_every=1"]);
+            let experiment = place.recipe(&method, &["train.log_every=1", &init]);
             Trainer::new_on(open, experiment, &run, &()).unwrap().run(&AtomicBool::new(false)).unwrap();
             run
         };

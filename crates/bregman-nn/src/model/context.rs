@@ -11,8 +11,8 @@ pub enum Extent {
     /// All.
     #[default]
     All,
-    /// Of tensors whose zeros stay for now ([`Parameter::sparse`](crate::Parameter::sparse)) those that are not zero;
-    /// the gradient of the others is 0.
+    /// Of tensors whose zeros stay for now ([`Parameter::sparse`](crate::Parameter::sparse)) those that are not zero,
+    /// or those of the mask where there is one; the gradient of the others is 0.
     Support,
 }
 

@@ -5,7 +5,8 @@
 use bregman::{Param, Role};
 use bregman_network::NormSpec;
 use bregman_tensor::{
-    Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, View, Weight, constants,
+    Backend, Block, Conv, NormGradients, NormParams, NormStatistics, Relu, Storage, SupportPart, View, Weight,
+    constants,
 };
 
 use super::sums::support_parts;
@@ -21,6 +22,8 @@ pub struct Parameter<B: Backend> {
     pub grad: B::Buffer,
     /// Whether its zeros may stay for some steps: then passes with [`Extent::Support`] leave their gradient out.
     pub sparse: bool,
+    /// Where it may be other than zero, if that is restricted: not zero there.
+    mask: Option<B::Buffer>,
     blocks: Vec<(Block, B::Copies)>,
 }
 
@@ -28,7 +31,28 @@ impl<B: Backend> Parameter<B> {
     /// Column block `i` as kernels read it.
     pub fn weight(&self, i: usize) -> Weight<'_, B> {
         let (block, copies) = &self.blocks[i];
-        Weight { value: &self.value, block: *block, copies }
+        Weight { value: &self.value, mask: self.mask.as_ref(), block: *block, copies }
+    }
+
+    /// From the next refresh on passes with [`Extent::Support`] compute the gradients of all weights marked `true`,
+    /// zero or not; an empty mask marks all. Without a mask they compute those of weights that are not zero.
+    pub fn set_mask(&mut self, backend: &B, mask: &[bool]) -> Result<()> {
+        if mask.is_empty() && self.mask.is_none() {
+            return Ok(());
+        }
+        let kept = |i: usize| f32::from(mask.get(i).copied().unwrap_or(true));
+        let values: Vec<f32> = (0..self.param.len()).map(kept).collect();
+        if self.mask.is_none() {
+            self.mask = Some(backend.alloc(values.len(), Storage::Exact)?);
+        }
+        let buffer = self.mask.as_mut().expect("allocated above"); // kept for good: captured steps know where it is
+        Ok(backend.upload(&values, buffer)?)
+    }
+
+    /// What ranks sum after passes with [`Extent::Support`].
+    pub(super) fn support_part(&mut self) -> SupportPart<'_, B> {
+        let support = self.mask.as_ref().unwrap_or(&self.value);
+        SupportPart { gradient: &mut self.grad, support: self.sparse.then_some(support) }
     }
 
     /// `dWᵢ = dy ∗ x` of column block `i`, for all weights or for those that are not zero.
@@ -45,7 +69,7 @@ impl<B: Backend> Parameter<B> {
         if extent == Extent::All || !self.sparse {
             return Ok(backend.conv_backward_weight(conv, x, dy, *block, &mut self.grad)?);
         }
-        let weight = Weight { value: &self.value, block: *block, copies };
+        let weight = Weight { value: &self.value, mask: self.mask.as_ref(), block: *block, copies };
         Ok(backend.conv_backward_support(conv, x, dy, weight, &mut self.grad)?)
     }
 
@@ -123,7 +147,7 @@ pub struct Params<B: Backend> {
     list: Vec<Parameter<B>>,
     norms: Vec<NormState<B>>,
     fixed_norms: bool,
-    /// Where weights are not zero, for ranks that sum gradients of these alone.
+    /// Where weights have gradients, for ranks that sum these alone.
     support: B::Support,
     /// Whether no zero has moved since that was found.
     knows_support: bool,
@@ -195,12 +219,12 @@ impl<B: Backend> Params<B> {
     pub fn refresh_after(&mut self, extent: Extent, backend: &B) -> Result<()> {
         self.knows_support &= extent == Extent::Support;
         B::run_kernels(|| {
-            for Parameter { value, blocks, sparse, .. } in &mut self.list {
+            for Parameter { value, mask, blocks, sparse, .. } in &mut self.list {
                 for (block, copies) in blocks {
                     if *sparse && extent == Extent::Support {
-                        backend.refresh_support(value, *block, copies)?;
+                        backend.refresh_support(value, mask.as_ref(), *block, copies)?;
                     } else {
-                        backend.refresh(value, *block, copies)?;
+                        backend.refresh(value, mask.as_ref(), *block, copies)?;
                     }
                 }
             }
@@ -357,7 +381,7 @@ impl<'a, B: Backend> Builder<'a, B> {
         let mut value = self.backend.alloc(values.len(), Storage::Exact)?;
         self.backend.upload(&values, &mut value)?;
         let grad = self.backend.alloc(values.len(), Storage::Exact)?;
-        self.params.list.push(Parameter { param, value, grad, sparse: false, blocks });
+        self.params.list.push(Parameter { param, value, grad, sparse: false, mask: None, blocks });
         Ok(ParamId(self.params.list.len() - 1))
     }
 }

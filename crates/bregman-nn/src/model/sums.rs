@@ -64,11 +64,7 @@ fn gradients<'a, B: Backend>(parameters: &'a mut [Parameter<B>], bucket: &[usize
 
 /// All parameters, for sums on the support.
 pub(super) fn support_parts<'a, B: Backend>(parameters: &'a mut [Parameter<B>]) -> Vec<SupportPart<'a, B>> {
-    let part = |parameter: &'a mut Parameter<B>| SupportPart {
-        gradient: &mut parameter.grad,
-        weights: parameter.sparse.then_some(&parameter.value),
-    };
-    parameters.iter_mut().map(part).collect()
+    parameters.iter_mut().map(Parameter::support_part).collect()
 }
 
 impl<B: Backend> Context<B> {

@@ -7,8 +7,8 @@ use crate::{PendingSum, Ranks, Result};
 pub struct SupportPart<'a, B: DeviceMemory> {
     /// The gradient.
     pub gradient: &'a mut B::Buffer,
-    /// The weights, where only the gradients of those that are not zero travel.
-    pub weights: Option<&'a B::Buffer>,
+    /// Where this is not zero, gradients travel; all of them without it.
+    pub support: Option<&'a B::Buffer>,
 }
 
 /// Sums over [`Ranks`] of what is on the device. What is given here is that of a device that always trains alone.
@@ -16,7 +16,7 @@ pub trait Collectives: DeviceMemory {
     /// Whether sums can begin while a backward pass is going on.
     const SUMS_OVERLAP: bool = false;
 
-    /// Where the weights of a network are not zero.
+    /// Where the weights of a network have gradients.
     type Support: Default + Send + Sync;
 
     /// The ranks, of which this device is one.
@@ -57,8 +57,8 @@ pub trait Collectives: DeviceMemory {
         Ok(())
     }
 
-    /// Finds the weights that are not zero, for [`Collectives::sum_support`]. What is found serves as long as zeros
-    /// stay zero.
+    /// Finds the weights that have gradients, for [`Collectives::sum_support`]. What is found serves as long as zeros
+    /// of the parts' supports stay zero.
     ///
     /// # Errors
     /// A lost device, too little memory.
@@ -67,7 +67,7 @@ pub trait Collectives: DeviceMemory {
     }
 
     /// As [`Collectives::start_sum`] and [`Collectives::finish_sum`] over all parameters of a network, where gradients
-    /// of zero weights, which are 0, do not travel: all others go in one message. The parts are those of which the
+    /// outside of the support, which are 0, do not travel: all others go in one message. The parts are those whose
     /// support was found.
     ///
     /// # Errors

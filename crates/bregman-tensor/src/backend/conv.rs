@@ -8,10 +8,19 @@ use crate::{Block, Conv, Result, View, ViewMut};
 pub struct Weight<'a, B: DeviceMemory> {
     /// Row-major values of the whole matrix.
     pub value: &'a B::Buffer,
+    /// Where this is not zero, values may be other than zero; without a mask, where they are.
+    pub mask: Option<&'a B::Buffer>,
     /// The columns meant.
     pub block: Block,
     /// Compressed or converted copies of this block.
     pub copies: &'a B::Copies,
+}
+
+impl<'a, B: DeviceMemory> Weight<'a, B> {
+    /// Where this is not zero, passes on the support have gradients.
+    pub fn support(&self) -> &'a B::Buffer {
+        self.mask.unwrap_or(self.value)
+    }
 }
 
 impl<B: DeviceMemory> Clone for Weight<'_, B> {

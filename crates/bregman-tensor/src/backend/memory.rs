@@ -55,11 +55,24 @@ pub trait DeviceMemory: Sized + Send + Sync + 'static {
     }
     /// Reads an activation into `[batch, channels, height, width]` order.
     fn read(&self, from: View<Self>, to: &mut [f32]) -> Result<()>;
-    /// Brings the copies of a weight up to date; to be called after every change of its values.
-    fn refresh(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()>;
-    /// As [`DeviceMemory::refresh`] after a change in which every zero stayed zero: what is known of their places may
-    /// stay.
-    fn refresh_support(&self, value: &Self::Buffer, block: Block, copies: &mut Self::Copies) -> Result<()> {
-        self.refresh(value, block, copies)
+    /// Brings the copies of a weight up to date; to be called after every change of its values or its mask, see
+    /// [`Weight`](super::Weight).
+    fn refresh(
+        &self,
+        value: &Self::Buffer,
+        mask: Option<&Self::Buffer>,
+        block: Block,
+        copies: &mut Self::Copies,
+    ) -> Result<()>;
+    /// As [`DeviceMemory::refresh`] after a change in which the mask stayed, or without a mask every zero: what is
+    /// known of their places may stay.
+    fn refresh_support(
+        &self,
+        value: &Self::Buffer,
+        mask: Option<&Self::Buffer>,
+        block: Block,
+        copies: &mut Self::Copies,
+    ) -> Result<()> {
+        self.refresh(value, mask, block, copies)
     }
 }

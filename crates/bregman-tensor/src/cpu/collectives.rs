@@ -47,8 +47,8 @@ impl Collectives for Cpu {
 
     fn find_support(&self, parts: &[SupportPart<'_, Self>], support: &mut Vec<Option<Vec<u32>>>) -> Result<()> {
         support.resize_with(parts.len(), || None);
-        support.par_iter_mut().zip(parts.par_iter()).for_each(|(places, part)| match part.weights {
-            Some(weights) => find_nonzeros(weights, places.get_or_insert_default()),
+        support.par_iter_mut().zip(parts.par_iter()).for_each(|(places, part)| match part.support {
+            Some(support) => find_nonzeros(support, places.get_or_insert_default()),
             None => *places = None,
         });
         Ok(())
@@ -109,13 +109,13 @@ impl Cpu {
     }
 }
 
-/// Weights that are looked at together: at 95 % zeros two in three of such pieces have none that is not zero.
+/// Places that are looked at together: at 95 % zeros two in three of such pieces have none that is not zero.
 const PIECE: usize = 8;
 
-/// Puts the places of the weights that are not zero into `places`, in order.
-fn find_nonzeros(weights: &[f32], places: &mut Vec<u32>) {
+/// Puts the places of the values that are not zero into `places`, in order.
+fn find_nonzeros(values: &[f32], places: &mut Vec<u32>) {
     places.clear();
-    for (start, piece) in (0u32..).step_by(PIECE).zip(weights.chunks(PIECE)) {
+    for (start, piece) in (0u32..).step_by(PIECE).zip(values.chunks(PIECE)) {
         if piece.iter().fold(false, |any, &x| any | (x != 0.0)) {
             places.extend((start..).zip(piece).filter(|(_, x)| **x != 0.0).map(|(at, _)| at));
         }
@@ -149,8 +149,8 @@ mod tests {
                     let (theta, mut sparse) = (buffer(&[0.0, 1.0, 0.0, -2.0]), buffer(&[9.0, own, 9.0, 2.0 * own]));
                     let mut all = buffer(&[1.0, own]);
                     let mut parts = [
-                        SupportPart { gradient: &mut sparse, weights: Some(&theta) },
-                        SupportPart { gradient: &mut all, weights: None },
+                        SupportPart { gradient: &mut sparse, support: Some(&theta) },
+                        SupportPart { gradient: &mut all, support: None },
                     ];
                     let mut support = Vec::new();
                     cpu.find_support(&parts, &mut support).unwrap();

@@ -168,7 +168,7 @@ impl Convolution for Cpu {
     ) -> Result<()> {
         let (input, output) = (x.shape, dy.shape);
         let mut gradients = self.gradients.lock().unwrap_or_else(PoisonError::into_inner);
-        let sampled = w.copies.with_support(conv, output, w.value, w.block, |weight, rounded| {
+        let sampled = w.copies.with_support(conv, output, w, |weight, rounded| {
             gradients.sample(weight, rounded, conv, [input, output], x.slice(), dy.slice(), w.block, dw);
         });
         drop(gradients);
@@ -179,10 +179,10 @@ impl Convolution for Cpu {
         let Block { rows, stride, first, columns, .. } = w.block;
         let target = Target::rows(&mut dw[first..], stride);
         each(rows, rows * columns, |row| {
-            let weights = &w.value[first + row * stride..][..columns];
+            let support = &w.support()[first + row * stride..][..columns];
             // SAFETY: each task has its own row.
             let gradient = unsafe { target.row(row, columns) };
-            gradient.iter_mut().zip(weights).for_each(|(g, &w)| *g = if w == 0.0 { 0.0 } else { *g });
+            gradient.iter_mut().zip(support).for_each(|(g, &kept)| *g = if kept == 0.0 { 0.0 } else { *g });
         });
         Ok(())
     }

@@ -60,13 +60,13 @@ impl DeviceMemory for Cpu {
         Ok(())
     }
 
-    fn refresh(&self, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
-        copies.refresh(self.precision, self.weights, value, block);
+    fn refresh(&self, value: &Buffer, mask: Option<&Buffer>, block: Block, copies: &mut Copies) -> Result<()> {
+        copies.refresh(self.precision, self.weights, value, mask, block);
         Ok(())
     }
 
-    fn refresh_support(&self, value: &Buffer, block: Block, copies: &mut Copies) -> Result<()> {
-        copies.refresh_support(value, block);
+    fn refresh_support(&self, value: &Buffer, mask: Option<&Buffer>, block: Block, copies: &mut Copies) -> Result<()> {
+        copies.refresh_support(value, mask, block);
         Ok(())
     }
 }

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use bregman_base::lanes::nonzeros;
 use rayon::prelude::*;
 
-use super::Buffer;
 use super::kernels::bf16::{Kernel, Packed};
 use super::kernels::cost::{Dense, Product};
 use super::kernels::sparse::SparseMatrix;
 use super::kernels::winograd::{self, Filters};
 use super::math::simd;
 use super::routes::{Route, suits_winograd};
-use crate::{Block, Conv, Precision, Shape};
+use super::{Buffer, Cpu};
+use crate::{Block, Conv, Precision, Shape, Weight};
 
 /// How the dense products of this precision are made.
 pub(super) fn dense(precision: Precision) -> Dense {
@@ -64,34 +64,38 @@ struct Support {
 
 impl Copies {
     /// Brings them up to date. Only what the next products will use is made; memory is kept.
-    pub(super) fn refresh(&mut self, precision: Precision, policy: WeightPolicy, value: &Buffer, block: Block) {
-        let Block { rows, stride, first, columns, taps } = block;
-        let values = &value[first..];
+    pub(super) fn refresh(
+        &mut self,
+        precision: Precision,
+        policy: WeightPolicy,
+        value: &Buffer,
+        mask: Option<&Buffer>,
+        block: Block,
+    ) {
         (self.precision, self.policy) = (precision, policy);
-        self.nonzeros = nonzeros_of(values, block);
+        self.nonzeros = nonzeros_of(&mask.unwrap_or(value)[block.first..], block);
         self.use_sparse = self.prefers_sparse(block);
         exclusive(&mut self.support).is_current = false;
         if self.use_sparse {
-            let sparse = self.sparse.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
-            sparse.refresh(values, stride);
+            compress(&mut self.sparse, value, mask, block);
         } else {
-            self.pack(values, block);
+            self.pack(&value[block.first..], block);
         }
     }
 
-    /// Brings them up to date after a change in which every zero stayed zero: the structure stays. The way to multiply
-    /// follows from the present values, so that a run that is resumed here takes the same one.
-    pub(super) fn refresh_support(&mut self, value: &Buffer, block: Block) {
+    /// Brings them up to date after a change in which the mask stayed, or without one every zero: the structure stays.
+    /// The way to multiply follows from the present values, so that a run that is resumed here takes the same one.
+    pub(super) fn refresh_support(&mut self, value: &Buffer, mask: Option<&Buffer>, block: Block) {
         let values = &value[block.first..];
         self.nonzeros = match self.sparse.as_mut().filter(|_| self.use_sparse) {
             Some(sparse) => {
                 sparse.refresh_values(values, block.stride);
                 sparse.live()
             }
-            None => nonzeros_of(values, block),
+            None => nonzeros_of(&mask.unwrap_or(value)[block.first..], block),
         };
         if self.prefers_sparse(block) != self.use_sparse {
-            return self.refresh(self.precision, self.policy, value, block);
+            return self.refresh(self.precision, self.policy, value, mask, block);
         }
         if self.use_sparse {
             return;
@@ -148,15 +152,16 @@ impl Copies {
         });
     }
 
-    /// Calls `work` with the compressed weight, if the gradient of the non-zeros is computed on these alone.
+    /// Calls `work` with the compressed form of `w`, of which these are the copies, if the gradient of its support is
+    /// computed on that alone.
     pub(super) fn with_support(
         &self,
         conv: &Conv,
         output: Shape,
-        value: &[f32],
-        block: Block,
+        w: Weight<Cpu>,
         work: impl FnOnce(&SparseMatrix, bool),
     ) -> bool {
+        let block = w.block;
         // a vector's operands are not rounded: see `Precision::Bf16`
         let precision = if output.positions() == 1 { Precision::F32 } else { self.precision };
         let lines = if conv.stride == [1, 1] { block.columns / block.taps } else { block.columns };
@@ -175,12 +180,10 @@ impl Copies {
         }
         let mut support = self.support.lock().unwrap_or_else(PoisonError::into_inner);
         let Support { weight, is_current } = &mut *support;
-        let Block { rows, stride, first, columns, taps } = block;
-        let weight = weight.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
         if !std::mem::replace(is_current, true) {
-            weight.refresh(&value[first..], stride);
+            compress(weight, w.value, w.mask, block);
         }
-        work(weight, rounded);
+        work(weight.as_ref().expect("compressed above, or since the last refresh"), rounded);
         true
     }
 
@@ -230,6 +233,16 @@ impl Copies {
                 block,
             }),
         }
+    }
+}
+
+/// Makes `matrix` the compressed form of a weight with the structure of its mask, or that of its values.
+fn compress(matrix: &mut Option<SparseMatrix>, value: &Buffer, mask: Option<&Buffer>, block: Block) {
+    let Block { rows, stride, first, columns, taps } = block;
+    let matrix = matrix.get_or_insert_with(|| SparseMatrix::new(rows, columns / taps, taps));
+    match mask {
+        Some(mask) => matrix.refresh_masked(&value[first..], &mask[first..], stride),
+        None => matrix.refresh(&value[first..], stride),
     }
 }
 

@@ -262,7 +262,7 @@ impl Convolution for Cuda {
         unpack(self, ordered, Format::F32, block, dw)
     }
 
-    /// The whole gradient, then without what belongs to zero weights: tensor cores gain nothing from scattered zeros.
+    /// The whole gradient, then without what is outside of the support: tensor cores gain nothing from scattered zeros.
     fn conv_backward_support(
         &self,
         conv: &Conv,
@@ -274,7 +274,7 @@ impl Convolution for Cuda {
         self.conv_backward_weight(conv, x, dy, w.block, dw)?;
         let Block { rows, stride, first, columns, .. } = w.block;
         let at = first as u64 * 4;
-        let launch = self.device.kernel("keep_support").arg(w.value.pointer() + at).arg(dw.pointer() + at);
+        let launch = self.device.kernel("keep_support").arg(w.support().pointer() + at).arg(dw.pointer() + at);
         let launch = launch.arg(rows as u32).arg(columns as u32).arg(stride as u32);
         // SAFETY: the block lies inside of the weight, and the gradient is as large.
         unsafe { launch.run(grid((rows * columns) as u64), [256, 1], 0) }

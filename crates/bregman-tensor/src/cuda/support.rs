@@ -1,4 +1,4 @@
-//! Where the weights of a network are not zero, and the gradients there as one message between ranks.
+//! Where the weights of a network have gradients, and the gradients there as one message between ranks.
 //!
 //! A captured step holds the length of its message. It therefore has some room to spare, and stays while the number of
 //! weights changes a little.
@@ -15,9 +15,9 @@ use super::{Cuda, DeviceBuffer, grid};
 use crate::{Result, SupportPart};
 
 kernel_struct! {
-    /// A block's part of a parameter. Without weights all of its gradient travels.
+    /// A block's part of a parameter. Without a support all of its gradient travels.
     SupportStretch {
-        weights: u64 = "const float *",
+        support: u64 = "const float *",
         gradient: u64 = "float *",
         length: u32 = "u32",
         padding: u32 = "u32",
@@ -29,7 +29,7 @@ kernel_struct! {
 pub struct DeviceSupport(Option<Found>);
 
 struct Found {
-    /// Weights, gradient and length of every parameter.
+    /// Support, gradient and length of every parameter.
     parts: Vec<(u64, u64, usize)>,
     stretches: DeviceBuffer,
     /// How many places each stretch has, then where they begin in the message.
@@ -47,9 +47,9 @@ fn room(count: usize) -> usize {
 
 impl Found {
     fn new(device: &Arc<Gpu>, parts: Vec<(u64, u64, usize)>) -> Result<Self> {
-        let cut = |&(weights, gradient, length): &(u64, u64, usize)| {
+        let cut = |&(support, gradient, length): &(u64, u64, usize)| {
             (0..length).step_by(STRETCH).map(move |start| SupportStretch {
-                weights: if weights == 0 { 0 } else { weights + start as u64 * 4 },
+                support: if support == 0 { 0 } else { support + start as u64 * 4 },
                 gradient: gradient + start as u64 * 4,
                 length: STRETCH.min(length - start) as u32,
                 padding: 0,
@@ -101,11 +101,11 @@ impl DeviceSupport {
 }
 
 impl Cuda {
-    /// Looks where weights are not zero.
+    /// Looks where weights have gradients.
     pub(super) fn look_for_support(&self, parts: &[SupportPart<'_, Self>], support: &mut DeviceSupport) -> Result<()> {
         let place = |part: &SupportPart<'_, Self>| {
-            let weights = part.weights.map_or(0, DeviceBuffer::pointer);
-            (weights, part.gradient.pointer(), part.gradient.bytes() / 4)
+            let support = part.support.map_or(0, DeviceBuffer::pointer);
+            (support, part.gradient.pointer(), part.gradient.bytes() / 4)
         };
         let parts: Vec<(u64, u64, usize)> = parts.iter().map(place).collect();
         if support.0.as_ref().is_none_or(|found| found.parts != parts) {

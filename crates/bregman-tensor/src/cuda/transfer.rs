@@ -86,7 +86,13 @@ impl DeviceMemory for Cuda {
     }
 
     /// bf16 maps need a copy of every weight, f32 maps where taps must be put in order.
-    fn refresh(&self, value: &DeviceBuffer, block: Block, copies: &mut PackedWeight) -> Result<()> {
+    fn refresh(
+        &self,
+        value: &DeviceBuffer,
+        _: Option<&DeviceBuffer>,
+        block: Block,
+        copies: &mut PackedWeight,
+    ) -> Result<()> {
         let format = self.map_format();
         if format == Format::F32 && block.taps == 1 {
             return Ok(());

@@ -53,10 +53,10 @@ fn column_blocks<B: Backend>(backend: &B) {
     let blocks = [block(0, sizes[0]), block(sizes[0], sizes[1]), block(0, total)];
     let copies = blocks.map(|block| {
         let mut copies = B::Copies::default();
-        backend.refresh(&value, block, &mut copies).unwrap();
+        backend.refresh(&value, None, block, &mut copies).unwrap();
         copies
     });
-    let weight = |i: usize| Weight { value: &value, block: blocks[i], copies: &copies[i] };
+    let weight = |i: usize| Weight { value: &value, mask: None, block: blocks[i], copies: &copies[i] };
     let shape = Shape::signal(outputs, batch, width);
     let (mut whole, mut sum) = (poisoned(backend, shape), poisoned(backend, shape));
     backend.conv_forward(&Conv::POINTWISE, joined.view(), weight(2), OutputStart::Zero, whole.view_mut()).unwrap();
@@ -112,8 +112,8 @@ fn products(
     let block = Block { rows, stride: columns, first: 0, columns, taps: conv.taps() };
     let value = exact(&backend, weight);
     let mut copies = Copies::default();
-    backend.refresh(&value, block, &mut copies).unwrap();
-    let weight = Weight { value: &value, block, copies: &copies };
+    backend.refresh(&value, None, block, &mut copies).unwrap();
+    let weight = Weight { value: &value, mask: None, block, copies: &copies };
     let (mut y, mut dx) = (poisoned(&backend, output), poisoned(&backend, input));
     backend.conv_forward(&conv, tensor(&backend, input, x).view(), weight, OutputStart::Zero, y.view_mut()).unwrap();
     backend

@@ -122,19 +122,18 @@ impl<B: Device> Method<B> {
         if let (Some(topology), Steering::Fixed(optimizer, _)) = (&self.topology, &mut self.steering) {
             let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
             optimizer.start_masks_on(topology, round, &mut theta, &grads)?;
+            self.show_masks(model)?;
         }
         Ok(())
     }
 
-    /// Which gradients the step at `clock` needs. Under masks that stay, and in frozen steps, those of the weights that
-    /// are not zero; all of them where zero weights wake up or masks change.
+    /// Which gradients the step at `clock` needs. Under masks those of the weights that they allow, and in frozen steps
+    /// those of the weights that are not zero; all of them where zero weights wake up or masks follow from gradients.
     pub fn extent(&self, clock: &RunClock) -> Extent {
         let on_support = match self.topology.as_ref().map(Topology::policy) {
             Some(policy) => {
-                let changes = |clock: &RunClock| policy.change(clock).is_some();
-                // grown weights are still zero
-                let changed_last = || policy.needs_gradients() && clock.previous().is_some_and(|last| changes(&last));
-                policy.sparsity(clock) > 0.0 && !changes(clock) && !changed_last()
+                let by_gradients = policy.needs_gradients() && policy.change(clock).is_some();
+                policy.sparsity(clock) > 0.0 && !by_gradients
             }
             None => !self.optimizer().is_full_after(u64::from(self.launched)),
         };
@@ -199,10 +198,25 @@ impl<B: Device> Method<B> {
         match (&self.topology, &mut self.steering) {
             (Some(topology), Steering::Fixed(optimizer, _)) if topology.policy().needs_gradients() == gradients => {
                 let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
-                Ok(optimizer.move_masks_on(topology, clock, &mut theta, &grads)?)
+                let moved = optimizer.move_masks_on(topology, clock, &mut theta, &grads)?;
+                if moved {
+                    self.show_masks(model)?;
+                }
+                Ok(moved)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Tells the network which weights have gradients in passes on the support, from its next refresh on: also those
+    /// under the mask that are zero, so that a grown weight moves as soon as it has a gradient.
+    fn show_masks(&self, model: &mut TrainableModel<B>) -> Result<()> {
+        let (device, params) = model.parts_mut();
+        let weights = params.all_mut().iter_mut().enumerate().filter(|(_, parameter)| parameter.param.role.is_weight());
+        for (tensor, parameter) in weights {
+            parameter.set_mask(device, &self.optimizer().state().tensors.mask(tensor)?)?;
+        }
+        Ok(())
     }
 
     /// The optimizer with its state and statistics.
@@ -270,12 +284,16 @@ impl<B: Device> Method<B> {
         &mut self,
         optimizer: OptimizerState,
         loops: Vec<LoopState>,
-        model: &TrainableModel<B>,
+        model: &mut TrainableModel<B>,
     ) -> Result<()> {
         let theta = weights(model)?;
         match &mut self.steering {
             Steering::Adaptive(own) => own.restore(optimizer, loops, &theta)?,
             Steering::Fixed(own, _) => own.restore(optimizer, &theta)?,
+        }
+        if self.topology.is_some() {
+            self.show_masks(model)?;
+            model.refresh()?;
         }
         Ok(())
     }

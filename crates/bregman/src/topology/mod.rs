@@ -72,16 +72,6 @@ impl RunClock {
     pub fn begins_epoch(&self) -> bool {
         self.batch == 0
     }
-
-    /// One step before; `None` at the first.
-    pub fn previous(&self) -> Option<Self> {
-        let step = self.step.checked_sub(1)?;
-        let [epoch, batch] = match self.batch.checked_sub(1) {
-            Some(batch) => [self.epoch, batch],
-            None => [self.epoch - 1, self.step / self.epoch - 1], // epochs are equally long
-        };
-        Some(Self { step, epoch, batch, ..*self })
-    }
 }
 
 /// What happens to the masks before a step.

@@ -260,13 +260,3 @@ fn bad_input_is_named() {
         assert!(policy.check().unwrap_err().to_string().contains(name), "{policy:?}");
     }
 }
-
-#[test]
-fn the_clock_goes_back_over_the_ends_of_epochs() {
-    let mut last = None;
-    for step in 0..12 {
-        let clock = RunClock { step, total: 12, epoch: step / 4, batch: step % 4 };
-        assert_eq!(clock.previous(), last);
-        last = Some(clock);
-    }
-}

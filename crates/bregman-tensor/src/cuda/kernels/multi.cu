@@ -23,11 +23,11 @@ extern "C" __global__ void scale_stretches(const Stretch *stretches, const float
     for (u32 i = threadIdx.x; i < s.length; i += blockDim.x) s.values[i] *= factor;
 }
 
-// A gradient without that of zero weights, in a block of a matrix.
-extern "C" __global__ void keep_support(const float *w, float *dw, u32 rows, u32 columns, u32 stride) {
+// A gradient without what is outside of the support, in a block of a matrix.
+extern "C" __global__ void keep_support(const float *support, float *dw, u32 rows, u32 columns, u32 stride) {
     u64 count = (u64)rows * columns;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         u64 at = i / columns * stride + i % columns;
-        if (w[at] == 0.f) dw[at] = 0.f;
+        if (support[at] == 0.f) dw[at] = 0.f;
     }
 }

@@ -1,7 +1,7 @@
-// Where the weights of a network are not zero, and the gradients there as one message.
+// Where the weights of a network have gradients, and the gradients there as one message.
 
 // Whether the gradient at this place of a stretch travels: everywhere, or where the weight is not zero.
-DEVICE bool travels(SupportStretch s, u32 i) { return i < s.length && (!s.weights || s.weights[i] != 0.f); }
+DEVICE bool travels(SupportStretch s, u32 i) { return i < s.length && (!s.support || s.support[i] != 0.f); }
 
 extern "C" __global__ void support_counts(const SupportStretch *stretches, u32 *counts) {
     SupportStretch s = stretches[blockIdx.x];

@@ -182,7 +182,7 @@ mod tests {
             }
             let sparse = [Some(&theta[0]), Some(&theta[1]), None];
             let mut parts: Vec<SupportPart<'_, Cuda>> =
-                gradients.iter_mut().zip(sparse).map(|(gradient, weights)| SupportPart { gradient, weights }).collect();
+                gradients.iter_mut().zip(sparse).map(|(gradient, support)| SupportPart { gradient, support }).collect();
             cuda.find_support(&parts, &mut support).unwrap();
             // a quarter of the sum: what was not packed keeps its value
             cuda.sum_support(0.25, &mut parts, &support).unwrap();

@@ -17,7 +17,7 @@ fn case<B: Backend>(backend: &B, conv: Conv, input: Shape, outputs: usize, zeros
     let inputs = [random.values(input.len()), weight, random.values(outputs)];
     let copies = |value: &B::Buffer| {
         let mut copies = B::Copies::default();
-        backend.refresh(value, block, &mut copies).unwrap();
+        backend.refresh(value, None, block, &mut copies).unwrap();
         copies
     };
     check(
@@ -28,7 +28,7 @@ fn case<B: Backend>(backend: &B, conv: Conv, input: Shape, outputs: usize, zeros
             let (x, value, bias) =
                 (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), exact(backend, &inputs[2]));
             let mut y = poisoned(backend, output);
-            let weight = Weight { value: &value, block, copies: &copies(&value) };
+            let weight = Weight { value: &value, mask: None, block, copies: &copies(&value) };
             backend.conv_forward(&conv, x.view(), weight, OutputStart::Bias(&bias), y.view_mut()).unwrap();
             // the other two starts agree with this one
             let mut again = poisoned(backend, output);
@@ -43,7 +43,7 @@ fn case<B: Backend>(backend: &B, conv: Conv, input: Shape, outputs: usize, zeros
             let (x, value, dy) =
                 (tensor(backend, input, &inputs[0]), exact(backend, &inputs[1]), tensor(backend, output, c));
             let mut dx = poisoned(backend, input);
-            let weight = Weight { value: &value, block, copies: &copies(&value) };
+            let weight = Weight { value: &value, mask: None, block, copies: &copies(&value) };
             backend.conv_backward_input(&conv, weight, dy.view(), false, dx.view_mut()).unwrap();
             let dx = values(backend, &dx);
             let mut sum = tensor(backend, input, &inputs[0]);

@@ -41,7 +41,7 @@ pub(super) fn losses<B: Backend>(backend: &B) {
             );
             let mut outcome = exact(backend, &[f32::NAN; 2]);
             let copies = B::Copies::default();
-            let weight = Weight { value: &w, block, copies: &copies };
+            let weight = Weight { value: &w, mask: None, block, copies: &copies };
             backend.unit_forward(x.view(), unit.view_mut(), &mut lengths).unwrap();
             backend.row_lengths(&w, block, &mut rows).unwrap();
             backend.conv_forward(&Conv::POINTWISE, unit.view(), weight, OutputStart::Zero, d.view_mut()).unwrap();

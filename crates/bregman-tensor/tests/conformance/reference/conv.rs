@@ -107,7 +107,7 @@ impl Convolution for Reference {
         self.conv_backward_weight(conv, x, dy, w.block, dw)?;
         let Block { rows, stride, first, columns, .. } = w.block;
         let inside = (0..rows).flat_map(|row| (0..columns).map(move |column| row * stride + first + column));
-        inside.filter(|&i| w.value[i] == 0.0).for_each(|i| dw[i] = 0.0);
+        inside.filter(|&i| w.support()[i] == 0.0).for_each(|i| dw[i] = 0.0);
         Ok(())
     }
 

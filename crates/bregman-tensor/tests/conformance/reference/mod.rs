@@ -189,7 +189,7 @@ impl DeviceMemory for Reference {
         Ok(())
     }
 
-    fn refresh(&self, _: &Vec<f64>, _: Block, (): &mut ()) -> Result<()> {
+    fn refresh(&self, _: &Vec<f64>, _: Option<&Vec<f64>>, _: Block, (): &mut ()) -> Result<()> {
         Ok(())
     }
 }

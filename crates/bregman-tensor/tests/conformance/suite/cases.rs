@@ -71,8 +71,8 @@ impl<B: Backend> Cases<'_, B> {
         }
         let value = exact(backend, &weight);
         let mut copies = B::Copies::default();
-        backend.refresh(&value, block, &mut copies).unwrap();
-        let w = Weight { value: &value, block, copies: &copies };
+        backend.refresh(&value, None, block, &mut copies).unwrap();
+        let w = Weight { value: &value, mask: None, block, copies: &copies };
         let bias = self.exact(outputs);
         let mut y = self.poisoned(output);
         backend.conv_forward(&conv, x, w, OutputStart::Bias(&bias), y.view_mut()).unwrap();

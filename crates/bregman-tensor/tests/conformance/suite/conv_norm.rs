@@ -49,8 +49,8 @@ impl<B: Backend> Cases<'_, B> {
         let block = Block { rows: outputs, stride: columns, first: 0, columns, taps };
         let value = exact(backend, &self.numbers(outputs * columns));
         let mut copies = B::Copies::default();
-        backend.refresh(&value, block, &mut copies).unwrap();
-        let w = Weight { value: &value, block, copies: &copies };
+        backend.refresh(&value, None, block, &mut copies).unwrap();
+        let w = Weight { value: &value, mask: None, block, copies: &copies };
         let bias = exact(backend, &self.numbers(outputs));
         // far from 0, so that rounding does not decide what the last ReLU lets pass
         let far = |channel: usize| if channel % 3 == 1 { -6.0 } else { 6.0 };

@@ -50,6 +50,8 @@ pub struct SparseMatrix {
     rows: usize,
     channels: usize,
     taps: usize,
+    /// Whether an entry counts though it is zero: entries are those of a mask.
+    keeps_zeros: bool,
     row_blocks: Blocks,
     channel_blocks: Blocks,
     /// W: tile `(row block, channel block)` at `row block · channel blocks + channel block`.
@@ -57,6 +59,9 @@ pub struct SparseMatrix {
     /// Wᵀ: tile `(channel block, row block)` in the same place as its transpose in `forward`.
     backward: Vec<Tile>,
 }
+
+/// A tile's part of a row of a dense matrix.
+type RowOfTile<'a, 'b> = dyn Fn(&'a [f32], usize) -> &'a [f32] + Sync + 'b;
 
 /// `total` split into equal blocks.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +95,9 @@ impl SparseMatrix {
         assert!((1..=TILE_COLUMNS).contains(&taps), "{taps} taps: 1 to {TILE_COLUMNS} are possible");
         let [row_blocks, channel_blocks] = [rows, channels].map(|total| Blocks::new(total, TILE_COLUMNS / taps));
         let tiles = vec![Tile::default(); row_blocks.count() * channel_blocks.count()];
+        let (forward, backward) = (tiles.clone(), tiles);
         let mut matrix =
-            Self { rows, channels, taps, row_blocks, channel_blocks, forward: tiles.clone(), backward: tiles };
+            Self { rows, channels, taps, keeps_zeros: false, row_blocks, channel_blocks, forward, backward };
         matrix.refresh(&vec![0.0; rows * channels * taps], channels * taps);
         matrix
     }
@@ -118,9 +124,25 @@ impl SparseMatrix {
     /// # Panics
     /// If the last row is outside `weights`.
     pub fn refresh(&mut self, weights: &[f32], stride: usize) {
+        self.compress(weights, weights, stride);
+        self.keeps_zeros = false;
+    }
+
+    /// As [`refresh`](Self::refresh), but the entries are where `mask` is not zero, whatever the weights are there: a
+    /// weight that may grow has a gradient before it has a value.
+    ///
+    /// # Panics
+    /// If the last row is outside `weights` or `mask`.
+    pub fn refresh_masked(&mut self, weights: &[f32], mask: &[f32], stride: usize) {
+        self.compress(weights, mask, stride);
+        self.keeps_zeros = true;
+    }
+
+    fn compress<'a>(&mut self, weights: &'a [f32], support: &'a [f32], stride: usize) {
         let taps = self.taps;
+        self.check_rows(support, stride);
         self.update(weights, stride, |tile, transposed, rows, row, channels| {
-            tile.compress(rows.map(row));
+            tile.compress(rows.map(|at| [row(weights, at), row(support, at)]));
             transposed.transpose_from(tile, channels, taps);
         });
     }
@@ -132,38 +154,47 @@ impl SparseMatrix {
     /// If the last row is outside `weights`.
     pub fn refresh_values(&mut self, weights: &[f32], stride: usize) {
         self.update(weights, stride, |tile, transposed, _, row, _| {
-            tile.take_values(row);
+            tile.take_values(|at| row(weights, at));
             transposed.transpose_values(tile);
         });
     }
 
-    /// Entries that are not zero now: after [`SparseMatrix::refresh_values`] perhaps fewer than are stored.
+    /// Entries that are not zero now: after [`SparseMatrix::refresh_values`] perhaps fewer than are stored. Those of a
+    /// mask all count.
     pub fn live(&self) -> usize {
+        if self.keeps_zeros {
+            return self.nnz();
+        }
         self.forward.par_iter().map(|tile| tile.value.iter().filter(|value| **value != 0.0).count()).sum()
     }
 
-    /// Calls `work(tile, its transpose, how many rows it has, the weights of a row, its channels)` for every tile.
+    /// Calls `work(tile, its transpose, how many rows it has, its part of a row of a matrix, its channels)` for every
+    /// tile.
     fn update<'a>(
         &mut self,
         weights: &'a [f32],
         stride: usize,
-        work: impl Fn(&mut Tile, &mut Tile, Range<usize>, &(dyn Fn(usize) -> &'a [f32] + Sync), usize) + Sync,
+        work: impl Fn(&mut Tile, &mut Tile, Range<usize>, &RowOfTile<'a, '_>, usize) + Sync,
     ) {
-        let columns = self.columns();
-        assert!(
-            self.rows == 0 || weights.len() >= (self.rows - 1) * stride + columns && stride >= columns,
-            "{} weights with stride {stride} for a {} × {columns} matrix",
-            weights.len(),
-            self.rows
-        );
+        self.check_rows(weights, stride);
         let (taps, row_blocks, channel_blocks) = (self.taps, self.row_blocks, self.channel_blocks);
         self.forward.par_iter_mut().zip(&mut self.backward).enumerate().for_each(|(index, (tile, transposed))| {
             let rows = row_blocks.range(index / channel_blocks.count());
             let channels = channel_blocks.range(index % channel_blocks.count());
             let first = rows.start;
-            let row = |row: usize| &weights[(first + row) * stride..][channels.start * taps..channels.end * taps];
+            let row =
+                |of: &'a [f32], at: usize| &of[(first + at) * stride..][channels.start * taps..channels.end * taps];
             work(tile, transposed, 0..rows.len(), &row, channels.len());
         });
+    }
+
+    fn check_rows(&self, values: &[f32], stride: usize) {
+        let (rows, columns) = (self.rows, self.columns());
+        assert!(
+            rows == 0 || values.len() >= (rows - 1) * stride + columns && stride >= columns,
+            "{} weights with stride {stride} for a {rows} × {columns} matrix",
+            values.len(),
+        );
     }
 
     /// Y = W · X, for every item of the batch.

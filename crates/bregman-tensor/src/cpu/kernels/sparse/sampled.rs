@@ -154,8 +154,8 @@ fn scatter(matrix: &SparseMatrix, nonzeros: usize, segments: usize, sums: &[f32]
             out.fill(0.0);
             let first = before(matrix, index);
             for at in tile.start[inside] as usize..tile.start[inside + 1] as usize {
-                // an entry may have become zero since the structure was made
-                if tile.value[at] != 0.0 {
+                // an entry may have become zero since the structure was made; under a mask it may grow again
+                if matrix.keeps_zeros || tile.value[at] != 0.0 {
                     let parts = (0..segments).map(|segment| sums[segment * nonzeros + first + at]);
                     out[usize::from(tile.column[at])] = parts.sum();
                 }

@@ -38,16 +38,16 @@ impl Tile {
         self.start.len().saturating_sub(1)
     }
 
-    /// Takes the non-zeros of the given rows of a dense matrix; all rows have the same length. `-0.0` is a zero, NaN is
-    /// not.
-    pub(super) fn compress<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
+    /// Takes the entries of the given rows of a dense matrix, each with its row of the support, where that is not zero;
+    /// all have the same length. `-0.0` is a zero, NaN is not.
+    pub(super) fn compress<'a>(&mut self, rows: impl Iterator<Item = [&'a [f32]; 2]>) {
         self.start.clear();
         self.column.clear();
         self.value.clear();
         self.start.push(0);
-        for row in rows {
+        for [row, support] in rows {
             debug_assert!(row.len() <= MAX_COLUMNS);
-            append_nonzeros(row, &mut self.column, &mut self.value);
+            append_entries(row, support, &mut self.column, &mut self.value);
             self.start.push(self.value.len() as u32);
         }
     }
@@ -132,56 +132,56 @@ fn take_values<'a>(
     }
 }
 
-/// Appends index and value of the non-zeros of `row` to two vectors of the same length.
-fn append_nonzeros(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+/// Appends index and value of the entries of `row` where `support` is not zero to two vectors of the same length.
+fn append_entries(row: &[f32], support: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
     assert_eq!(columns.len(), values.len(), "one column per value");
+    assert_eq!(row.len(), support.len(), "one place of the support per entry");
     #[cfg(target_arch = "x86_64")]
     if bregman_base::simd::Level::Avx512.is_usable() {
         columns.reserve(row.len() + SLACK);
         values.reserve(row.len() + SLACK);
-        // SAFETY: the CPU has both features, the vectors are of one length, and there is room.
+        // SAFETY: the CPU has both features, the slices and the vectors are of one length each, and there is room.
         #[allow(unsafe_code)]
         unsafe {
-            append_nonzeros_avx512(row, columns, values)
+            append_entries_avx512(row, support, columns, values)
         };
         return;
     }
-    append_nonzeros_portable(row, columns, values);
+    append_entries_portable(row, support, columns, values);
 }
 
-fn append_nonzeros_portable(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
-    for (block, base) in row.chunks(8).zip((0..).step_by(8)) {
+fn append_entries_portable(row: &[f32], support: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+    for ((block, kept), base) in row.chunks(8).zip(support.chunks(8)).zip((0..).step_by(8)) {
         // Most blocks are empty: one test for eight weights.
-        if block.iter().fold(0, |bits, value| bits | value.to_bits() << 1) != 0 {
-            for (i, &value) in block.iter().enumerate() {
-                if value != 0.0 {
-                    columns.push(base + i as u16);
-                    values.push(value);
-                }
+        if kept.iter().fold(0, |bits, kept| bits | kept.to_bits() << 1) != 0 {
+            for (i, (&value, _)) in block.iter().zip(kept).enumerate().filter(|(_, (_, kept))| **kept != 0.0) {
+                columns.push(base + i as u16);
+                values.push(value);
             }
         }
     }
 }
 
-/// Room past the last non-zero, where whole vectors are stored.
+/// Room past the last entry, where whole vectors are stored.
 #[cfg(target_arch = "x86_64")]
 const SLACK: usize = 16;
 
 /// # Safety
-/// The CPU has AVX-512F and POPCNT; both vectors have the same length and room for `row.len() + SLACK` more elements.
+/// The CPU has AVX-512F and POPCNT; `support` is as long as `row`; both vectors have the same length and room for
+/// `row.len() + SLACK` more elements.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 #[allow(unsafe_code)]
-unsafe fn append_nonzeros_avx512(row: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
+unsafe fn append_entries_avx512(row: &[f32], support: &[f32], columns: &mut Vec<u16>, values: &mut Vec<f32>) {
     use std::arch::x86_64::*;
     let mut len = values.len();
     debug_assert!(values.capacity() >= len + row.len() + SLACK && columns.capacity() >= len + row.len() + SLACK);
     let mut index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for block in row.chunks(16) {
+    for (block, kept) in row.chunks(16).zip(support.chunks(16)) {
         let inside = (u16::MAX as u32 >> (16 - block.len())) as __mmask16;
-        // SAFETY: masked lanes are not read, the others are inside `block`.
-        let weights = unsafe { _mm512_maskz_loadu_ps(inside, block.as_ptr()) };
-        let mask = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(weights, _mm512_setzero_ps());
+        // SAFETY: masked lanes are not read, the others are inside `block` and `kept`, which are equally long.
+        let [weights, kept] = unsafe { [block, kept].map(|from| _mm512_maskz_loadu_ps(inside, from.as_ptr())) };
+        let mask = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(kept, _mm512_setzero_ps());
         if mask != 0 {
             let kept = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, index));
             // SAFETY: at most `row.len()` elements are kept, so `len + 16` stays inside the reserved capacity.
@@ -210,12 +210,15 @@ mod tests {
         let mut random = Random::new(1);
         for len in [0, 1, 7, 15, 16, 17, 301] {
             for zeros in [0.0, 0.5, 0.95, 1.0] {
-                let row = random.values(len, zeros);
-                let (mut columns, mut values) = (Vec::new(), Vec::new());
-                append_nonzeros(&row, &mut columns, &mut values);
-                let (mut plain_columns, mut plain_values) = (Vec::new(), Vec::new());
-                append_nonzeros_portable(&row, &mut plain_columns, &mut plain_values);
-                assert_eq!((columns, values), (plain_columns, plain_values));
+                let [row, other] = [(); 2].map(|()| random.values(len, zeros));
+                for support in [&row, &other] {
+                    let (mut columns, mut values) = (Vec::new(), Vec::new());
+                    append_entries(&row, support, &mut columns, &mut values);
+                    let (mut plain_columns, mut plain_values) = (Vec::new(), Vec::new());
+                    append_entries_portable(&row, support, &mut plain_columns, &mut plain_values);
+                    assert_eq!(columns.len(), support.iter().filter(|x| **x != 0.0).count());
+                    assert_eq!((columns, values), (plain_columns, plain_values));
+                }
             }
         }
     }
