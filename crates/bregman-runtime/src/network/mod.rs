@@ -1,5 +1,6 @@
 //! The networks, from features to an embedding.
 
+mod basic_block;
 mod campplus;
 mod ecapa;
 #[cfg(feature = "audio")]

@@ -55,13 +55,14 @@ pub struct WindowEmbedding {
 ///   the offset of the samples and the floors under the logarithm make small differences.
 /// * Only whole windows of the filterbank count: what it adds at the end of a recording, half of it silence, is left
 ///   out.
-/// * Layers of a ResNet that whole utterances take by Winograd's method ([`Runs::Winograd`](crate::Runs::Winograd)) are
-///   plain sums here, the same up to rounding. Their weights are in memory a second time from the first stream on.
+/// * Layers of a ResNet or of CAM++'s head that whole utterances take by Winograd's method
+///   ([`Runs::Winograd`](crate::Runs::Winograd)) are plain sums here, the same up to rounding. Their weights are in
+///   memory a second time from the first stream on.
 ///
 /// Defined so, results are exact: however the sound is cut into pieces, and in whichever way it was computed, they are
 /// the same to the bit. All convolutions of a ResNet are computed once per frame. The gates of ECAPA-TDNN depend on the
-/// mean over the window, so only its first layer and the convolutions of its first block are; CAM++ has such gates near
-/// its beginning and is computed anew but for the features.
+/// mean over the window, so only its first layer and the convolutions of its first block are; of CAM++, whose dense
+/// layers have such gates, the two-dimensional head and the first layer behind it.
 ///
 /// ```no_run
 /// # let model = bregman_runtime::Model::open("model.breg")?;

@@ -10,7 +10,7 @@ use crate::kernels::{BLOCK, Offsets, Place};
 
 /// How a channel lies in memory: rows with at least one zero after each, a row of zeros above and below.
 #[derive(Clone, Copy, Default)]
-pub(super) struct RowPlane {
+pub(in crate::network) struct RowPlane {
     height: usize,
     width: usize,
     /// Numbers from one row to the next, whole lines.

@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
-use bregman_base::Disjoint;
 use bregman_network::Padding;
 use pulp::Arch;
 
+use super::super::Execution;
 use super::super::ecapa::{Ecapa, EcapaWorkspace, Halo, SCALE, SLOTS, Strips, row_after_res2};
-use super::super::{Conv, Execution};
-use super::History;
 use super::tape::{PITCH, Tape};
+use super::{History, convolve};
 use crate::kernels::{Offsets, Place, STRIP, math};
 
 /// Parts of Res2 with a convolution.
@@ -124,7 +123,7 @@ impl EcapaFront {
         let (column, pitch) = history.place(start);
         let place = |frame| Place { x: features.column(frame) - reach, y: column + frame - start, pitch, width: 0 };
         let layer = (&network.first.conv, &*offsets);
-        apply(arch, layer, codes, &features.values, history.values_mut(), start..to, place);
+        convolve(arch, layer, codes, &features.values, history.values_mut(), start..to, place);
         ends.first = start.max(to);
     }
 
@@ -138,7 +137,7 @@ impl EcapaFront {
             Place { x: column + frame - start, y, pitch: PITCH, width: 0 }
         };
         let layer = (&network.blocks[0].first.conv, &*offsets);
-        apply(arch, layer, codes, history.values(), &mut middle.values, start..ends.first, place);
+        convolve(arch, layer, codes, history.values(), &mut middle.values, start..ends.first, place);
         ends.middle = ends.first;
     }
 
@@ -175,7 +174,7 @@ impl EcapaFront {
             let y = row + (frame as isize - first_frame) as usize;
             Place { x: sums.column(frame) - part.reach, y, pitch: PITCH, width: 0 }
         };
-        apply(arch, (&part.conv, &parts[i]), codes, &sums.values, &mut middle.values, start..to, place);
+        convolve(arch, (&part.conv, &parts[i]), codes, &sums.values, &mut middle.values, start..to, place);
         ends.parts[i] = start.max(to);
     }
 
@@ -187,7 +186,7 @@ impl EcapaFront {
         let row = network.channels * pitch;
         let place = |frame| Place { x: middle.column(frame), y: row + column + frame - start, pitch, width: 0 };
         let layer = (&network.blocks[0].last.conv, &*offsets);
-        apply(arch, layer, codes, &middle.values, history.values_mut(), start..to, place);
+        convolve(arch, layer, codes, &middle.values, history.values_mut(), start..to, place);
         history.end = to;
     }
 
@@ -195,26 +194,6 @@ impl EcapaFront {
         let tapes = self.sums.iter().chain([&self.features, &self.middle]).map(|tape| 4 * tape.values.len());
         let offsets = self.parts.iter().chain([&self.first, &self.block_first, &self.last]).map(Offsets::bytes);
         tapes.sum::<usize>() + offsets.sum::<usize>() + self.codes.len()
-    }
-}
-
-/// Frames of a convolution in blocks; `place` says where a block that begins with a frame lies.
-fn apply(
-    arch: Arch,
-    (conv, offsets): (&Conv, &Offsets),
-    codes: &mut Vec<u8>,
-    x: &[f32],
-    y: &mut [f32],
-    frames: Range<usize>,
-    place: impl Fn(usize) -> Place,
-) {
-    let y = Disjoint::new(y);
-    codes.resize(codes.len().max(conv.weights.codes(offsets)), 0);
-    for from in frames.clone().step_by(STRIP) {
-        let place = Place { width: STRIP.min(frames.end - from), ..place(from) };
-        conv.weights.encode_block(arch, offsets, x, place.x, codes);
-        // SAFETY: nothing else has y.
-        unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.epilogue(None), y) };
     }
 }
 

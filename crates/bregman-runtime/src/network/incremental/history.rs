@@ -51,6 +51,10 @@ impl History {
         self.first = start;
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Where column `column` of row 0 lies, and the distance of rows.
     pub(super) fn place(&self, column: usize) -> (usize, usize) {
         (column - self.first, self.pitch)

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | ResNet | all convolutions | statistics, linear layer |
 //! | ECAPA-TDNN | first layer, first block up to its gate, which is of the mean over all frames | the rest |
-//! | CAM++ | none | all |
+//! | CAM++ | the head and the first layer | dense layers, whose masks are of means over all frames, and the rest |
 //!
 //! Every output is the same sum in the same order as in `Network::forward` of all frames at once, so it has the same
 //! bits, in however many pieces the frames come. Layers that `Network::forward` computes by Winograd's method are the
@@ -16,8 +16,11 @@
 //! is rounded otherwise before the last one is there; to wait for whole tiles in every layer would make a ResNet34 wait
 //! four times as long for what is settled.
 
+mod campplus;
 mod ecapa;
+mod grid;
 mod history;
+mod maps;
 mod resnet;
 mod tape;
 #[cfg(test)]
@@ -25,10 +28,12 @@ mod tests;
 
 use std::ops::Range;
 
-use bregman_base::Buffer;
+use bregman_base::{Buffer, Disjoint};
+use pulp::Arch;
 
-use super::{Execution, Network, Workspace};
-use crate::kernels::STRIP;
+use super::{Conv, Execution, Network, Workspace};
+use crate::kernels::{Offsets, Place, STRIP};
+use campplus::CampPlusFront;
 use ecapa::EcapaFront;
 pub(crate) use history::History;
 use resnet::ResNetFront;
@@ -39,6 +44,8 @@ const SLACK: usize = Buffer::LINE;
 /// Frames that a front takes at a time.
 const ROUND: usize = 64;
 const _: () = assert!(ROUND <= STRIP, "a round is one block of a signal");
+
+const FOREIGN: &str = "a front and a workspace belong to their network";
 
 /// The front of a network and what it has said about the last frames.
 pub(crate) struct Incremental {
@@ -54,8 +61,7 @@ pub(crate) struct Incremental {
 enum Front {
     Ecapa(Box<EcapaFront>),
     ResNet(Box<ResNetFront>),
-    /// Nothing is local.
-    None,
+    CampPlus(Box<CampPlusFront>),
 }
 
 impl Incremental {
@@ -76,8 +82,10 @@ impl Incremental {
                 let history = History::new(last.channels * last.height, keep(last.step, context));
                 Self { front: Front::ResNet(Box::new(front)), history, step: last.step, context, features }
             }
-            Network::CampPlus(_) => {
-                Self { front: Front::None, history: History::new(features, keep(1, 0)), step: 1, context: 0, features }
+            Network::CampPlus(network) => {
+                let (front, context) = (CampPlusFront::new(network), CampPlusFront::context(network));
+                let history = History::new(network.first.weights.rows(), keep(2, context));
+                Self { front: Front::CampPlus(Box::new(front)), history, step: 2, context, features }
             }
         }
     }
@@ -102,7 +110,10 @@ impl Incremental {
                 (Front::ResNet(front), Network::ResNet(network)) => {
                     front.advance(network, run, frames, &mut self.history)
                 }
-                _ => frames.chunks_exact(self.features).for_each(|frame| self.history.push(frame.iter().copied())),
+                (Front::CampPlus(front), Network::CampPlus(network)) => {
+                    front.advance(network, run, frames, &mut self.history)
+                }
+                _ => unreachable!("{FOREIGN}"),
             }
         }
     }
@@ -123,13 +134,17 @@ impl Incremental {
             (Front::ResNet(front), Network::ResNet(network)) => {
                 Marks::ResNet(front.finish(network, run, &mut self.history))
             }
-            _ => Marks::None,
+            (Front::CampPlus(front), Network::CampPlus(network)) => {
+                Marks::CampPlus(front.finish(network, run, &mut self.history))
+            }
+            _ => unreachable!("{FOREIGN}"),
         };
         let result = embed(self, run);
         match (&mut self.front, marks) {
             (Front::Ecapa(front), Marks::Ecapa(marks)) => front.rewind(marks),
             (Front::ResNet(front), Marks::ResNet(marks)) => front.rewind(marks),
-            _ => {}
+            (Front::CampPlus(front), Marks::CampPlus(marks)) => front.rewind(marks),
+            _ => unreachable!("{FOREIGN}"),
         }
         self.history.end = end;
         result
@@ -153,14 +168,10 @@ impl Incremental {
             (Network::ResNet(network), Workspace::ResNet(work)) => {
                 resnet::embed(network, run, work, &self.history, columns, embedding)
             }
-            (network, workspace) => {
-                let mut features = vec![0.0; columns.len() * self.features];
-                for bin in 0..self.features {
-                    let row = self.history.row(bin, columns.start);
-                    features[bin..].iter_mut().step_by(self.features).zip(row).for_each(|(to, &from)| *to = from);
-                }
-                network.forward(run, workspace, &features, embedding);
+            (Network::CampPlus(network), Workspace::CampPlus(work)) => {
+                campplus::embed(network, run, work, &self.history, columns, embedding)
             }
+            _ => unreachable!("{FOREIGN}"),
         }
     }
 
@@ -169,7 +180,7 @@ impl Incremental {
         let front = match &self.front {
             Front::Ecapa(front) => front.bytes(),
             Front::ResNet(front) => front.bytes(),
-            Front::None => 0,
+            Front::CampPlus(front) => front.bytes(),
         };
         front + self.history.bytes()
     }
@@ -178,6 +189,26 @@ impl Incremental {
 /// How far a front had come.
 enum Marks {
     Ecapa(ecapa::Ends),
-    ResNet(resnet::Ends),
-    None,
+    ResNet(maps::Ends),
+    CampPlus(campplus::Ends),
+}
+
+/// Frames of a convolution in blocks; `place` says where a block that begins with a frame lies.
+fn convolve(
+    arch: Arch,
+    (conv, offsets): (&Conv, &Offsets),
+    codes: &mut Vec<u8>,
+    x: &[f32],
+    y: &mut [f32],
+    frames: Range<usize>,
+    place: impl Fn(usize) -> Place,
+) {
+    let y = Disjoint::new(y);
+    codes.resize(codes.len().max(conv.weights.codes(offsets)), 0);
+    for from in frames.clone().step_by(STRIP) {
+        let place = Place { width: STRIP.min(frames.end - from), ..place(from) };
+        conv.weights.encode_block(arch, offsets, x, place.x, codes);
+        // SAFETY: nothing else has y.
+        unsafe { conv.weights.apply(arch, offsets, x, codes, place, &conv.epilogue(None), y) };
+    }
 }

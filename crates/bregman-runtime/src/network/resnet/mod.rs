@@ -8,6 +8,7 @@ mod plane;
 use bregman_base::Buffer;
 use bregman_network::{Deviation, ResNetLayers, ResNetStage};
 
+use super::basic_block::BasicBlock;
 use super::maps::{self, Map};
 use super::{Conv, Execution, Layers, Product};
 use crate::Result;
@@ -22,18 +23,8 @@ pub(crate) struct ResNet {
     /// How many the file has.
     pub(super) layers: usize,
     pub(super) stem: Conv,
-    pub(super) blocks: Vec<ResNetBlock>,
+    pub(super) blocks: Vec<BasicBlock>,
     pub(super) linear: Product,
-}
-
-/// `y = relu(conv₂(relu(conv₁(x))) + shortcut(x))`
-pub(super) struct ResNetBlock {
-    pub(super) stage: usize,
-    /// Whether the stage begins here with a stride of two.
-    pub(super) strided: bool,
-    pub(super) first: Conv,
-    pub(super) second: Conv,
-    pub(super) shortcut: Option<Conv>,
 }
 
 /// The memory of one execution.
@@ -111,16 +102,8 @@ impl ResNetWorkspace {
 
 impl ResNet {
     pub(super) fn new(specs: &ResNetLayers, features: usize, layers: &mut Layers) -> Result<Self> {
-        let mut blocks = Vec::new();
-        for block in &specs.blocks {
-            blocks.push(ResNetBlock {
-                stage: block.stage,
-                strided: block.stride != [1, 1],
-                first: layers.conv(&block.first)?,
-                second: layers.conv(&block.second)?,
-                shortcut: block.shortcut.as_ref().map(|shortcut| layers.conv(shortcut)).transpose()?,
-            });
-        }
+        let blocks =
+            specs.blocks.iter().map(|block| BasicBlock::new(layers, block, block.stage)).collect::<Result<_>>()?;
         let (stem, linear) = (layers.conv(&specs.stem)?, layers.linear(&specs.linear)?);
         Ok(Self { features, stages: specs.stages, layers: layers.stored.len(), stem, blocks, linear })
     }
