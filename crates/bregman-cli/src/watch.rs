@@ -42,6 +42,7 @@ impl Observer for Watch {
 
     fn begin(&self, step: u64, total: u64) {
         self.preparing.clear();
+        self.line(&format!("steps: {step} of {total} taken"));
         self.bar.set_length(total);
         self.bar.set_position(step);
         self.bar.reset_eta();

@@ -140,6 +140,7 @@ fn a_run_of_four_ranks_is_continued_by_two_and_by_one_in_the_same_order() {
         outcomes.into_iter().map(|outcome| outcome.unwrap().state.step).collect::<Vec<_>>()
     };
     assert_eq!(part(4, 2, Some(&experiment)), [3; 4], "all stop at the step after the one at which one was asked to");
+    std::fs::rename(broken.join("last"), broken.join("last.old")).unwrap(); // as a kill inside a save leaves it
     assert_eq!(part(2, 1, None), [5; 2]);
     assert_eq!(part(3, 1, None), [7; 3], "parts of 2, 3 and 3 cuts");
     let end = part(1, u64::MAX, None)[0];

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bregman_tensor::{Cpu, Precision};
 use bregman_train::{Ending, Error, Trainer, open_cpu};
@@ -205,6 +205,29 @@ fn killed_between_the_checkpoints_of_an_epoch_a_run_continues_to_the_same_ones()
         assert_same_metrics(&run, &whole, what);
         assert_eq!(names(&run), names(&whole), "{what}");
         assert_eq!(names(&run.join("top")), names(&whole.join("top")), "{what}");
+    }
+}
+
+/// What a kill between the two renames leaves, without a best epoch and after one.
+#[test]
+fn a_run_whose_last_checkpoint_stepped_aside_continues_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(&dir.path().join("voices"));
+    let experiment = recipe(&dir.path().join("voices"), "kind = \"dense\"", &["train.epochs=2"]);
+    let whole = dir.path().join("whole");
+    let per_epoch = train(experiment.clone(), &whole).unwrap().state.step / 2;
+    for saved in [3, per_epoch + 3] {
+        let run = dir.path().join(saved.to_string());
+        let first = StopAfter::new(saved);
+        Trainer::new(experiment.clone(), &run, &first).unwrap().run(&first.stop).unwrap();
+        assert_eq!(run.join("best").exists(), saved > per_epoch);
+        std::fs::rename(run.join("last"), run.join("last.old")).unwrap();
+        let rest = StopAfter::new(u64::MAX);
+        Trainer::resume(&run, &rest).unwrap().run(&rest.stop).unwrap();
+        assert_eq!(rest.began.load(Ordering::Relaxed), saved);
+        assert_same_metrics(&run, &whole, "stepped aside");
+        assert_eq!(weights(&run, "last"), weights(&whole, "last"));
+        assert_eq!(names(&run), names(&whole));
     }
 }
 

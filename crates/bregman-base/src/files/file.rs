@@ -1,5 +1,6 @@
 //! One file: written to a temporary name in the same folder, synced, renamed.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, FileType};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -39,12 +40,25 @@ pub fn write_file_at<E: From<FileError>>(path: &Path, fill: impl FnOnce(&Path) -
     replace(path, true, |_, temporary| fill(temporary))
 }
 
-/// As [`write_file`], without waiting for the disk: for one of many files that can be made again.
+/// As [`write_file`], without waiting for the disk: for a file that can be made again, or one of many before
+/// [`sync_files`].
 ///
 /// # Errors
 /// As [`write_file`].
 pub fn write_unsynced(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), FileError> {
     replace(path, false, |file, _| { file }.write_all(bytes.as_ref()).map_err(FileError::at(path)))
+}
+
+/// Waits until these files and their names are on disk.
+///
+/// # Errors
+/// If the system refuses.
+pub fn sync_files(paths: &[PathBuf]) -> Result<(), FileError> {
+    for path in paths {
+        File::open(path).and_then(|file| file.sync_all()).map_err(FileError::at(path))?;
+    }
+    let one_in_each: BTreeMap<_, _> = paths.iter().map(|path| (path.parent(), path)).collect();
+    one_in_each.values().try_for_each(|path| sync_parent(path).map_err(FileError::at(path)))
 }
 
 /// Writes a temporary file next to `path`, then renames it to `path`.

@@ -3,11 +3,11 @@
 //! A folder cannot be renamed over another, so the old one steps aside first: `NAME` → `NAME.old`, `NAME.new` → `NAME`.
 //! Whenever the process is killed, `NAME` or else `NAME.old` is whole; [`present_folder`] finds it.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{FileError, beside, sync_parent};
+use super::{FileError, beside, sync_files, sync_parent};
 
 /// Replaces the folder `path` by the files that `fill` writes; on an error the old one stays. After a return it is on
 /// disk.
@@ -46,14 +46,24 @@ pub fn present_folder(path: &Path) -> Option<PathBuf> {
 
 /// Puts `new` in the place of `path`.
 fn exchange(path: &Path, new: &Path, old: &Path) -> Result<(), FileError> {
-    sync(new)?;
+    let names = fs::read_dir(new).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).map_err(FileError::at(new))?;
+    sync_files(&names.iter().map(DirEntry::path).collect::<Vec<_>>())?;
     remove(old)?;
+    step_aside(path, new, old)?;
+    sync_parent(path).map_err(FileError::at(path))?;
+    remove(old)
+}
+
+/// Renames `path` to `old` and `new` to `path`. If the second is refused, the first is undone.
+fn step_aside(path: &Path, new: &Path, old: &Path) -> Result<(), FileError> {
     match fs::rename(path, old) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(FileError::at(path)(error)),
         _ => {}
     }
-    fs::rename(new, path).and_then(|()| sync_parent(path)).map_err(FileError::at(path))?;
-    remove(old)
+    fs::rename(new, path).map_err(|error| {
+        let _ = fs::rename(old, path); // the first error is the one to report; `settle_folder` tries again
+        FileError::at(path)(error)
+    })
 }
 
 fn remove(path: &Path) -> Result<(), FileError> {
@@ -61,15 +71,6 @@ fn remove(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(FileError::at(path)(error)),
         _ => Ok(()),
     }
-}
-
-/// Waits until the files of a folder and their names are on disk.
-fn sync(folder: &Path) -> Result<(), FileError> {
-    for entry in fs::read_dir(folder).map_err(FileError::at(folder))? {
-        let path = entry.map_err(FileError::at(folder))?.path();
-        File::open(&path).and_then(|file| file.sync_all()).map_err(FileError::at(&path))?;
-    }
-    sync_parent(&folder.join("file")).map_err(FileError::at(folder))
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes files")]
-    fn killed_between_the_renames_the_old_folder_is_found_and_comes_back() {
+    fn between_the_renames_the_old_folder_is_found_and_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("last");
         write(&path, "one").unwrap();
@@ -110,6 +111,9 @@ mod tests {
         settle_folder(&path).unwrap();
         assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "one");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        step_aside(&path, &beside(&path, ".new"), &beside(&path, ".old")).unwrap_err(); // there is no new folder
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "one");
 
         fs::create_dir(beside(&path, ".old")).unwrap(); // killed after the second rename
         write(&path, "two").unwrap();

@@ -14,7 +14,7 @@ mod read;
 
 pub use append::{append_after, append_to};
 pub use error::FileError;
-pub use file::{remove_temporaries, write_file, write_file_at, write_file_with, write_unsynced};
+pub use file::{remove_temporaries, sync_files, write_file, write_file_at, write_file_with, write_unsynced};
 pub use folder::{present_folder, replace_folder, settle_folder};
 pub use lines::ShortLines;
 pub use lock::Lock;

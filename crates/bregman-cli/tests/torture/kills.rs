@@ -1,10 +1,12 @@
 //! SIGKILL at any moment of a training: continued, it ends as the unbroken run did.
 
+use std::fs::File;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::{start, success};
-use crate::run::Place;
+use crate::common::{command, errors, success};
+use crate::run::{Place, assert_continues, saved};
 use crate::trace::{CALLS, Injection, calls, is_here, traced};
 
 /// When the process is killed.
@@ -18,12 +20,26 @@ enum Moment<'a> {
     Call(&'a str, usize),
 }
 
-/// Begins or continues the run and kills it then; false if it had finished before.
+/// Begins or continues the run, from where it was saved, and kills it then; false if it had finished before.
 fn kill(place: &Place, run: &Path, moment: &Moment) -> bool {
-    if let Moment::Call(call, number) = moment {
-        return traced(place, &Injection::Kill(call, *number), &place.train(run)).status.code().is_none();
-    }
-    let mut child = start(&place.train(run));
+    let saved = saved(run);
+    let (killed, said) = match moment {
+        Moment::Call(call, number) => {
+            let output = traced(place, &Injection::Kill(call, *number), &place.train(run));
+            (output.status.code().is_none(), errors(&output))
+        }
+        _ => kill_from_outside(place, run, moment),
+    };
+    assert_continues(saved, &said, &format!("{moment:?}"));
+    killed
+}
+
+/// As [`kill`], and what it wrote to standard error.
+fn kill_from_outside(place: &Place, run: &Path, moment: &Moment) -> (bool, String) {
+    let said = place.dir.path().join("said");
+    let mut command = command(&place.train(run));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said).unwrap());
+    let mut child = command.spawn().unwrap();
     let began = Instant::now();
     let due = || match moment {
         Moment::After(time) => began.elapsed() >= *time,
@@ -36,7 +52,7 @@ fn kill(place: &Place, run: &Path, moment: &Moment) -> bool {
     let running = child.try_wait().unwrap().is_none();
     child.kill().unwrap();
     child.wait().unwrap();
-    running
+    (running, std::fs::read_to_string(said).unwrap())
 }
 
 /// Numbers in [0, 1) that differ from run to run, and are printed so that a failure can be repeated.
@@ -72,8 +88,25 @@ fn a_run_killed_inside_its_saves_and_between_them_ends_as_an_unbroken_one() {
         }
     }
     assert!(kills >= 3, "it was killed {kills} times only");
-    success(&place.bregman(&place.train(&run)));
-    place.assert_whole(&run, &format!("after {kills} kills"));
+    place.finish(&run, &format!("after {kills} kills"));
+}
+
+#[test]
+#[ignore = "takes minutes: tools/torture"]
+fn a_run_killed_at_any_of_its_renames_continues_where_it_was_saved() {
+    if !is_here() {
+        return;
+    }
+    let place = Place::new(2, 1);
+    let run = place.dir.path().join("renaming");
+    let numbers = calls(&place, &place.train(&run))["rename"].clone();
+    for &number in &numbers {
+        std::fs::remove_dir_all(&run).unwrap();
+        let moment = Moment::Call("rename", number);
+        assert!(kill(&place, &run, &moment), "{moment:?}");
+        place.finish(&run, &format!("{moment:?}"));
+    }
+    println!("killed at each of {} renames", numbers.len());
 }
 
 #[test]
@@ -110,8 +143,7 @@ fn two_hundred_kills() {
             kills += 1;
             by_call += u32::from(at_call);
         }
-        success(&place.bregman(&place.train(&run)));
-        place.assert_whole(&run, &format!("after {history:?}"));
+        place.finish(&run, &format!("after {history:?}"));
         std::fs::remove_dir_all(&run).unwrap();
         runs += 1;
     }

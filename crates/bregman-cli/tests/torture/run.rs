@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{command, success, synth, text, timeless_metrics};
+use crate::common::{command, errors, success, synth, text, timeless_metrics};
 
 /// A corpus, a recipe, and an unbroken run of it.
 pub(crate) struct Place {
@@ -46,6 +46,15 @@ impl Place {
         ["train", text(&self.recipe), "--out", text(run), "--resume"]
     }
 
+    /// Continues the run to its end. Fails unless that begins where it was saved and ends as the unbroken run did.
+    pub(crate) fn finish(&self, run: &Path, what: &str) {
+        let saved = saved(run);
+        let output = self.bregman(&self.train(run));
+        success(&output);
+        assert_continues(saved, &errors(&output), what);
+        self.assert_whole(run, what);
+    }
+
     /// Fails unless `run` equals the unbroken run: metrics, checkpoints, and nothing else left in the folder.
     pub(crate) fn assert_whole(&self, run: &Path, what: &str) {
         assert_eq!(timeless_metrics(run), timeless_metrics(&self.whole), "{what}");
@@ -63,6 +72,21 @@ impl Place {
         };
         assert_eq!(names(run), names(&self.whole), "{what}");
     }
+}
+
+/// The step of the furthest checkpoint of a run, be it in the middle of a replacement.
+pub(crate) fn saved(run: &Path) -> u64 {
+    let step = |folder: &str| -> Option<u64> {
+        let state = std::fs::read(run.join(folder).join("state.json")).ok()?;
+        serde_json::from_slice::<Value>(&state).unwrap()["step"].as_u64()
+    };
+    ["last", "last.old", "best"].into_iter().filter_map(step).max().unwrap_or(0)
+}
+
+/// Fails if a training says on standard error that it begins before the step `saved`.
+pub(crate) fn assert_continues(saved: u64, said: &str, what: &str) {
+    let begins = said.lines().find_map(|line| line.strip_prefix("steps: ")?.split(' ').next()?.parse::<u64>().ok());
+    assert!(begins.is_none_or(|step| step >= saved), "continues at {begins:?}, saved at {saved}: {what}");
 }
 
 /// The files of a folder without what depends on the clock.

@@ -123,6 +123,22 @@ impl RunFolder {
             || matches!(self.experiment(), Ok(_) | Err(Error::NewerFormat { .. }))
     }
 
+    /// Refuses a folder with a run that can be resumed.
+    pub(crate) fn refuse_started(&self) -> Result<()> {
+        if self.is_started() { Err(Error::Exists(self.0.clone())) } else { Ok(()) }
+    }
+
+    /// Keeps other processes from starting a run here: for a new one that needs files of its own in the folder first.
+    ///
+    /// # Errors
+    /// A run that is there already, and a process that trains here.
+    pub fn lock_new(&self) -> Result<Lock> {
+        self.refuse_started()?;
+        let lock = self.lock()?;
+        self.refuse_started()?;
+        Ok(lock)
+    }
+
     /// Keeps other processes from training here, and removes what killed ones left half written.
     pub(crate) fn lock(&self) -> Result<Lock> {
         std::fs::create_dir_all(&self.0).map_err(Error::io(&self.0))?;
@@ -150,7 +166,7 @@ impl RunFolder {
 
     /// Where the run stood when it last saved itself, if that can be read.
     pub fn last_state(&self) -> Option<RunState> {
-        let checkpoints = [self.last().whole(), Some(self.best())];
+        let checkpoints = [self.last().whole(), self.best().whole()];
         checkpoints.into_iter().flatten().find_map(|checkpoint| checkpoint.state().ok())
     }
 

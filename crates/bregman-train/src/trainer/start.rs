@@ -62,13 +62,27 @@ impl<'a, B: Device> Trainer<'a, B> {
     /// # Errors
     /// A run that is there already, a corpus or settings that do not fit, a device that cannot be had.
     pub fn new_on(open: impl Open<B>, experiment: Experiment, run: &Path, observer: &'a dyn Observer) -> Result<Self> {
+        Self::new_locked_on(open, experiment, run, None, observer)
+    }
+
+    /// As [`Trainer::new_on`], in a folder that the leading rank may have locked already by [`RunFolder::lock_new`].
+    ///
+    /// # Errors
+    /// As [`Trainer::new_on`].
+    pub fn new_locked_on(
+        open: impl Open<B>,
+        experiment: Experiment,
+        run: &Path,
+        lock: Option<Lock>,
+        observer: &'a dyn Observer,
+    ) -> Result<Self> {
         let run = RunFolder::new(run);
         let device = open(experiment.train.precision)?;
         if device.ranks().leads() {
-            refuse_existing(&run)?;
+            run.refuse_started()?;
         }
         let data = Data::open(&experiment, &Division::of(device.ranks()), observer.preparing())?;
-        Self::start(device, open, experiment, run, None, data, observer)
+        Self::start(device, open, experiment, run, lock, data, observer)
     }
 
     /// As [`Trainer::on_corpora`], on the device that `open` opens.
@@ -86,7 +100,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let run = RunFolder::new(run);
         let device = open(experiment.train.precision)?;
         if device.ranks().leads() {
-            refuse_existing(&run)?;
+            run.refuse_started()?;
         }
         let division = Division::of(device.ranks());
         let data = Data::new(&experiment, &division, train, validation, observer.preparing())?;
@@ -104,11 +118,13 @@ impl<'a, B: Device> Trainer<'a, B> {
         if !run.is_started() {
             return Err(Error::checkpoint(run.path(), "holds no run: there is nothing to resume"));
         }
-        let last = furthest(&run)?;
-        let mut experiment = last.as_ref().map_or_else(|| run.experiment(), CheckpointFolder::experiment)?;
-        let device = open(experiment.train.precision)?;
+        let precision = resumed(&run)?.1.train.precision;
+        let device = open(precision)?;
         let ranks = device.ranks().clone();
+        ranks.meet()?; // all have read a folder that the leading rank puts in order now
         let lock = if ranks.leads() { Some(run.lock()?) } else { None };
+        ranks.meet()?;
+        let (last, mut experiment) = resumed(&run)?;
         let Some(last) = last else {
             let data = Data::open(&experiment, &Division::of(&ranks), observer.preparing())?;
             return Self::start(device, open, experiment, run, lock, data, observer);
@@ -151,11 +167,7 @@ impl<'a, B: Device> Trainer<'a, B> {
         let method = &built.method;
         ranks.meet()?; // all have seen that there is nothing here yet
         let lock = match lock {
-            None if ranks.leads() => {
-                let lock = run.lock()?;
-                refuse_existing(&run)?; // another process may have been faster
-                Some(lock)
-            }
+            None if ranks.leads() => Some(run.lock_new()?), // another process may have been faster
             lock => lock,
         };
         if ranks.leads() {
@@ -220,19 +232,19 @@ impl<'a, B: Device> Trainer<'a, B> {
     }
 }
 
-fn refuse_existing(run: &RunFolder) -> Result<()> {
-    if run.is_started() { Err(Error::Exists(run.path().to_owned())) } else { Ok(()) }
+/// The checkpoint to continue from, if there is one, and what is trained.
+fn resumed(run: &RunFolder) -> Result<(Option<CheckpointFolder>, Experiment)> {
+    let last = furthest(run)?;
+    let experiment = last.as_ref().map_or_else(|| run.experiment(), CheckpointFolder::experiment)?;
+    Ok((last, experiment))
 }
 
-/// The checkpoint to continue from: the last, unless a process was killed when it had written that of a best epoch and
-/// not yet the last one.
+/// The last checkpoint, unless a process was killed when it had written that of a best epoch and not yet the last one.
 fn furthest(run: &RunFolder) -> Result<Option<CheckpointFolder>> {
-    let (last, best) = (run.last(), run.best());
-    if !last.path().exists() {
-        return Ok(best.path().exists().then_some(best));
-    }
+    let (last, best) = (run.last().whole(), run.best().whole());
+    let (Some(last), Some(best)) = (&last, &best) else { return Ok(last.or(best)) };
     let reached = last.state()?.step;
-    Ok(Some(if best.state().is_ok_and(|best| best.step > reached) { best } else { last }))
+    Ok(Some(if best.state().is_ok_and(|best| best.step > reached) { best } else { last }.clone()))
 }
 
 /// What a run computes with.

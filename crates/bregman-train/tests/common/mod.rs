@@ -30,20 +30,25 @@ pub(crate) fn train(experiment: Experiment, run: &Path) -> Result<TrainingOutcom
     Trainer::new(experiment, run, &())?.run(&AtomicBool::new(false))
 }
 
-/// Asks a run to stop after this many of its steps.
+/// Asks a run to stop after this many of its steps, and notes where it began.
 pub(crate) struct StopAfter {
     pub(crate) steps: u64,
+    pub(crate) began: AtomicU64,
     taken: AtomicU64,
     pub(crate) stop: AtomicBool,
 }
 
 impl StopAfter {
     pub(crate) fn new(steps: u64) -> Self {
-        Self { steps, taken: AtomicU64::new(0), stop: AtomicBool::new(false) }
+        Self { steps, began: AtomicU64::new(0), taken: AtomicU64::new(0), stop: AtomicBool::new(false) }
     }
 }
 
 impl Observer for StopAfter {
+    fn begin(&self, step: u64, _: u64) {
+        self.began.store(step, Ordering::Relaxed);
+    }
+
     fn step(&self, _: &StepRecord) {
         if self.taken.fetch_add(1, Ordering::Relaxed) + 1 >= self.steps {
             self.stop.store(true, Ordering::Relaxed);
