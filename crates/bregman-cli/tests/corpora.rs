@@ -80,8 +80,16 @@ fn surroundings_are_audio_that_training_takes_and_are_not_overwritten() {
     let folder = |name: &str| made[name].as_str().unwrap().to_owned();
     let wavs = |name: &str| std::fs::read_dir(folder(name)).unwrap().count();
     assert_eq!((wavs("noises"), wavs("rooms")), (16, 32));
+    // a call that was killed after the first folder is repeated; what somebody else has put there stays
+    std::fs::remove_dir_all(folder("rooms")).unwrap();
+    std::fs::create_dir(around.join("rooms.new")).unwrap();
+    assert_eq!(json(&bregman(&["surroundings", "--out", text(&around), "--json"])), made);
+    assert_eq!((wavs("noises"), wavs("rooms"), around.join("rooms.new").exists()), (16, 32, false));
+    let theirs = around.join("noises/street.wav");
+    std::fs::copy(around.join("noises/00.wav"), &theirs).unwrap();
     let (code, error) = failure(&bregman(&["surroundings", "--out", text(&around)]));
-    assert!(code == Some(2) && error.contains("noises"), "{error}");
+    assert!(code == Some(2) && error.contains("noises") && theirs.exists(), "{error}");
+    assert!(bregman(&["surroundings", "--out", text(&around), "--force"]).status.success() && !theirs.exists());
     bregman(&["synth", "--speakers", "3", "--utterances", "4", "--seconds", "1.0", "1.1", "--out", text(&voices)]);
     let recipe = dir.path().join("mine.toml");
     let data = format!(

@@ -227,7 +227,7 @@ impl Args {
         };
         let places = ["noises", "rooms"].map(|name| folder.join(name));
         if ranks.leads() {
-            surroundings::write(&places[0], &places[1])?;
+            surroundings::write(&places[0], &places[1], true)?;
         }
         ranks.meet().map_err(bregman_train::Error::from)?;
         let surroundings = Some(places);

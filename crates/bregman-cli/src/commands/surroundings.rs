@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use bregman_audio::{Audio, RATE, pink_noise, room_response, write_wav};
+use bregman_audio::{Audio, RATE, pink_noise, room_response, wav_bytes};
+use bregman_base::files::{read_bytes, replace_folder, write_unsynced};
 use serde::Serialize;
 
 use super::options::WriteArgs;
 use crate::Outcome;
-use crate::failure::Failure;
 use crate::output::{print, print_json, refuse_existing};
 
 /// Pink noises, of ten seconds each.
@@ -44,10 +44,7 @@ struct Made {
 
 pub(crate) fn run(args: Args) -> Outcome {
     let [noises, rooms] = ["noises", "rooms"].map(|name| args.out.join(name));
-    for folder in [&noises, &rooms] {
-        refuse_existing(folder, args.write.force)?;
-    }
-    write(&noises, &rooms)?;
+    write(&noises, &rooms, args.write.force)?;
     if args.write.work.json {
         return print_json(&Made { noises, rooms });
     }
@@ -59,20 +56,45 @@ pub(crate) fn run(args: Args) -> Outcome {
     ))
 }
 
-/// Noises and rooms of our own making, the same for every run: folders of audio as recordings would be.
-pub(super) fn write(noises: &Path, rooms: &Path) -> Result<(), Failure> {
-    write_folder(noises, NOISES, |number| pink_noise(10 * RATE as usize, number))?;
-    write_folder(rooms, ROOMS, |number| room_response(0.15 + 0.02 * number as f32, number))
-}
-
-fn write_folder(folder: &Path, count: u64, sound: impl Fn(u64) -> Vec<f32>) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
-    for number in 0..count {
-        let samples = sound(number);
-        let largest = samples.iter().fold(1e-9f32, |largest, sample| largest.max(sample.abs()));
-        let samples = samples.into_iter().map(|sample| 0.9 * sample / largest).collect();
-        write_wav(folder.join(format!("{number:02}.wav")), &Audio { rate: RATE, samples })
-            .map_err(|error| Failure::failed(error.to_string()))?;
+/// Noises and rooms of our own making, the same for every run: folders of audio as recordings would be. A folder that
+/// has them already stays, so that a call that was killed between the two can be repeated.
+pub(super) fn write(noises: &Path, rooms: &Path, force: bool) -> Outcome {
+    let noise = |number| pink_noise(10 * RATE as usize, number);
+    let room = |number| room_response(0.15 + 0.02 * number as f32, number);
+    let mut folders = [
+        (noises, (0..NOISES).map(noise).map(loud).collect::<Vec<_>>()),
+        (rooms, (0..ROOMS).map(room).map(loud).collect()),
+    ];
+    for (folder, sounds) in &mut folders {
+        if holds(folder, sounds) {
+            sounds.clear();
+        } else {
+            refuse_existing(folder, force)?;
+        }
+    }
+    for (folder, sounds) in folders.iter().filter(|(_, sounds)| !sounds.is_empty()) {
+        replace_folder(folder, |new| {
+            sounds.iter().enumerate().try_for_each(|(number, sound)| write_unsynced(&new.join(name(number)), sound))
+        })?;
     }
     Ok(())
+}
+
+fn name(number: usize) -> String {
+    format!("{number:02}.wav")
+}
+
+/// A WAV file whose largest sample is at nine tenths.
+fn loud(samples: Vec<f32>) -> Vec<u8> {
+    let largest = samples.iter().fold(1e-9f32, |largest, sample| largest.max(sample.abs()));
+    wav_bytes(&Audio { rate: RATE, samples: samples.into_iter().map(|sample| 0.9 * sample / largest).collect() })
+}
+
+/// Whether a folder has these files and no others.
+fn holds(folder: &Path, sounds: &[Vec<u8>]) -> bool {
+    let files = std::fs::read_dir(folder).map_or(0, Iterator::count);
+    let is_there = |(number, sound): (usize, &Vec<u8>)| {
+        read_bytes(&folder.join(name(number)), sound.len() as u64).is_ok_and(|bytes| bytes == *sound)
+    };
+    files == sounds.len() && sounds.iter().enumerate().all(is_there)
 }

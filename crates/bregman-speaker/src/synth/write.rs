@@ -1,13 +1,13 @@
 //! A synthetic corpus on disk: WAV files by speaker, `train.csv`, `test.csv` and the lists of the held-out speakers.
 //!
-//! The lists are written last, of them `train.csv`, and removed first where a corpus is replaced: one that has it is
-//! complete. A killed run is simply started again.
+//! The lists are written when all audio is on disk, `train.csv` last, and removed first where a corpus is replaced: one
+//! that has it is complete. A killed run is simply started again.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{Audio, RATE, wav_bytes};
-use bregman_base::files::write_unsynced;
+use bregman_base::files::{sync_files, write_unsynced};
 use rayon::prelude::*;
 
 use super::SynthCorpus;
@@ -40,6 +40,9 @@ impl SynthCorpus {
             write_unsynced(&utterance.path, wav_bytes(&Audio { samples, rate: RATE }))?;
             progress.step();
             Ok(())
+        })?;
+        manifest.utterances.par_chunks(per_speaker).try_for_each(|speaker| {
+            sync_files(&speaker.iter().map(|utterance| utterance.path.clone()).collect::<Vec<_>>())
         })?;
 
         let (train, test) = self.divide(&manifest);
