@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{bregman, json, success, text};
+use common::{bregman, json, mistake, success, text};
 
 #[test]
 fn the_demo_trains_exports_measures_and_shows_a_dense_and_two_sparse_networks() {
@@ -31,6 +31,19 @@ fn the_demo_trains_exports_measures_and_shows_a_dense_and_two_sparse_networks() 
         assert!(table.contains(expected), "no '{expected}' in\n{table}");
     }
     assert_eq!(std::fs::read(&last).unwrap(), written);
+
+    // what is no demo's is not touched
+    let theirs = dir.path().join("theirs");
+    std::fs::create_dir_all(theirs.join("voices")).unwrap();
+    for name in ["report.html", "dense.breg", "voices/test.csv"] {
+        std::fs::write(theirs.join(name), "kept").unwrap();
+    }
+    let refused = mistake(&bregman(&["demo", "--quick", "--out", text(&theirs)]));
+    assert!(refused.contains("theirs") && refused.contains("choose another --out"), "{refused}");
+    for name in ["report.html", "dense.breg", "voices/test.csv"] {
+        assert_eq!(std::fs::read(theirs.join(name)).unwrap(), b"kept", "{name}");
+    }
+
     let blocks = |line: &str| line.chars().filter(|c| ('▁'..='█').contains(c)).count();
     assert_eq!(table.lines().filter(|line| blocks(line) > 20).count(), 2, "a curve of each sparse network in\n{table}");
 }

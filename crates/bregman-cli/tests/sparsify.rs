@@ -80,7 +80,17 @@ fn shards_and_plain_folders_will_do_and_trials_are_scored_after_every_epoch() {
     for (number, utterance) in Corpus::Folder.find(&plain, CorpusPart::All).unwrap().utterances.iter().enumerate() {
         std::fs::copy(&utterance.path, loose.join(format!("{number}.wav"))).unwrap();
     }
+    let held = bregman_train::RunFolder::new(place("loose.run")).lock_new().unwrap();
+    let message = mistake(&sparsify(&loose, &place("loose.breg"), &[]));
+    assert!(message.contains("which is training here"), "{message}");
+    assert_eq!(std::fs::read_dir(place("loose.run")).unwrap().count(), 1, "its lock, and nothing else");
+    drop(held);
     success(&sparsify(&loose, &place("loose.breg"), &[]));
+
+    // another corpus does not touch the run that is there
+    let message = mistake(&sparsify(&loose, &place("folder.breg"), &["--force"]));
+    assert!(message.contains("folder.run") && message.contains("--resume"), "{message}");
+    success(&sparsify(&plain, &place("folder.breg"), &["--force", "--resume"]));
     let message = mistake(&sparsify(&shards, &place("no.breg"), &["--trials", text(&trials), "--root", "nowhere"]));
     assert!(message.contains("nowhere") && !place("no.run").exists(), "{message}");
 }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use bregman_base::files::write_file;
+use bregman_base::files::{FileError, write_file};
 use bregman_runtime::{Model, Options, ValueFormat};
 use bregman_speaker::score::{Bootstrap, Evaluation, EvaluationReport};
 use bregman_speaker::{FileCorpus, Manifest, SynthConfig, SynthCorpus, Trials};
@@ -112,6 +112,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     for (_, settings) in &runs {
         experiment(settings)?; // before any work
     }
+    begin(&args.out)?;
     synthesise(&voices, args.quick)?;
     let stop = stop_on_signals(STOPPING)?;
     let (mut rows, mut folders) = (Vec::new(), Vec::new());
@@ -131,6 +132,20 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let demo = Demo { runs: rows, report };
     if args.json { print_json(&demo) } else { print(&text(&demo, &args.out)) }?;
     Ok(Exit::Done)
+}
+
+/// Makes the folder, or finds that it is a demo's: nothing of anybody else is replaced.
+fn begin(out: &Path) -> Outcome {
+    let mark = out.join("demo.txt");
+    if mark.is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(out).map_err(FileError::at(out))?;
+    if std::fs::read_dir(out).map_err(FileError::at(out))?.next().is_some() {
+        let message = format!("{}: is not empty, and no demo was made there", out.display());
+        return Err(Failure::mistake(message, "choose another --out"));
+    }
+    Ok(write_file(&mark, "`bregman demo` made this folder and replaces the files in it.\n")?)
 }
 
 fn synthesise(voices: &Path, quick: bool) -> Outcome {

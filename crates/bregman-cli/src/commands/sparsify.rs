@@ -157,12 +157,16 @@ impl OnDevice for Job {
         } else {
             let precision = args.precision.map(|precision| format!("train.precision={precision}"));
             let settings: Vec<String> = args.settings.iter().cloned().chain(precision).collect();
-            if ranks.leads() {
+            // before anything is written there
+            let lock = if ranks.leads() {
                 args.front_end.open(&args.model)?;
-            }
+                Some(RunFolder::new(&folder).lock_new()?)
+            } else {
+                None
+            };
             let prepared = args.prepared(&folder, &ranks)?;
             let experiment = prepared.experiment(&settings, &ranks, &Bar::new("reading"))?;
-            let trainer = Trainer::new_on(open, experiment, &folder, watch)?;
+            let trainer = Trainer::new_locked_on(open, experiment, &folder, lock, watch)?;
             if ranks.leads() {
                 keep_command(&RunFolder::new(&folder));
             }
