@@ -82,7 +82,8 @@ size_t bregman_shortest(const BregmanModel *model);
 double bregman_threshold(const BregmanModel *model);
 
 // Computes the embedding of mono samples, nominally from -1 to 1, at the model's sampling rate. `embedding` has room
-// for `size` values, which must be `bregman_embedding_size`.
+// for `size` values, which must be `bregman_embedding_size`. Silence and noise have embeddings, too, which say nothing
+// about a speaker: whether anybody speaks is for the caller to find out.
 //
 // # Safety
 // `model` is NULL or an open model, `samples` NULL or `count` readable values, `embedding` NULL or `size` writable

@@ -7,6 +7,7 @@ mod device;
 mod evaluation;
 mod exit;
 mod failure;
+mod known;
 mod network;
 mod output;
 mod pattern;

@@ -32,7 +32,8 @@ pub(crate) struct SpeakerModel {
     pub(crate) max_seconds: f64,
     /// A hash of everything an embedding depends on but the audio.
     key: u128,
-    dim: usize,
+    /// Values of an embedding.
+    pub(crate) dim: usize,
     /// Utterances of a corpus without speech.
     silent: Arc<AtomicUsize>,
 }

@@ -237,6 +237,14 @@ fn verify_enroll_and_identify_work_one_after_the_other() {
     success(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9"]));
     std::fs::write(known, stored.replacen("\"format\":1,", "\"format\":2,", 1)).unwrap();
     assert!(mistake(&bregman(&["identify", &b, "--run", run, "--speakers", known])).contains("format 2"));
+    // An embedding of another length has no score.
+    let mut cut: Value = serde_json::from_str(&stored).unwrap();
+    let size = cut["speakers"]["ann"]["embedding"].as_array().unwrap().len();
+    cut["speakers"]["ann"]["embedding"].as_array_mut().unwrap().pop();
+    std::fs::write(known, cut.to_string()).unwrap();
+    let refused = mistake(&bregman(&["identify", &b, "--run", run, "--speakers", known, "--threshold", "0.9"]));
+    let problem = format!("'ann' has {} values, where the network's embeddings have {size}", size - 1);
+    assert!(refused.contains(&problem) && refused.contains("known.json"), "{refused}");
     std::fs::write(known, stored).unwrap();
 
     // Embeddings with other settings cannot be compared with these.

@@ -143,7 +143,8 @@ impl Model {
         })
     }
 
-    /// The embedding of one utterance: mono samples at [`Model::rate`], nominally in [−1, 1].
+    /// The embedding of one utterance: mono samples at [`Model::rate`], nominally in [−1, 1]. Silence has one, too,
+    /// which says nothing about a speaker: `bregman_audio::check_speech` refuses it.
     ///
     /// # Errors
     /// Audio shorter than [`Model::shortest`], or with NaN or infinity in it.

@@ -1,25 +1,17 @@
 //! `bregman enroll` and `bregman identify`: a file of known speakers, and who of them speaks.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bregman_base::files::{Lock, beside, read_text, write_file};
+use bregman_base::files::{Lock, beside};
 use bregman_base::text::excerpt;
-use bregman_speaker::score::cosine;
-use serde::{Deserialize, Serialize};
 
 use super::options::{RecordingArgs, ThresholdArg};
 use crate::Outcome;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::network::{ModelArg, SpeakerModel};
+use crate::known::{Known, MOST_LETTERS, Speaker};
+use crate::network::ModelArg;
 use crate::output::{Bar, print, print_json, table};
-
-/// The largest file of speakers that is read: four kilobytes for each of 250 000.
-const MOST_BYTES: u64 = 1 << 30;
-
-/// Letters of a speaker's name.
-const MOST_LETTERS: usize = 100;
 
 /// Add a speaker to a file of enrolled speakers.
 ///
@@ -78,85 +70,6 @@ struct KnownArgs {
     recordings: RecordingArgs,
 }
 
-/// The format in which the file of known speakers is written, and the newest that is read. Files without a number are
-/// older and mean the same.
-const FORMAT: u32 = 1;
-
-/// The file of known speakers.
-#[derive(Debug, Serialize, Deserialize)]
-struct Known {
-    #[serde(default)]
-    format: u32,
-    /// Embeddings of one network only can be compared.
-    network: String,
-    speakers: BTreeMap<String, Speaker>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Speaker {
-    recordings: usize,
-    seconds: f32,
-    embedding: Vec<f32>,
-}
-
-/// What of a file tells which program can read it.
-#[derive(Debug, Deserialize)]
-struct Numbered {
-    #[serde(default)]
-    format: u32,
-}
-
-impl Known {
-    /// The speakers in the file `path`; none if there is no such file yet.
-    fn read_or_new(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
-        if path.exists() {
-            return Self::read(path, network);
-        }
-        Ok(Self { format: FORMAT, network: network.name(), speakers: BTreeMap::new() })
-    }
-
-    /// Refuses a name that is taken.
-    fn check_free(&self, name: &str, path: &Path, force: bool) -> Outcome {
-        if force || !self.speakers.contains_key(name) {
-            return Ok(());
-        }
-        let message = format!("{}: '{name}' is enrolled already", path.display());
-        Err(Failure::mistake(message, "choose another name, or pass --force to replace the speaker"))
-    }
-
-    fn read(path: &Path, network: &SpeakerModel) -> Result<Self, Failure> {
-        let text = read_text(path, MOST_BYTES)
-            .map_err(|error| Failure::mistake(error.to_string(), "make it with `bregman enroll`"))?;
-        let wrong = |error: serde_json::Error| {
-            Failure::mistake(
-                format!("{}: {error}", path.display()),
-                "expected a file of speakers made by `bregman enroll`",
-            )
-        };
-        let Numbered { format } = serde_json::from_str(&text).map_err(wrong)?;
-        if format > FORMAT {
-            let message = format!("{}: written in format {format}, this program reads {FORMAT}", path.display());
-            return Err(Failure::mistake(message, "it is of a newer bregman: use that one, or update this one"));
-        }
-        let known = Self { format: FORMAT, ..serde_json::from_str(&text).map_err(wrong)? };
-        if known.network != network.name() {
-            let message =
-                format!("{}: its speakers were enrolled with another network or other settings", path.display());
-            return Err(Failure::mistake(
-                message,
-                "enroll them again with this model, or pass the model they were enrolled with",
-            ));
-        }
-        Ok(known)
-    }
-
-    fn write(&self, path: &Path) -> Result<(), Failure> {
-        let text =
-            serde_json::to_string(self).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
-        Ok(write_file(path, text)?)
-    }
-}
-
 /// A name is printed, by others too: what it says must be what is seen.
 fn check_name(name: &str) -> Outcome {
     if name.trim().is_empty() || excerpt(name, MOST_LETTERS) != name {
@@ -170,17 +83,17 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     check_name(&args.name)?;
     let KnownArgs { network, speakers: path, recordings } = args.known;
     let network = recordings.open(&network)?;
-    Known::read_or_new(&path, &network)?.check_free(&args.name, &path, args.force)?; // before the long work
+    let known = || Known::read_or_new(&path, &network.name(), network.dim);
+    known()?.check_free(&args.name, &path, args.force)?; // before the long work
     let utterances = network.embed_files(&args.files, &Bar::new("embedding"))?;
     let seconds = utterances.iter().map(|utterance| utterance.seconds).sum();
     let speaker = Speaker { recordings: utterances.len(), seconds, embedding: network.average(&utterances)? };
     // others may have added speakers meanwhile, and must not between reading and writing
     let _lock = Lock::wait(&beside(&path, ".lock"))?;
-    let mut known = Known::read_or_new(&path, &network)?;
+    let mut known = known()?;
     known.check_free(&args.name, &path, args.force)?;
-    known.speakers.insert(args.name.clone(), speaker);
+    let count = known.insert(&args.name, speaker);
     known.write(&path)?;
-    let count = known.speakers.len();
     if recordings.json {
         return print_json(&serde_json::json!({
             "name": args.name, "recordings": utterances.len(), "seconds": seconds, "known": count
@@ -194,24 +107,13 @@ pub(crate) fn enroll(args: EnrollArgs) -> Outcome {
     ))
 }
 
-#[derive(Debug, Serialize)]
-struct Match<'a> {
-    name: &'a str,
-    score: f64,
-}
-
 pub(crate) fn identify(args: IdentifyArgs) -> Result<Exit, Failure> {
     let KnownArgs { network, speakers: path, recordings } = args.known;
     let network = recordings.open(&network)?;
-    let known = Known::read(&path, &network)?;
+    let known = Known::read(&path, &network.name(), network.dim)?;
     let threshold = args.threshold.of(&network)?;
     let utterance = &network.embed_files(&[args.file], &Bar::new("embedding"))?[0];
-    let mut matches: Vec<Match> = known
-        .speakers
-        .iter()
-        .map(|(name, speaker)| Match { name, score: cosine(&utterance.values, &speaker.embedding) })
-        .collect();
-    matches.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut matches = known.matches(&utterance.values);
     let speaker = matches.first().filter(|best| best.score > threshold).map(|best| best.name);
     let exit = if speaker.is_some() { Exit::Done } else { Exit::No };
     matches.truncate(args.top);

@@ -11,8 +11,11 @@ use super::{Array, Format, Values};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// A tensor takes some 200 bytes of pickle: enough for 80 000 of them.
+/// More than any `state_dict` has, most of which is names.
 const MOST_BYTES: usize = 16 << 20;
+/// A tensor takes some 40 of them: enough for 26 000. Each may keep a value of a hundred bytes, of which an instruction
+/// of one byte says nothing.
+const MOST_INSTRUCTIONS: usize = 1 << 20;
 /// Of tuples and dictionaries. A `state_dict` has three, and dropping a value takes stack for each.
 const DEEPEST: usize = 32;
 /// PyTorch's own limit.
@@ -156,7 +159,7 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     fn run(mut self) -> Result<Value> {
-        loop {
+        for _ in 0..MOST_INSTRUCTIONS {
             let code = self.take(1)?[0];
             match code {
                 0x80 => drop(self.take(1)?), // PROTO
@@ -228,6 +231,7 @@ impl Machine<'_> {
                 other => return Err(format!("pickle: instruction 0x{other:02x} is not part of a state_dict")),
             }
         }
+        Err(format!("pickle of more than {MOST_INSTRUCTIONS} instructions: a state_dict's has fewer"))
     }
 
     fn take(&mut self, count: usize) -> Result<&[u8]> {
@@ -419,9 +423,38 @@ mod tests {
     fn what_is_used_a_million_times_is_kept_once() {
         let text = [&b"X\x00\x00\x10\x00"[..], &[b'a'; 1 << 20], b"q\x00"].concat();
         let doubled = b"h\x00h\x00\x86q\x00".repeat(DEEPEST - 1);
-        for attack in [[&text[..], &b"h\x00".repeat(1 << 20)].concat(), [&text[..], &doubled].concat()] {
+        let recalled = b"h\x00".repeat(MOST_INSTRUCTIONS - 3);
+        for attack in [[&text[..], &recalled].concat(), [&text[..], &doubled].concat()] {
             let end = [&attack[..], b"."].concat();
             assert!(load(&end).is_ok());
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: bregman_memory::Counting = bregman_memory::Counting;
+
+    /// Every way to keep much by few bytes: on the stack, as marks, in the memo, in tuples and dictionaries.
+    #[test]
+    fn no_pickle_keeps_many_times_its_size() {
+        let text = b"X\x00\x00\x00\x00";
+        let ways: [(&[u8], &[u8]); 10] = [
+            (b"", b")"),
+            (b"", b"N"),
+            (b"", b"}"),
+            (b"", b"("),
+            (b"", b"\x8f"),
+            (b")", b"\x94"),
+            (b"}", b"))s"),
+            (b"}q\x00", b"h\x00"),
+            (b"(", b"cc\n\n"),
+            (b"", text),
+        ];
+        for (begin, repeated) in ways {
+            let count = (MOST_BYTES - begin.len()) / repeated.len();
+            let pickle = [begin, &repeated.repeat(count)].concat();
+            let (loaded, taken) = bregman_memory::of_thread(|| load(&pickle).is_ok());
+            let megabytes = taken.peak >> 20;
+            assert!(!loaded && megabytes < 200, "{} keeps {megabytes} MB", repeated.escape_ascii());
         }
     }
 
