@@ -23,22 +23,6 @@ fn text(path: PathBuf, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-fn config(corpus: Corpus, root: &Path, out: PathBuf) -> PrepareConfig {
-    let root = root.to_owned();
-    PrepareConfig {
-        corpus,
-        root,
-        out,
-        part: CorpusPart::All,
-        exclude: Vec::new(),
-        validation: 0.0,
-        seed: 1,
-        verify: false,
-        strict: false,
-        force: false,
-    }
-}
-
 /// `(id, speaker, session, genre)` of every utterance.
 fn facts(manifest: &Manifest) -> Vec<(&str, &str, &str, &str)> {
     let utterances = manifest.utterances.iter();
@@ -188,7 +172,7 @@ fn prepare_measures_lists_the_unreadable_and_writes_a_summary() {
     text(root.join("bob/2.wav"), "");
     text(root.join("bob/3.mp3"), "not an MP3");
     let out = dir.path().join("m.csv");
-    let prepared = prepare(&config(Corpus::Folder, &root, out.clone()), &()).unwrap();
+    let prepared = prepare(&PrepareConfig::new(Corpus::Folder, &root, out.clone()), &()).unwrap();
     assert_eq!((prepared.summary.speakers, prepared.summary.utterances, prepared.resumed), (2, 3, 0));
     let broken: Vec<&str> = prepared.unreadable.iter().map(|file| file.path.rsplit('/').next().unwrap()).collect();
     assert_eq!(broken, ["2.wav", "3.mp3"]);
@@ -196,8 +180,8 @@ fn prepare_measures_lists_the_unreadable_and_writes_a_summary() {
     assert!(manifest.utterances.iter().all(|utterance| utterance.seconds == Some(0.2) && utterance.path.exists()));
     assert!(dir.path().join("m.summary.json").exists() && !dir.path().join("m.csv.partial").exists());
 
-    assert!(matches!(prepare(&config(Corpus::Folder, &root, out.clone()), &()), Err(Error::Exists(_))));
-    let strict = PrepareConfig { strict: true, force: true, ..config(Corpus::Folder, &root, out.clone()) };
+    assert!(matches!(prepare(&PrepareConfig::new(Corpus::Folder, &root, out.clone()), &()), Err(Error::Exists(_))));
+    let strict = PrepareConfig { strict: true, force: true, ..PrepareConfig::new(Corpus::Folder, &root, out.clone()) };
     assert!(matches!(prepare(&strict, &()), Err(Error::Unreadable { .. })));
     assert_eq!(Manifest::read(&out, None).unwrap(), manifest, "a failed run leaves the old manifest");
 }
@@ -209,9 +193,10 @@ fn verify_finds_damage_behind_an_intact_header() {
     tree(&root, &["ann/1.wav", "ann/2.wav"]);
     let whole = std::fs::read(root.join("ann/2.wav")).unwrap();
     std::fs::write(root.join("ann/2.wav"), &whole[..whole.len() / 3]).unwrap();
-    let quick = prepare(&config(Corpus::Folder, &root, dir.path().join("quick.csv")), &()).unwrap();
+    let quick = prepare(&PrepareConfig::new(Corpus::Folder, &root, dir.path().join("quick.csv")), &()).unwrap();
     assert_eq!((quick.summary.utterances, quick.unreadable.len()), (2, 0));
-    let thorough = PrepareConfig { verify: true, ..config(Corpus::Folder, &root, dir.path().join("thorough.csv")) };
+    let thorough =
+        PrepareConfig { verify: true, ..PrepareConfig::new(Corpus::Folder, &root, dir.path().join("thorough.csv")) };
     let thorough = prepare(&thorough, &()).unwrap();
     assert_eq!((thorough.summary.utterances, thorough.unreadable.len()), (1, 1));
     assert!(thorough.unreadable[0].problem.contains("of the 0.20 s"), "{}", thorough.unreadable[0].problem);
@@ -227,13 +212,42 @@ fn prepare_splits_and_excludes_test_speakers() {
     let trials = dir.path().join("t.txt");
     text(trials.clone(), "1 eve/1.wav eve/2.wav\n0 eve/1.wav zoe/1.wav\n");
     let out = dir.path().join("m.csv");
-    let config = PrepareConfig { validation: 0.2, exclude: vec![trials], ..config(Corpus::Folder, &root, out.clone()) };
+    let config = PrepareConfig {
+        validation: 0.2,
+        exclude: vec![trials],
+        ..PrepareConfig::new(Corpus::Folder, &root, out.clone())
+    };
     prepare(&config, &()).unwrap();
     let read = |name: &str| Manifest::read(&dir.path().join(name), None).unwrap();
     let (all, train, valid) = (read("m.csv"), read("m.train.csv"), read("m.valid.csv"));
     assert_eq!(all.speakers().names().join(" "), "ann bob");
     assert_eq!((train.utterances.len(), valid.utterances.len()), (16, 4));
     assert!(valid.utterances.iter().all(|utterance| !train.utterances.contains(utterance)));
+}
+
+#[test]
+fn prepare_holds_speakers_out_and_makes_a_trial_list_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data");
+    let files: Vec<String> = ["ann b", "bob", "eve", "joe", "zoe"]
+        .iter()
+        .flat_map(|name| (0..3).map(move |n| format!("{name}/{n}.wav")))
+        .collect();
+    tree(&root, &files.iter().map(String::as_str).collect::<Vec<_>>());
+    let config = PrepareConfig { held_out: 3, ..PrepareConfig::new(Corpus::Folder, &root, root.join("train.csv")) };
+    let prepared = prepare(&config, &()).unwrap();
+    assert_eq!(prepared.summary.speakers, 2);
+    let read = |name: &str| Manifest::read(&root.join(name), None).unwrap();
+    let (train, test) = (read("train.csv"), read("train.test.csv"));
+    assert_eq!((train.utterances.len(), test.utterances.len()), (6, 9));
+    assert!(test.speakers().names().iter().all(|speaker| train.speakers().label(speaker).is_none()));
+    let trials = Trials::read(&root.join("train.trials.txt")).unwrap().resolve(&test, None).unwrap();
+    assert_eq!(trials.trials.len(), 2 * 3 * 3);
+
+    let too_many = PrepareConfig { held_out: 4, force: true, ..config };
+    let message = prepare(&too_many, &()).unwrap_err().to_string();
+    assert!(message.starts_with("held_out = 4 of 5 speakers: expected 2 or more"), "{message}");
+    assert_eq!(read("train.csv"), train, "what was there stays");
 }
 
 /// The real corpora of the development machine, if they are present.
@@ -270,13 +284,13 @@ fn real_csv_corpora_and_their_trials_resolve() {
         );
 
         let dir = tempfile::tempdir().unwrap();
-        let folder = prepare(&self::config(Corpus::Folder, &root, dir.path().join("m.csv")), &()).unwrap();
+        let folder = prepare(&PrepareConfig::new(Corpus::Folder, &root, dir.path().join("m.csv")), &()).unwrap();
         assert_eq!(
             (folder.summary.speakers, folder.summary.utterances, folder.unreadable.len()),
             (speakers, utterances, 0)
         );
         let csv = dir.path().join("t.csv");
-        prepare(&self::config(Corpus::Csv, &root.join("test.csv"), csv.clone()), &()).unwrap();
+        prepare(&PrepareConfig::new(Corpus::Csv, root.join("test.csv"), csv.clone()), &()).unwrap();
         let measured = Manifest::read(&csv, None).unwrap();
         for utterance in &test.utterances {
             let again = measured.utterances.iter().find(|other| other.id == utterance.id).unwrap();

@@ -23,6 +23,7 @@ Layouts:
   kaldi      ROOT/wav.scp, ROOT/utt2spk    file names only, no pipes
 
 Examples:
+  bregman prepare folder recordings --out recordings/train.csv --held-out 20
   bregman prepare folder recordings --out recordings.csv --validation 0.1
   bregman prepare voxceleb /data/voxceleb2 --out /data/voxceleb2/train.csv
   bregman prepare voxceleb /data/voxceleb1 --part all --out vox1.csv     for --root of `bregman evaluate`
@@ -42,10 +43,14 @@ pub(crate) struct Args {
     /// Leave out every speaker of this trial list (repeatable)
     #[arg(long, value_name = "FILE")]
     exclude_trials: Vec<PathBuf>,
+    /// Keep this many speakers for testing: write their utterances to OUT.test.csv and a trial list of them to
+    /// OUT.trials.txt instead
+    #[arg(long, value_name = "SPEAKERS", default_value_t = 0)]
+    held_out: usize,
     /// Also write a split: this fraction of each speaker's utterances for validation
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
     validation: f64,
-    /// Seed of the split
+    /// Seed of who is held out, of the trials, and of the split
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Decode every file to its end instead of trusting its header (slow)
@@ -94,6 +99,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             Some(Half::Test) => CorpusPart::Test,
         },
         exclude: args.exclude_trials,
+        held_out: args.held_out,
         validation: args.validation,
         seed: args.seed,
         verify: args.verify,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bregman_speaker::{AudioSource as _, Corpus, CorpusPart, PrepareConfig, Trials, prepare};
+use bregman_speaker::{AudioSource as _, Corpus, PrepareConfig, Trials, prepare};
 use bregman_train::config::{Sparsify, SparsifyBy, ZerosFor};
 use bregman_train::{
     Device, Ending, EpochTrials, Observer, OnDevice, Open, Precision, Ranks, RunFolder, Trainer, on_device,
@@ -243,18 +243,7 @@ impl Args {
 
 /// Writes a manifest of a folder of speech.
 fn list(root: &Path, manifest: &Path) -> Result<(), Failure> {
-    let config = PrepareConfig {
-        corpus: Corpus::Speech,
-        root: root.to_owned(),
-        out: manifest.to_owned(),
-        part: CorpusPart::All,
-        exclude: Vec::new(),
-        validation: 0.0,
-        seed: 1,
-        verify: false,
-        strict: false,
-        force: true,
-    };
+    let config = PrepareConfig { force: true, ..PrepareConfig::new(Corpus::Speech, root, manifest) };
     prepare(&config, &Bar::new("measuring"))?;
     Ok(())
 }

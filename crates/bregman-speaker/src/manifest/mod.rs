@@ -16,6 +16,7 @@
 
 mod csv;
 pub(crate) mod names;
+mod pairs;
 mod speakers;
 pub(crate) mod split;
 pub(crate) mod trials;

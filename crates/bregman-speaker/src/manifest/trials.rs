@@ -6,7 +6,8 @@
 //! | CN-Celeb, Kaldi | `enroll_id test_path 1`, or `target` / `nontarget` |
 //! | enrollment map | `enroll_id path1 path2 …` (multi-session) |
 //!
-//! The form is detected from the first line. CN-Celeb-E has 3.48 M trials of 18 k names, so a trial stores two name
+//! Spaces separate the fields, or tabs in a line with two of them, whose names may then contain spaces. The form is
+//! detected from the first line. CN-Celeb-E has 3.48 M trials of 18 k names, so a trial stores two name
 //! numbers.
 
 use std::collections::HashMap;
@@ -88,7 +89,10 @@ fn for_lines(mut reader: impl BufRead, name: &Path, mut each: impl FnMut(u64, &[
             break;
         }
         let words = if line == 1 { text.trim_start_matches(MARK) } else { &text };
-        let fields: Vec<&str> = words.split_whitespace().collect();
+        let fields: Vec<&str> = match words.trim().split('\t').collect::<Vec<_>>() {
+            fields if fields.len() == 3 => fields,
+            _ => words.split_whitespace().collect(),
+        };
         if !fields.is_empty() {
             each(line, &fields)?;
         }

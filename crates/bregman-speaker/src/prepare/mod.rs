@@ -9,6 +9,7 @@ mod notes;
 pub(crate) mod summary;
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use bregman_audio::Decoder;
@@ -40,9 +41,12 @@ pub struct PrepareConfig {
     pub part: CorpusPart,
     /// Speakers that occur in these trial lists are left out.
     pub exclude: Vec<PathBuf>,
+    /// If above 0, this many speakers are kept for testing: their utterances are in `OUT.test.csv` instead of `out`,
+    /// and `OUT.trials.txt` has trials of them.
+    pub held_out: usize,
     /// If above 0, `OUT.train.csv` and `OUT.valid.csv` are written too.
     pub validation: f64,
-    /// Seed of that split.
+    /// Seed of who is held out, of the trials, and of that split.
     pub seed: u64,
     /// Decode every file to its end instead of trusting its header: slow, finds damage behind an intact header.
     pub verify: bool,
@@ -50,6 +54,25 @@ pub struct PrepareConfig {
     pub strict: bool,
     /// Replace existing files.
     pub force: bool,
+}
+
+impl PrepareConfig {
+    /// All of a corpus, in one manifest.
+    pub fn new(corpus: Corpus, root: impl Into<PathBuf>, out: impl Into<PathBuf>) -> Self {
+        Self {
+            corpus,
+            root: root.into(),
+            out: out.into(),
+            part: CorpusPart::All,
+            exclude: Vec::new(),
+            held_out: 0,
+            validation: 0.0,
+            seed: 1,
+            verify: false,
+            strict: false,
+            force: false,
+        }
+    }
 }
 
 /// The result of [`prepare()`].
@@ -79,13 +102,16 @@ pub struct Unreadable {
 /// Finds, measures and writes; see [`PrepareConfig`].
 pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepared> {
     let companion = |suffix: &str| config.out.with_extension(suffix);
-    let (summary_path, train_path, valid_path) =
-        (companion("summary.json"), companion("train.csv"), companion("valid.csv"));
+    let [summary_path, train_path, valid_path, test_path, trials_path] =
+        ["summary.json", "train.csv", "valid.csv", "test.csv", "trials.txt"].map(companion);
     let with_split = config.validation != 0.0;
     let mut written = vec![config.out.clone(), summary_path.clone()];
     if with_split {
         split(&Manifest::default(), config.validation, 0)?; // checks the fraction before the long work
         written.extend([train_path.clone(), valid_path.clone()]);
+    }
+    if config.held_out > 0 {
+        written.extend([test_path.clone(), trials_path.clone()]);
     }
     written.iter().try_for_each(|path| check_free(path, config.force))?;
     create_parent(&config.out)?;
@@ -142,16 +168,25 @@ pub fn prepare(config: &PrepareConfig, progress: &dyn Progress) -> Result<Prepar
             false
         }
     });
-    let prepared = Prepared { written, notes, resumed, summary: CorpusSummary::of(&manifest), unreadable: broken };
     if manifest.utterances.is_empty() {
-        let first = &prepared.unreadable[0];
-        let problem = format!(
-            "none of the {} files is readable audio; first error: {}",
-            prepared.unreadable.len(),
-            first.problem
-        );
+        let first = &broken[0];
+        let problem = format!("none of the {} files is readable audio; first error: {}", broken.len(), first.problem);
         return Err(Error::format(Path::new(&first.path), problem));
     }
+    if config.held_out > 0 {
+        let (train, test) = manifest.hold_out(config.held_out, config.seed)?;
+        let trials = test.trial_list(config.seed);
+        if trials.is_empty() {
+            let problem = "the speakers held out have one session each, so no trial list can be made of them";
+            return Err(Error::format(&config.root, problem));
+        }
+        test.write(&test_path, config.force)?;
+        write_whole(&trials_path, config.force, |writer| {
+            writer.write_all(trials.as_bytes()).map_err(Error::io(&trials_path))
+        })?;
+        manifest = train;
+    }
+    let prepared = Prepared { written, notes, resumed, summary: CorpusSummary::of(&manifest), unreadable: broken };
     if with_split {
         let (train, valid) = split(&manifest, config.validation, config.seed)?;
         train.write(&train_path, config.force)?;

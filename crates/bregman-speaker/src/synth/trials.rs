@@ -1,18 +1,11 @@
-//! Trials among the held-out speakers of a synthetic corpus.
-//!
-//! Targets are pairs of one speaker from *different* sessions, so that the channel never helps; as many nontargets are
-//! drawn from the seed. Enrollment models use the first utterance of every session in the first half, and are tested on
-//! every utterance of the second half.
+//! Trials among the held-out speakers of a synthetic corpus, targets from different sessions. Enrollment models use the
+//! first utterance of every session in the first half, and are tested on every utterance of the second half.
 
 use std::path::Path;
 
 use super::SynthCorpus;
 use crate::Result;
-use crate::Rng;
 use crate::manifest::trials::Trials;
-
-/// If there are more target trials, this many are drawn.
-const MAX_TARGETS: usize = 20_000;
 
 /// The lists for the held-out speakers, as text.
 pub(super) struct TrialLists {
@@ -37,23 +30,7 @@ impl SynthCorpus {
     pub(super) fn lists(&self) -> TrialLists {
         let test: Vec<usize> = (0..self.config.speakers).filter(|&speaker| self.is_held_out(speaker)).collect();
         let (per_session, count) = (self.config.per_session, self.config.utterances);
-        let mut rng = Rng::keyed(&[self.config.seed, 5]);
-        let mut targets: Vec<_> = test
-            .iter()
-            .flat_map(|&speaker| (0..count).flat_map(move |a| (a + 1..count).map(move |b| (speaker, a, b))))
-            .filter(|(_, a, b)| a / per_session != b / per_session)
-            .collect();
-        rng.shuffle(&mut targets);
-        targets.truncate(MAX_TARGETS);
-        let mut trials = String::new();
-        for &(speaker, a, b) in &targets {
-            trials += &format!("1 {} {}\n", self.name((speaker, a)), self.name((speaker, b)));
-            if test.len() > 1 {
-                let own = speaker - test[0];
-                let other = test[(own + 1 + rng.below(test.len() - 1)) % test.len()];
-                trials += &format!("0 {} {}\n", self.name((speaker, a)), self.name((other, rng.below(count))));
-            }
-        }
+        let trials = self.divide(&self.manifest()).1.trial_list(self.config.seed);
         let half = count.div_ceil(per_session) / 2 * per_session;
         let (mut enroll, mut trials_multi) = (String::new(), String::new());
         for &speaker in &test {
