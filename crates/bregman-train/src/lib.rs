@@ -27,7 +27,7 @@ pub use bregman_tensor::NcclRanks;
 pub use bregman_tensor::{Device, DeviceChoice, FoundDevice, OnDevice, Open, Precision, Ranks, on_device, open_cpu};
 pub use config::Experiment;
 pub use error::{Error, Result};
-pub use method::{Method, MethodStep};
+pub use method::{Method, MethodStep, Survival};
 pub use run::{
     CheckpointFolder, CommandRecord, CorpusRecord, EpochRecord, EpochSums, EvaluationRecord, LayerRecord,
     MetricsRecord, RUN_FORMAT, RunFolder, RunState, StepRecord, TensorBoard, TestDomain, ThresholdRecord,

@@ -56,7 +56,7 @@ const METHODS: &[(&str, &str)] = &[
     ("SET", "kind = \"set\"\ntarget = 0.8\nperiod = 1"),
     ("RigL", "kind = \"rigl\"\ntarget = 0.8\nperiod = 3\noptimizer = { kind = \"adamw\" }"),
     ("GraNet", "kind = \"granet\"\ntarget = 0.8\nperiod = 2"),
-    ("MEST", "kind = \"mest\"\ntarget = 0.8\nperiod = 4"),
+    ("MEST", "kind = \"mest\"\ntarget = 0.8\nperiod = 4\ngradient_weight = 0.01"),
     ("AC/DC", "kind = \"acdc\"\ntarget = 0.8"),
     ("SNIP", "kind = \"snip\"\ntarget = 0.8\nrounds = 3"),
     ("STR", "kind = \"str\"\nthreshold = 0.02"),

@@ -142,6 +142,25 @@ fn masks_end_at_their_target_and_dense_training_has_no_zeros() {
 }
 
 #[test]
+fn every_exchange_of_masks_tells_how_many_of_the_weights_that_the_last_one_grew_it_keeps() {
+    let place = Place::new();
+    for kind in ["set", "rigl"] {
+        let method = format!("kind = \"{kind}\"\ntarget = 0.8\nperiod = 4");
+        let run = place.train(kind, &method, &["train.log_every=1000"]); // no other steps are logged
+        let lines = metrics(&run);
+        let (steps, shares): (Vec<u64>, Vec<f64>) =
+            lines.iter().filter_map(|line| Some((line["step"].as_u64()?, line.get("survived")?.as_f64()?))).unzip();
+        assert_eq!(steps, [9, 13, 17, 21], "{kind}");
+        assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)) && shares[0] != shares[1], "{kind}: {shares:?}");
+        let survived = Inspection::of(&run.join("last")).unwrap().survived.unwrap();
+        let [least, most] = [f64::min, f64::max].map(|of| shares.iter().copied().reduce(of).unwrap());
+        assert!(least < survived && survived < most, "{kind}: {survived} of {shares:?}");
+    }
+    let dense = place.train("dense", "kind = \"dense\"", &["train.epochs=1"]);
+    assert_eq!(Inspection::of(&dense.join("last")).unwrap().survived, None);
+}
+
+#[test]
 fn a_static_mask_gives_every_layer_its_share_to_the_weight_and_stays() {
     let place = Place::new();
     let run = place.train("run", "kind = \"static\"\ntarget = 0.6", &[]);

@@ -247,10 +247,10 @@ def policy_settings(
     if method in ("set", "rigl"):
         policy |= {"fraction": given(fraction, 0.3), "until": given(until, 0.75)}
     elif method == "granet":
-        policy |= {"from": start, "fraction": given(fraction, 0.5), "until": given(until, 0.7)}
+        policy |= {"from": start, "fraction": given(fraction, 0.5), "until": given(until, 110 / 160)}
     elif method == "mest":
         stages = [{"until": 0.5625, "fraction": 0.2}, {"until": 0.75, "fraction": 0.1}]
-        policy |= {"period": given(period, max(steps // 32, 1)), "stages": stages, "gradient_weight": 0.01}
+        policy |= {"period": given(period, max(steps // 32, 1)), "stages": stages, "gradient_weight": 0.0}
     elif method == "gradual":
         policy["ramp"] = {"shape": "exponential", "end": epochs}
     elif method == "one_shot":

@@ -70,6 +70,9 @@ fn text(inspection: &Inspection) -> String {
     if let Some(lambda) = inspection.lambda {
         let _ = writeln!(text, "λ           {lambda:.4}");
     }
+    if let Some(survived) = inspection.survived {
+        let _ = writeln!(text, "exchanges   {} of the weights they grew survived the next one", percent(survived));
+    }
     let _ = writeln!(text, "parameters  {} of {} non-zero", inspection.nonzero_parameters, inspection.parameters);
     if let Some(best) = inspection.best {
         let _ = writeln!(

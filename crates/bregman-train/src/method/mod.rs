@@ -13,6 +13,8 @@
 //!
 //! What masks do and when is a policy, see [`bregman::topology`].
 
+mod survival;
+
 use std::borrow::Cow;
 
 use bregman::controller::LoopState;
@@ -24,6 +26,9 @@ use bregman_tensor::Backend;
 
 use crate::config::{self, MaskedRun, MethodConfig};
 use crate::{Device, Experiment, Result};
+
+pub(crate) use survival::GrownWeights;
+pub use survival::Survival;
 
 /// A control loop swings if the sparsity crosses its target more often than once in so many updates.
 const SWINGING: u64 = 8;
@@ -40,6 +45,8 @@ pub struct MethodStep {
     pub sparsity: f64,
     /// s* at this step, where there is one.
     pub target: Option<f64>,
+    /// What became of the weights that the last exchange of masks grew, if there was another in this step.
+    pub survival: Survival,
 }
 
 /// How a run moves its weights and keeps count of the zeros.
@@ -48,6 +55,10 @@ pub struct Method<B: Device> {
     /// The sparsity asked for, where neither a controller nor masks have one.
     target: Option<f64>,
     topology: Option<Topology>,
+    /// What the last exchange of masks grew.
+    grown: GrownWeights,
+    /// What became of those that the one before had grown, until a step is told.
+    survival: Survival,
     /// A step was launched and not settled.
     launched: bool,
 }
@@ -94,7 +105,14 @@ impl<B: Device> Method<B> {
             }
         };
         let run = MaskedRun { seed, steps: total, epochs: experiment.train.epochs };
-        let method = Self { steering, target: config.target(), topology: config.topology(run)?, launched: false };
+        let method = Self {
+            steering,
+            target: config.target(),
+            topology: config.topology(run)?,
+            grown: GrownWeights::default(),
+            survival: Survival::default(),
+            launched: false,
+        };
         for (tensor, parameter) in model.params_mut().all_mut().iter_mut().enumerate() {
             let masked = method.topology.is_some() && parameter.param.role.is_weight();
             parameter.sparse = masked || method.optimizer().is_sparse(tensor);
@@ -181,42 +199,52 @@ impl<B: Device> Method<B> {
             Steering::Adaptive(optimizer) => {
                 let (mut theta, _) = model.parts_mut().1.values_and_gradients();
                 let report = optimizer.settle(&mut theta)?;
-                Ok(MethodStep { lambda: Some(report.lambda), sparsity: report.sparsity, target: Some(report.target) })
+                let (lambda, target) = (Some(report.lambda), Some(report.target));
+                Ok(MethodStep { lambda, sparsity: report.sparsity, target, survival: Survival::default() })
             }
             Steering::Fixed(optimizer, lambda) => {
                 optimizer.settle::<B::Buffer>()?;
                 let lambda = *lambda;
                 self.move_masks(clock, model, true)?;
                 let target = self.topology.as_ref().map(|topology| topology.policy().sparsity(clock)).or(self.target);
-                Ok(MethodStep { lambda, sparsity: self.sparsity(), target })
+                let survival = std::mem::take(&mut self.survival);
+                Ok(MethodStep { lambda, sparsity: self.sparsity(), target, survival })
             }
         }
     }
 
     /// Changes masks where the policy wants that, and now is the time: with gradients or without.
     fn move_masks(&mut self, clock: &RunClock, model: &mut TrainableModel<B>, gradients: bool) -> Result<bool> {
-        match (&self.topology, &mut self.steering) {
-            (Some(topology), Steering::Fixed(optimizer, _)) if topology.policy().needs_gradients() == gradients => {
-                let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
-                let moved = optimizer.move_masks_on(topology, clock, &mut theta, &grads)?;
-                if moved {
-                    self.show_masks(model)?;
-                }
-                Ok(moved)
-            }
-            _ => Ok(false),
+        let Some(policy) = self.topology.as_ref().map(Topology::policy) else { return Ok(false) };
+        if policy.needs_gradients() != gradients || policy.change(clock).is_none() {
+            return Ok(false);
         }
+        let before = self.masks()?;
+        if let (Some(topology), Steering::Fixed(optimizer, _)) = (&self.topology, &mut self.steering) {
+            let (mut theta, grads) = model.parts_mut().1.values_and_gradients();
+            optimizer.move_masks_on(topology, clock, &mut theta, &grads)?;
+        }
+        self.survival = self.grown.exchange(&before, &self.masks()?);
+        self.show_masks(model)?;
+        Ok(true)
     }
 
     /// Tells the network which weights have gradients in passes on the support, from its next refresh on: also those
     /// under the mask that are zero, so that a grown weight moves as soon as it has a gradient.
     fn show_masks(&self, model: &mut TrainableModel<B>) -> Result<()> {
         let (device, params) = model.parts_mut();
-        let weights = params.all_mut().iter_mut().enumerate().filter(|(_, parameter)| parameter.param.role.is_weight());
-        for (tensor, parameter) in weights {
-            parameter.set_mask(device, &self.optimizer().state().tensors.mask(tensor)?)?;
-        }
-        Ok(())
+        params.all_mut().iter_mut().zip(self.masks()?).try_for_each(|(each, mask)| Ok(each.set_mask(device, &mask)?))
+    }
+
+    /// The mask of every tensor, empty where nothing is masked.
+    fn masks(&self) -> Result<Vec<Vec<bool>>> {
+        let tensors = &self.optimizer().state().tensors;
+        (0..self.optimizer().groups().params().len()).map(|tensor| Ok(tensors.mask(tensor)?.into_owned())).collect()
+    }
+
+    /// What the last exchange of masks grew, to be saved.
+    pub(crate) fn grown(&self) -> &GrownWeights {
+        &self.grown
     }
 
     /// The optimizer with its state and statistics.
@@ -280,10 +308,11 @@ impl<B: Device> Method<B> {
     ///
     /// # Errors
     /// States of another network or method.
-    pub fn restore(
+    pub(crate) fn restore(
         &mut self,
         optimizer: OptimizerState,
         loops: Vec<LoopState>,
+        grown: GrownWeights,
         model: &mut TrainableModel<B>,
     ) -> Result<()> {
         let theta = weights(model)?;
@@ -291,6 +320,7 @@ impl<B: Device> Method<B> {
             Steering::Adaptive(own) => own.restore(optimizer, loops, &theta)?,
             Steering::Fixed(own, _) => own.restore(optimizer, &theta)?,
         }
+        self.grown = grown;
         if self.topology.is_some() {
             self.show_masks(model)?;
             model.refresh()?;

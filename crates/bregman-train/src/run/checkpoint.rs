@@ -10,7 +10,7 @@ use bregman_nn::{Checkpoint, TrainableModel};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
 
 use super::{CheckpointFolder, RunState, format};
-use crate::method::Method;
+use crate::method::{GrownWeights, Method};
 use crate::{Device, Error, Experiment, Result};
 
 /// The largest file of arrays that is read: four for each of 2²⁸ weights, and a classifier of as many.
@@ -20,13 +20,13 @@ pub(crate) const MOST_BYTES: u64 = 1 << 33;
 pub(crate) fn save<B: Device>(
     to: &CheckpointFolder,
     model: &TrainableModel<B>,
-    (params, arrays): (&[Param], &[TensorState]),
+    (params, arrays, grown): (&[Param], &[TensorState], &GrownWeights),
     state: &RunState,
     experiment: &Experiment,
 ) -> Result<()> {
     replace(to, |new| {
         write_model(&new.model(), &model.state()?)?;
-        write_optimizer(&new.optimizer(), params, arrays)?;
+        write_optimizer(&new.optimizer(), params, arrays, grown)?;
         write_unsynced(&new.state_file(), format::to_json(state))?; // the folder is synced as a whole
         Ok(write_unsynced(&new.config(), format::to_toml(experiment))?)
     })
@@ -78,17 +78,17 @@ pub(crate) fn restore<B: Device>(
     let file = from.model();
     model.load(&Checkpoint::read(&file)?).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
     let file = from.optimizer();
-    let tensors = read_optimizer(&file, &method.names())?;
+    let (tensors, grown) = read_optimizer(&file, &method.names())?;
     let optimizer = OptimizerState { step: state.step, lambda: state.lambda.clone(), tensors };
     method
-        .restore(optimizer, state.loops.clone(), model)
+        .restore(optimizer, state.loops.clone(), grown, model)
         .map_err(|error| Error::checkpoint(&file, error.to_string()))?;
     Ok(state)
 }
 
-fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> Result<()> {
+fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState], grown: &GrownWeights) -> Result<()> {
     let mut bytes: Vec<(String, Dtype, Vec<u8>)> = Vec::new();
-    for (param, state) in params.iter().zip(arrays) {
+    for (tensor, (param, state)) in params.iter().zip(arrays).enumerate() {
         for (array, values) in state.arrays().into_iter().filter(|(_, values)| !values.is_empty()) {
             let values = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             bytes.push((format!("{}.{array}", param.name), Dtype::F32, values));
@@ -99,6 +99,10 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> Res
                 Dtype::BOOL,
                 state.mask.iter().map(|&kept| u8::from(kept)).collect(),
             ));
+        }
+        if !grown.of(tensor).is_empty() {
+            let places = grown.of(tensor).iter().flat_map(|place| place.to_le_bytes()).collect();
+            bytes.push((format!("{}.grown", param.name), Dtype::U32, places));
         }
     }
     let views = bytes.iter().map(|(name, format, bytes)| {
@@ -112,7 +116,7 @@ fn write_optimizer(path: &Path, params: &[Param], arrays: &[TensorState]) -> Res
     })
 }
 
-fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
+fn read_optimizer(path: &Path, names: &[String]) -> Result<(Vec<TensorState>, GrownWeights)> {
     let bytes = read_bytes(path, MOST_BYTES)?;
     let wrong = |error: SafeTensorError| Error::checkpoint(path, error.to_string());
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
@@ -128,9 +132,13 @@ fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
         .iter()
         .map(|name| TensorState { p: floats(name, "p"), m: floats(name, "m"), v: floats(name, "v"), mask: Vec::new() })
         .collect();
-    for (name, tensor) in names.iter().zip(&mut tensors) {
+    let mut grown = GrownWeights(vec![vec![]; names.len()]);
+    for ((name, tensor), grown) in names.iter().zip(&mut tensors).zip(&mut grown.0) {
         if let Some(view) = views.remove(&format!("{name}.mask")) {
             tensor.mask = view.data().iter().map(|&kept| kept != 0).collect();
+        }
+        if let Some(view) = views.remove(&format!("{name}.grown")) {
+            *grown = view.data().as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect();
         }
     }
     match views.keys().next() {
@@ -138,7 +146,7 @@ fn read_optimizer(path: &Path, names: &[String]) -> Result<Vec<TensorState>> {
             path,
             format!("has {extra}, which this network lacks: is it of another network or size?"),
         )),
-        None => Ok(tensors),
+        None => Ok((tensors, grown)),
     }
 }
 

@@ -166,6 +166,7 @@ mod tests {
             epsilon: Some(0.05),
             lr: 0.1,
             margin: 0.2,
+            survived: Some(0.5),
             gradient_norm: 3.0,
             utterances_per_second: 70.0,
         };

@@ -28,6 +28,9 @@ pub struct StepRecord {
     pub target: Option<f64>,
     /// ε = s* − s(θ).
     pub epsilon: Option<f64>,
+    /// Where masks were exchanged in this step: the share of the weights grown by the exchange before that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survived: Option<f64>,
     /// τ.
     #[serde(default = "nan", deserialize_with = "number")]
     pub lr: f64,

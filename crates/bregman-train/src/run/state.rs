@@ -5,6 +5,7 @@ use bregman_speaker::BatchPosition;
 use serde::{Deserialize, Serialize};
 
 use super::CorpusRecord;
+use crate::method::Survival;
 use crate::trainer::schedule::LearningRate;
 use crate::trainer::selection::EpochSelection;
 
@@ -33,6 +34,9 @@ pub struct RunState {
     pub sums: EpochSums,
     /// s(θ).
     pub sparsity: f64,
+    /// What became of the weights that exchanges of masks grew.
+    #[serde(default)]
+    pub survival: Survival,
     /// Bytes of `metrics.jsonl` and of the event file at this point.
     pub logged: [u64; 2],
     /// Whether the run is over.

@@ -36,6 +36,9 @@ pub struct Inspection {
     pub sparsity: f64,
     /// λ (the mean over loops), where it is controlled.
     pub lambda: Option<f64>,
+    /// The share of the weights grown by exchanges of masks that the next exchange kept, where masks are exchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub survived: Option<f64>,
     /// The best epoch so far.
     pub best: Option<BestEpoch>,
     /// Every weight tensor.
@@ -76,6 +79,7 @@ impl Inspection {
             target: experiment.method.target(),
             sparsity: account.total(Scope::Controlled).sparsity(),
             lambda: state.mean_lambda(),
+            survived: state.survival.share(),
             best: state.selection.best,
             all_zero: account.all_zero().into_iter().map(str::to_owned).collect(),
             layers: weights.map(layer).collect(),

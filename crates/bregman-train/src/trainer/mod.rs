@@ -186,7 +186,7 @@ impl<B: Device> Trainer<'_, B> {
         self.state.loops = self.method.loops().to_vec();
         self.state.logged = books.log.synced()?;
         self.state.seconds = self.before + self.began.elapsed().as_secs_f64();
-        let optimizer = (self.method.optimizer().groups().params(), &*arrays);
+        let optimizer = (self.method.optimizer().groups().params(), &*arrays, self.method.grown());
         checkpoint::save(to, &self.model, optimizer, &self.state, &self.experiment)
     }
 

@@ -16,7 +16,7 @@ use super::schedule::LearningRate;
 use super::selection::EpochSelection;
 use super::teacher;
 use crate::config::LrSchedule;
-use crate::method::Method;
+use crate::method::{Method, Survival};
 use crate::run::log::Log;
 use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
 use crate::{Device, Error, Experiment, Open, Result, open_cpu};
@@ -185,6 +185,7 @@ impl<'a, B: Device> Trainer<'a, B> {
             selection: EpochSelection::default(),
             sums: EpochSums::default(),
             sparsity: method.sparsity(),
+            survival: Survival::default(),
             logged: [0; 2],
             finished: false,
             seconds: 0.0,

@@ -81,13 +81,14 @@ impl<B: Device> Trainer<'_, B> {
                 outcome
             }
         };
-        let MethodStep { lambda, sparsity, target } = match step {
+        let MethodStep { lambda, sparsity, target, survival } = match step {
             Some(step) => step,
             None => self.settle_step(&clock)?,
         };
         let gradient_norm = self.model.backend().arrived(gradient_norm)?[0];
         let cuts = batch.whole;
         self.state.sparsity = sparsity;
+        self.state.survival.add(survival);
         self.state.sums.add(outcome, cuts);
         // a step that began while the one before was under way has only the time since that one
         let seconds = began.max(std::mem::replace(&mut self.ended, Instant::now())).elapsed().as_secs_f64();
@@ -100,13 +101,14 @@ impl<B: Device> Trainer<'_, B> {
             sparsity,
             target,
             epsilon: target.map(|target| target - sparsity),
+            survived: survival.share(),
             lr,
             margin: f64::from(margin.margin),
             gradient_norm: f64::from(gradient_norm),
             utterances_per_second: cuts as f64 / seconds.max(1e-9),
         };
         self.observer.step(&record);
-        if record.step.is_multiple_of(self.experiment.train.log_every)
+        if (record.step.is_multiple_of(self.experiment.train.log_every) || record.survived.is_some())
             && let Some(books) = &mut self.books
         {
             books.log.step(&record)?;

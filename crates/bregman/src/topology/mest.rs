@@ -1,7 +1,8 @@
 //! MEST with elastic mutation (Yuan et al., 2021): every ΔT steps the weights of least importance |θ| + λ·|g| are
 //! dropped and as many grown at random; the share that mutates falls in stages. The authors' code mutates 2, 1 and 0 %
 //! of all weights at 90 % zeros and half of that at 95 %, which is 20, 10 and 0 % of the live ones, until epoch 90, 120
-//! and 160 of 160.
+//! and 160 of 160. λ is part of the paper's importance; all scripts of the authors leave it at 0, where masks need no
+//! gradients and move before the forward pass.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,9 @@ impl MaskPolicy for Mest {
     }
 
     fn keep(&self, layer: &MaskedLayer<'_>) -> Vec<f32> {
+        if !self.needs_gradients() {
+            return layer.magnitudes();
+        }
         let importance = |(theta, gradient): (&f32, &f32)| theta.abs() + self.gradient_weight as f32 * gradient.abs();
         layer.theta.iter().zip(layer.gradient).map(importance).collect()
     }
@@ -71,6 +75,6 @@ impl MaskPolicy for Mest {
     }
 
     fn needs_gradients(&self) -> bool {
-        true
+        self.gradient_weight > 0.0
     }
 }

@@ -161,6 +161,7 @@ fn references(target: f64) -> Vec<(Box<dyn MaskPolicy>, Reference)> {
             Box::new(GraNet { target, from: 0.5 * target, period: 5, fraction: 0.5, until: 0.7 }),
             |theta, gradient, _| [absolute(theta), absolute(gradient)],
         ),
+        (Box::new(Mest { gradient_weight: 0.0, ..mest(target) }), |theta, _, step| [absolute(theta), random(step)]),
         (Box::new(mest(target)), |theta, gradient, step| {
             let importance = |(x, g): (&f32, &f32)| x.abs() + 0.3 * g.abs();
             let layer = |(x, g): (&Vec<f32>, &Vec<f32>)| x.iter().zip(g).map(importance).collect();

@@ -87,6 +87,7 @@ impl Log {
             ("control/lambda", record.lambda),
             ("control/sparsity", Some(record.sparsity)),
             ("control/epsilon", record.epsilon),
+            ("control/survived", record.survived),
             ("train/lr", Some(record.lr)),
             ("train/margin", Some(record.margin)),
             ("train/gradient_norm", Some(record.gradient_norm)),

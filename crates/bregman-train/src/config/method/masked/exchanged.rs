@@ -121,7 +121,7 @@ impl Masked for RigLConfig {
 /// | `from` | 0.5 | s_i, the sparsity of the start; 0 begins dense |
 /// | `period` | "auto": total steps / 50, from 10 to 1000 | ΔT, steps between updates |
 /// | `fraction` | 0.5 | the share of the live weights that is exchanged at the start; it fades to 0 |
-/// | `until` | 0.7 | when the target is reached, as a share of the run: 110 of 160 epochs in the authors' code |
+/// | `until` | 0.6875 | when the target is reached, as a share of the run: 110 of 160 epochs in the authors' code |
 /// | `layers` | none | `None` prunes all layers together, from an ERK start; a budget gives each its own share |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,7 +153,7 @@ fn half() -> f64 {
 }
 
 fn granet_until() -> f64 {
-    0.7
+    110.0 / 160.0
 }
 
 impl Masked for GraNetConfig {
@@ -183,7 +183,7 @@ impl Masked for GraNetConfig {
 /// | `optimizer` | `{ kind = "sgd" }` | or `adamw` |
 /// | `period` | "auto": total steps / 32, as published | ΔT, steps between mutations |
 /// | `stages` | 20 % until 9/16 of the run, 10 % until 3/4 | share of the live weights that mutates, stage by stage |
-/// | `gradient_weight` | 0.01 | λ in a weight's importance \|θ\| + λ·\|g\| |
+/// | `gradient_weight` | 0, as in the authors' scripts | λ in a weight's importance \|θ\| + λ·\|g\| |
 /// | `layers` | `{ sharing = "uniform" }` | shares of the layers, or `erk` |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +200,7 @@ pub struct MestConfig {
     #[serde(default = "stages")]
     pub stages: Vec<MutationStage>,
     /// λ.
-    #[serde(default = "gradient_weight")]
+    #[serde(default)]
     pub gradient_weight: f64,
     /// Shares of the layers.
     #[serde(default)]
@@ -209,10 +209,6 @@ pub struct MestConfig {
 
 fn stages() -> Vec<MutationStage> {
     vec![MutationStage { until: 90.0 / 160.0, fraction: 0.2 }, MutationStage { until: 120.0 / 160.0, fraction: 0.1 }]
-}
-
-fn gradient_weight() -> f64 {
-    0.01
 }
 
 impl Masked for MestConfig {
