@@ -7,7 +7,8 @@
 //! features, and the embeddings are compared.
 //!
 //! `bench/run inference write ecapa 95 FILE [f32]` writes one of the random networks, for measurements elsewhere.
-//! `bench/run inference rivals --model FILE` measures trained networks only, against DeepSparse, OpenVINO and MNN.
+//! `bench/run inference rivals --model FILE` measures trained networks only, against DeepSparse, OpenVINO and MNN; one
+//! that everybody has is `crates/bregman-wasm/web/voices.breg`.
 
 mod rivals;
 
@@ -57,6 +58,7 @@ fn main() {
     let wanted = |name: &str, all: &[&str]| args.contains(&name) || !args.iter().any(|arg| all.contains(arg));
     let folder = std::env::temp_dir().join(format!("bregman-bench-inference-{}", std::process::id()));
     if args.contains(&"rivals") {
+        assert!(!models.is_empty(), "which network? --model FILE, such as crates/bregman-wasm/web/voices.breg");
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let threads: Vec<&str> = THREADS.into_iter().filter(|name| wanted(name, &THREADS)).collect();
         models.iter().for_each(|model| rivals::compare(&model.path, &threads, &folder, rivals::ALL));

@@ -55,9 +55,8 @@ pub(crate) fn compare(path: &Path, threads: &[&str], folder: &Path, rivals: &[Ri
             file.write(&int8, ValueFormat::Int8).expect("the model is written");
         }
         let sizes = [&batch.to_string(), &FRAMES.to_string(), &BINS.to_string()].map(String::clone);
-        let prepared =
-            python(".venv-rivals", &[&["prepare".to_owned(), folder.display().to_string()], &sizes[..]].concat());
-        prepared.unwrap_or_else(|problem| panic!("the graphs of the rivals: {problem}"));
+        let prepare = [&["prepare".to_owned(), folder.display().to_string()], &sizes[..]].concat();
+        let graphs = python(".venv-rivals", &prepare).map_err(|problem| format!("no graph: {problem}"));
         for threads in threads {
             let ours = ours(path, threads, batch, folder);
             let ms = ours["ms"].as_f64().expect("a measurement");
@@ -82,7 +81,7 @@ pub(crate) fn compare(path: &Path, threads: &[&str], folder: &Path, rivals: &[Ri
             for &(label, kind, venv) in rivals {
                 let args = [&["time".to_owned(), kind.to_owned(), folder.display().to_string()], &sizes[..]].concat();
                 let args = [&args[..], &[(*threads).to_owned(), repeats(batch).to_string()]].concat();
-                row(label, kind, python(venv, &args));
+                row(label, kind, graphs.clone().and_then(|_| python(venv, &args)));
             }
             table(&["", "ms", "ours / theirs", "cosine to ours", "version"], &rows);
             ratios.iter().for_each(|(name, theirs)| ratio(name, ms, *theirs));
@@ -95,7 +94,7 @@ fn python(venv: &str, args: &[String]) -> Result<Value, String> {
     let bench = std::env::var("BENCH_DIR").expect("started with bench/run inference");
     let python = Path::new(&bench).join(venv).join("bin/python");
     if !python.exists() {
-        return Err("cannot be installed here".to_owned());
+        return Err(format!("bench/{venv} cannot be installed here"));
     }
     let mut command = Command::new(python);
     command.arg(Path::new(&bench).join("inference/rivals.py")).args(args);
