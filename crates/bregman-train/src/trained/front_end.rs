@@ -13,13 +13,11 @@ pub(super) type Found = (FrontEndChoice, &'static str);
 /// The front end of a checkpoint, its classifier still in it; none where nothing tells.
 pub(super) fn find(network: &NetworkConfig, state: &Checkpoint, wrapper: Option<&str>) -> Option<Found> {
     use FrontEndChoice::{SpeechBrain, ThreeDSpeaker, WeSpeaker};
-    if let NetworkConfig::SpeechBrainEcapa(_) = network {
-        return Some((SpeechBrain, "assumed from its layers, which the ECAPA-TDNN of 3D-Speaker has, too"));
-    }
     if wrapper == Some(PYANNOTE) {
         return Some((WeSpeaker, "pyannote keeps it for the networks that it wraps"));
     }
-    if state.tensors.keys().any(|name| name.starts_with(CLASSIFIER)) {
+    let classified = state.tensors.keys().any(|name| name.starts_with(CLASSIFIER));
+    if classified && !matches!(network, NetworkConfig::SpeechBrainEcapa(_)) {
         return Some((WeSpeaker, "the file has a classifier, which WeSpeaker saves with a network"));
     }
     match network {
@@ -27,7 +25,12 @@ pub(super) fn find(network: &NetworkConfig, state: &Checkpoint, wrapper: Option<
             Some((ThreeDSpeaker, "a norm has counted every batch twice, as in 3D-Speaker's training"))
         }
         NetworkConfig::CampPlus(_) => None,
-        _ => Some((WeSpeaker, "assumed from the names of its tensors")),
+        NetworkConfig::Ecapa(_) | NetworkConfig::ResNet(_) => {
+            Some((WeSpeaker, "assumed from the names of its tensors"))
+        }
+        NetworkConfig::SpeechBrainEcapa(_) => {
+            Some((SpeechBrain, "assumed from its layers, which the ECAPA-TDNN of 3D-Speaker has, too"))
+        }
     }
 }
 
