@@ -59,7 +59,8 @@ const METHODS: &[(&str, &str)] = &[
     ("MEST", "kind = \"mest\"\ntarget = 0.8\nperiod = 4\ngradient_weight = 0.01"),
     ("AC/DC", "kind = \"acdc\"\ntarget = 0.8"),
     ("SNIP", "kind = \"snip\"\ntarget = 0.8\nrounds = 3"),
-    ("STR", "kind = \"str\"\nthreshold = 0.02"),
+    ("STR", "kind = \"str\"\ntarget = 0.8"),
+    ("STR as published", "kind = \"str\"\nthreshold = 0.02"),
 ];
 
 #[test]

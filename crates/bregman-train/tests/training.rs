@@ -134,6 +134,7 @@ fn masks_end_at_their_target_and_dense_training_has_no_zeros() {
         ("GraNet", "kind = \"granet\"\ntarget = 0.9", 0.9, 1e-3),
         ("MEST", "kind = \"mest\"\ntarget = 0.9", 0.9, 1e-3),
         ("AC/DC", "kind = \"acdc\"\ntarget = 0.9", 0.9, 1e-3),
+        ("STR", "kind = \"str\"\ntarget = 0.9", 0.9, 1e-3),
         ("channels", "kind = \"gradual\"\ntarget = 0.5\nepochs = 2\nstructure = \"channels\"", 0.5, 0.05),
     ] {
         let inspection = Inspection::of(&place.train(name, method, &[]).join("last")).unwrap();

@@ -167,10 +167,12 @@ impl<A> AdaptiveOptimizer<A> {
     {
         let loops = self.controller.state();
         let lambda = loops.iter().map(|state| state.lambda).sum::<f64>() / loops.len() as f64;
+        let before = self.controller.lambda().to_vec();
         // after frozen steps nothing is due
         if self.optimizer.control(&mut self.controller)? {
             let weights: Vec<&W> = theta.iter().map(|theta| &**theta).collect();
-            self.optimizer.set_lambda_on(self.controller.lambda(), &weights)?;
+            let moved = self.optimizer.lambda_after(&before, self.controller.lambda());
+            self.optimizer.set_lambda_on(&moved, &weights)?;
             if self.controller.config().law.needs_duals() {
                 self.optimizer.reproject_on(theta)?; // λ was computed for the duals as they are: so are the weights
             }

@@ -1,6 +1,9 @@
 //! STR against its definition: weights, thresholds and their gradients.
 
-use bregman::{Error, GroupRule, Groups, Optimizer, Param, Penalty, Role, Rule, Sgd, Str};
+use bregman::{
+    AdaptiveOptimizer, ControllerConfig, Error, GroupRule, Groups, Optimizer, Param, Penalty, Ramp, RampShape, Role,
+    Rule, Sgd, Str,
+};
 use bregman_base::Rng;
 
 const TAU: f64 = 0.05;
@@ -15,8 +18,12 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| rng.symmetric(1.0)).collect()
 }
 
+fn small(len: usize, seed: u64) -> Vec<f32> {
+    noise(len, seed).into_iter().map(|x| 0.1 * x).collect()
+}
+
 fn start() -> Vec<Vec<f32>> {
-    vec![noise(600, 1).into_iter().map(|x| 0.1 * x).collect(), noise(20, 2)]
+    vec![small(600, 1), noise(20, 2)]
 }
 
 fn gradients(step: u64) -> Vec<Vec<f32>> {
@@ -87,6 +94,57 @@ fn the_gradient_of_the_threshold_is_that_of_finite_differences() {
     let lambda = optimizer.state().lambda[0];
     let moved = s - (lambda / (1.0 - lambda)).ln();
     assert!((moved / 1e-3 - slope).abs() < 1e-3 * slope.abs(), "{} against {slope}", moved / 1e-3);
+}
+
+/// w of a zero weight moves by momentum and decay alone, and thresholds by the gradients of the others.
+#[test]
+fn gradients_of_zero_weights_are_not_needed() {
+    let run = |all: bool| {
+        let mut theta = start();
+        let mut optimizer = Optimizer::new(Rule::Str(rule()), groups(), 0.05, &theta).unwrap();
+        let mut woke = 0;
+        for step in 0..40 {
+            let mut grads = gradients(step);
+            if !all {
+                grads[0].iter_mut().zip(&theta[0]).filter(|(_, x)| **x == 0.0).for_each(|(g, _)| *g = 0.0);
+            }
+            let before = theta[0].clone();
+            optimizer.step(&mut theta, &grads, TAU).unwrap();
+            woke += theta[0].iter().zip(before).filter(|(now, before)| **now != 0.0 && *before == 0.0).count();
+        }
+        assert!(woke > 10, "{woke} weights became non-zero again");
+        (theta, optimizer.state().clone())
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_controller_reaches_its_target_and_leaves_the_ratios_of_the_thresholds_to_learning() {
+    let params = vec![Param::new("a", [20, 30], Role::LinearWeight), Param::new("b", [50, 40], Role::LinearWeight)];
+    let groups = Groups::resolve(params, vec![]).unwrap();
+    let mut theta = vec![small(600, 1), small(2000, 2)];
+    let rule = Rule::Str(Str::new(Sgd { momentum: 0.0, ..Sgd::default() }, 0.0));
+    let ramp = Ramp { shape: RampShape::Cubic, from: 0.0, begin: 0, end: 60 };
+    let config = ControllerConfig { ramp: Some(ramp), lambda: Some(1e-3), period: 2, ..ControllerConfig::new(0.9) };
+    let mut optimizer = AdaptiveOptimizer::new(rule, groups, config, &theta).unwrap();
+    let ratio = |optimizer: &AdaptiveOptimizer| {
+        let [a, b] = optimizer.optimizer().state().lambda[..] else { panic!("two tensors") };
+        a / b
+    };
+    for step in 1..=100 {
+        let before = ratio(&optimizer);
+        // only the first tensor's gradient pulls at its threshold, and only in the first half
+        let pull = if step <= 50 { -0.002 } else { 0.0 };
+        let grads = [theta[0].iter().map(|x| pull * x.signum()).collect(), vec![0.0f32; 2000]];
+        let report = optimizer.step(&mut theta, &grads, TAU).unwrap();
+        assert!((report.sparsity - report.target).abs() < 1.0 / 2600.0 || step % 2 == 1, "step {step}: {report:?}");
+        let learnt = (ratio(&optimizer) / before - 1.0).abs();
+        assert!(if pull < 0.0 { learnt < 0.1 } else { learnt < 1e-12 }, "step {step}: {learnt}");
+    }
+    assert!((ratio(&optimizer) - 1.0).abs() > 1e-3, "nothing was learnt");
+    let zeros = theta.iter().flatten().filter(|x| **x == 0.0).count();
+    assert_eq!(zeros, 2340);
+    assert!(theta.iter().all(|theta| theta.iter().any(|x| *x != 0.0)));
 }
 
 #[test]

@@ -266,6 +266,8 @@ mod tests {
         assert!(cosine.starts_with("train.schedule.last = 1.5"), "{cosine}");
         let warmup = message(&["train.schedule.kind=cosine", "train.schedule.warmup=-1"]);
         assert!(warmup.starts_with("train.schedule.warmup = -1"), "{warmup}");
+        let learnt = message(&["method.kind=str", "method.target=0.9", "method.rise=7"]);
+        assert!(learnt.starts_with("method.rise = 7: expected none beside method.target"), "{learnt}");
         let phases = message(&["method.kind=acdc", "method.target=0.9", "train.epochs=9000000000000000000"]);
         assert!(phases.starts_with("train.epochs = 9000000000000000000"), "{phases}");
         let rounds = message(&["method.kind=snip", "method.target=0.9", "method.rounds=100000000000"]);

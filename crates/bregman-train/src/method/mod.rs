@@ -5,7 +5,7 @@
 //! | `adaptive` | LinBreg, AdaBreg, ProxSGD | a controller moves it towards a target | none |
 //! | `fixed` | the same | stays | none |
 //! | `dense` | SGD, AdamW | none | none |
-//! | `str` | SGD | every layer learns its own | none |
+//! | `str` | SGD | every layer learns its own, and a controller multiplies all of them | none |
 //! | `gradual`, `one_shot` | SGD, AdamW | none | the smallest weights |
 //! | `static`, `snip` | SGD, AdamW | none | drawn at random, or by connection sensitivity |
 //! | `set`, `rigl`, `granet`, `mest` | SGD, AdamW | none | weights are exchanged for others |
@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use bregman::controller::LoopState;
 use bregman::optimizer::{Arrays, TensorState};
 use bregman::topology::{RunClock, Start};
-use bregman::{AdaptiveOptimizer, Groups, Law, Optimizer, OptimizerState, Scope, Sparsity, Topology};
+use bregman::{AdaptiveOptimizer, Groups, Law, Optimizer, OptimizerState, Rule, Scope, Sparsity, Topology};
 use bregman_nn::{Extent, TrainableModel};
 use bregman_tensor::Backend;
 
@@ -94,9 +94,19 @@ impl<B: Device> Method<B> {
                 Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, lambda)
             }
             MethodConfig::Str(settings) => {
-                let (rule, groups) = (settings.rule(&experiment.length(total))?, config.groups(params.clone())?);
-                let optimizer = Optimizer::new(rule, groups, settings.threshold, &weights(model)?)?;
-                Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, None)
+                let (length, groups, theta) =
+                    (experiment.length(total), config.groups(params.clone())?, weights(model)?);
+                let rule = settings.rule(&length)?;
+                match settings.controller(&length) {
+                    Some(controller) => {
+                        let optimizer = AdaptiveOptimizer::new(rule, groups, controller, &theta)?;
+                        Steering::Adaptive(optimizer.place(|arrays| model.backend().place(arrays, &params))?)
+                    }
+                    None => {
+                        let optimizer = Optimizer::new(rule, groups, settings.threshold, &theta)?;
+                        Steering::Fixed(optimizer.place(|arrays| model.backend().place(arrays, &params))?, None)
+                    }
+                }
             }
             _ => {
                 let groups = config.groups(params.clone())?;
@@ -146,16 +156,28 @@ impl<B: Device> Method<B> {
     }
 
     /// Which gradients the step at `clock` needs. Under masks those of the weights that they allow, and in frozen steps
-    /// those of the weights that are not zero; all of them where zero weights wake up or masks follow from gradients.
+    /// those of the weights that are not zero, as in STR always; all of them where zero weights wake up by their
+    /// gradients, or masks follow from these.
     pub fn extent(&self, clock: &RunClock) -> Extent {
         let on_support = match self.topology.as_ref().map(Topology::policy) {
             Some(policy) => {
                 let by_gradients = policy.needs_gradients() && policy.change(clock).is_some();
                 policy.sparsity(clock) > 0.0 && !by_gradients
             }
-            None => !self.optimizer().is_full_after(u64::from(self.launched)),
+            None => self.is_learnt() || !self.optimizer().is_full_after(u64::from(self.launched)),
         };
         if on_support { Extent::Support } else { Extent::All }
+    }
+
+    /// Which weights a step with gradients of this extent may have moved, zeros or not.
+    pub fn moved(&self, gradients: Extent) -> Extent {
+        if self.is_learnt() { Extent::All } else { gradients }
+    }
+
+    /// Whether thresholds are learnt. Zero weights then move without a gradient, by their momentum and decay, and wake
+    /// up where a threshold falls.
+    fn is_learnt(&self) -> bool {
+        matches!(self.optimizer().rule(), Rule::Str(_))
     }
 
     /// Before the forward pass of the step at `clock`; tells whether weights changed.

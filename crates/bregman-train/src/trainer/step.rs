@@ -65,7 +65,7 @@ impl<B: Device> Trainer<'_, B> {
         self.method.launch(&mut self.model, lr)?;
         let settled = !self.runs_ahead() || self.method.is_due();
         let step = if settled { Some(self.settle_step(&clock)?) } else { None };
-        self.model.refresh_after(extent)?;
+        self.model.refresh_after(self.method.moved(extent))?;
         self.state.step += 1;
         Ok((BegunStep { clock, batch, labels, margin, lr, began, outcome, gradient_norm, step }, stopping))
     }

@@ -348,9 +348,24 @@ impl<A> Optimizer<A> {
         if !controller.is_due(step) || !controller.config().law.needs_duals() || self.rule.mirror().is_none() {
             return controller.update(step, &self.stats, None);
         }
-        let keys = self.dual_keys();
+        let keys = self.keys_under(controller.lambda());
         let duals = self.state.tensors.duals(keys)?;
         controller.update(step, &self.stats, Some(&duals))
+    }
+
+    /// λ of every tensor after its controller has moved `from` there `to`: the same, unless a tensor learns its own λ,
+    /// which keeps its ratio to the controller's.
+    pub(crate) fn lambda_after(&self, from: &[f64], to: &[f64]) -> Vec<f64> {
+        self.state.lambda.iter().zip(from.iter().zip(to)).map(|(own, (from, to))| own / from * to).collect()
+    }
+
+    /// [`Optimizer::dual_keys`] with respect to a controller's λ.
+    fn keys_under(&self, lambda: &[f64]) -> Vec<DualKey> {
+        let key = |(tensor, lambda): (usize, &f64)| {
+            let key = self.dual_key(tensor);
+            DualKey { weight: self.state.lambda[tensor] / lambda * key.weight, ..key }
+        };
+        lambda.iter().enumerate().map(key).collect()
     }
 
     /// The gain of each loop of `controller`, measured on the duals; nothing without duals.
@@ -361,7 +376,7 @@ impl<A> Optimizer<A> {
         if self.rule.mirror().is_none() {
             return Ok(vec![]);
         }
-        let keys = self.dual_keys();
+        let keys = self.keys_under(controller.lambda());
         let duals = self.state.tensors.duals(keys)?;
         controller.loop_gains(self.state.step, &self.stats, Some(&duals))
     }

@@ -102,7 +102,8 @@ impl MethodConfig {
     pub fn target(&self) -> Option<f64> {
         match self.family() {
             Family::Adaptive(config) => Some(config.target),
-            Family::Fixed(_) | Family::Dense(_) | Family::Str(_) => None,
+            Family::Str(config) => config.target,
+            Family::Fixed(_) | Family::Dense(_) => None,
             Family::Masked(config) => Some(config.target()),
         }
     }
@@ -157,7 +158,10 @@ impl MethodConfig {
                 format!("{rule}, λ = {lambda}")
             }
             Family::Dense(_) => format!("dense {rule}"),
-            Family::Str(_) => "STR".to_owned(),
+            Family::Str(config) => match config.target {
+                Some(target) => format!("STR → {}", percent(target)),
+                None => "STR".to_owned(),
+            },
             Family::Masked(config) => format!("{} {}", config.title(), percent(config.target())),
         }
     }

@@ -6,8 +6,11 @@
 //! s ← s − τ·(d·s − σ′(s)·Σ g·sgn(θ))
 //! ```
 //! w stands where Bregman optimizers have their dual, σ(s) where they have λ. The loss pulls s down, the decay d pulls
-//! it up, for s is negative: where they meet decides the sparsity, so there is no target. The published one has
-//! momentum on s too.
+//! it up, for s is negative: where they meet decides the sparsity. The published one has momentum on s too.
+//!
+//! To reach a target, which the published one cannot, an [`AdaptiveOptimizer`](crate::AdaptiveOptimizer) multiplies all
+//! thresholds with one factor, so that they keep the ratios that they have learnt; the decay is 0 then. The gradient of
+//! weights that are zero is never used: steps on the support are whole ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +58,9 @@ impl Str {
 
     /// The next σ(s), given Σ g·sgn(θ).
     pub(crate) fn next_threshold(&self, threshold: f64, pull: f64, tau: f64) -> f64 {
-        let s = (threshold / (1.0 - threshold)).ln();
-        let slope = threshold * (1.0 - threshold);
+        // a controller may have put it at 1 or above, where no weight is left to learn from
+        let s = (threshold / (1.0 - threshold).max(f64::MIN_POSITIVE)).ln().clamp(-LARGEST, LARGEST);
+        let slope = (threshold * (1.0 - threshold)).max(0.0);
         let s = s - tau * (self.threshold_decay * s - slope * pull);
         1.0 / (1.0 + (-s.clamp(-LARGEST, LARGEST)).exp())
     }
