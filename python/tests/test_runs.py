@@ -157,6 +157,44 @@ def test_steps_in_pytorch_are_steps_of_the_run(voices: Path, tmp_path: Path) -> 
     assert json.loads((run / "last/state.json").read_text())["finished"]
 
 
+def steps_of(run: Path) -> int:
+    return int(json.loads((run / "last/state.json").read_text())["step"])
+
+
+def test_an_interrupted_save_is_taken_up_by_either_side(
+    voices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, run = recipe(tmp_path, voices, "resnet", "adabreg"), tmp_path / "run"
+    stop_after(run, 3, file)
+    model = Shell(load_file(run / "last/model.safetensors"))
+    optimizer = AdaBreg(model, target=0.9)
+    taken = load_run(run, model, optimizer)
+    train_once(model, optimizer)
+    rename = Path.rename
+
+    def failing(path: Path, to: Path) -> Path:
+        if path.name == "last.new":
+            raise OSError("no more")
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(OSError, match="no more"):
+            save_run(run, model, optimizer)
+    assert steps_of(run) == taken and not {"last.new", "last.old"} & {path.name for path in run.iterdir()}
+
+    (run / "last").rename(run / "last.old")  # killed between the two
+    (run / "last.new").mkdir()
+    assert load_run(run, model, optimizer) == taken and not (run / "last").exists()
+    train_once(model, optimizer)
+    save_run(run, model, optimizer)
+    assert steps_of(run) == taken + 1 and not {"last.new", "last.old"} & {path.name for path in run.iterdir()}
+    (run / "last").rename(run / "last.old")
+    shutil.rmtree(run / "best", ignore_errors=True)
+    done = subprocess.run([program(), "train", file, "--out", run, "--resume"], capture_output=True, text=True)
+    assert f"steps: {taken + 1} of " in done.stderr, done.stderr
+
+
 def test_frozen_parameters_of_a_run_are_refused_by_name(voices: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     stop_after(run, 1, recipe(tmp_path, voices, "resnet", "adabreg"))

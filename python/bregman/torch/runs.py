@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def save_run(
     go by, is that of the optimizer.
     Raises ValueError where the run has a better epoch of more steps (``best/``), from which the program would go on.
     """
-    folder = Path(run) / "last"
+    folder = settled(Path(run) / "last")
     state, weights = read_state(folder), model.state_dict()
     check_names(folder, weights.keys(), read_tensors(folder / "model.safetensors").keys())
     saved = json.loads(optimizer._save() or "null")
@@ -101,27 +100,61 @@ def plain(values: torch.Tensor) -> torch.Tensor:
 
 
 def replace(folder: Path, weights: dict[str, Any], arrays: dict[str, Any], state: dict[str, Any]) -> None:
-    """Puts another checkpoint into the place of one, as a whole: it is written beside it first."""
+    """Puts another checkpoint into the place of one, as a whole, under the names and in the order of the program: it is
+    written and synced as `last.new`, then `last` becomes `last.old`, then `last.new` becomes `last`. Wherever that is
+    interrupted, `whole`, `settled` and ``--resume`` find a whole one."""
     from safetensors.torch import save_file
 
     metadata = {"bregman_run_format": str(FORMAT)}
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    fresh, before = beside(folder)
+    fresh.mkdir()
     try:
         shutil.copy(folder / "config.toml", fresh)
         save_file(weights, fresh / "model.safetensors", metadata=metadata)
         save_file(arrays, fresh / "optimizer.safetensors", metadata=metadata)
         (fresh / "state.json").write_text(json.dumps(state, indent=2) + "\n")
-        before = fresh.with_name(fresh.name + "-before")
+        for path in (*fresh.iterdir(), fresh):
+            sync(path)
         folder.rename(before)
         fresh.rename(folder)
-        shutil.rmtree(before)
+        sync(folder.parent)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        settled(folder)
+
+
+def settled(folder: Path) -> Path:
+    """The checkpoint, put in order if a process was killed while it replaced it."""
+    fresh, before = beside(folder)
+    if not folder.exists() and before.exists():
+        before.rename(folder)
+    for left in (before, fresh):
+        if left.exists():
+            shutil.rmtree(left)
+    return folder
+
+
+def whole(folder: Path) -> Path:
+    """The checkpoint, or where it is being replaced, the old one."""
+    return folder if folder.exists() else beside(folder)[1]
+
+
+def beside(folder: Path) -> tuple[Path, Path]:
+    """What a checkpoint is called before it takes its place, and after another has taken it."""
+    return folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def checkpoint_of(path: Path) -> Path:
     """The checkpoint at a path, or the last one of the run there."""
-    folder = path if (path / "state.json").exists() else path / "last"
+    folder = path if (path / "state.json").exists() else whole(path / "last")
     if not (folder / "state.json").exists():
         raise FileNotFoundError(f"{path} is neither a run with a checkpoint nor a checkpoint: it has no state.json")
     return folder
