@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use bregman_audio::{Audio, wav_bytes};
-use bregman_fuzz::{BETWEEN, archive, notes};
+use bregman_fuzz::{BETWEEN, archive, identify, notes, resume, stopped};
 use bregman_network::ResNetConfig;
 use bregman_nn::{Array, Checkpoint, Values};
 use bregman_runtime::{Architecture, FrontEnd, Layer, LayerSpec, ModelFile, ValueFormat};
@@ -24,7 +24,9 @@ fn main() -> Outcome {
     lists()?;
     shards()?;
     recipes()?;
-    runs()
+    runs()?;
+    known()?;
+    checkpoints()
 }
 
 fn here() -> &'static Path {
@@ -258,4 +260,19 @@ fn runs() -> Outcome {
         seed(target, "cut-off", &cut)?;
     }
     Ok(())
+}
+
+fn known() -> Outcome {
+    let speaker = r#"{"recordings":2,"seconds":3.5,"embedding":[0.25,-1e-3,3.0]}"#;
+    let two = format!(r#"{{"format":1,"network":"network","speakers":{{"ann":{speaker},"bob":{speaker}}}}}"#);
+    assert_eq!(identify(two.as_bytes()), Some(2));
+    seed("known", "two", &two)?;
+    seed("known", "unnumbered", two.replace(r#""format":1,"#, ""))?;
+    seed("known", "nobody", r#"{"format":1,"network":"network","speakers":{}}"#)
+}
+
+fn checkpoints() -> Outcome {
+    let stopped = stopped();
+    assert!(resume(&stopped), "the training goes on");
+    seed("checkpoint", "first-step", stopped)
 }

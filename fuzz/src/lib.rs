@@ -6,6 +6,8 @@
 mod exit;
 #[path = "../../crates/bregman-cli/src/failure.rs"]
 mod failure;
+#[path = "../../crates/bregman-cli/src/known.rs"]
+mod known;
 #[path = "../../crates/bregman-cli/src/output.rs"]
 mod output;
 #[path = "../../crates/bregman-cli/src/plot/mod.rs"]
@@ -13,11 +15,15 @@ mod plot;
 #[path = "../../crates/bregman-cli/src/runs/mod.rs"]
 mod runs;
 
+mod resumed;
+
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
+use known::{Known, Speaker};
 use plot::{FigureFormat, What, figure, write};
+pub use resumed::{resume, stopped};
 use runs::{Found, ReportedRun};
 
 /// What stands between two files of one input.
@@ -93,6 +99,22 @@ pub fn figures(data: &[u8]) {
 /// What is wrong with the files of a run, for the maker of seeds.
 pub fn notes(data: &[u8]) -> Vec<String> {
     read_run(data).notes
+}
+
+/// Compares a voice with those in a file of known speakers, and again with one more in it. How many were in it, if it
+/// could be read.
+pub fn identify(data: &[u8]) -> Option<usize> {
+    let path = put("known.json", data);
+    let read = || Known::read(&path, "network", 3).ok();
+    let scores =
+        |known: &Known| -> Vec<f64> { known.matches(&[0.5, -1.0, 2.0]).iter().map(|found| found.score).collect() };
+    let mut known = read()?;
+    let before = scores(&known).len();
+    known.insert("somebody new", Speaker { recordings: 1, seconds: 2.5, embedding: vec![1.0, 0.0, -0.5] });
+    assert!(known.write(&path).is_ok(), "the folder is writable");
+    let (now, again) = (scores(&known), scores(&read().expect("it was written by us")));
+    assert!(now == again && now.iter().all(|score| score.abs() <= 1.0 + 1e-9), "{now:?}, {again:?}");
+    Some(before)
 }
 
 /// A zip archive of uncompressed members, as PyTorch writes its checkpoints.

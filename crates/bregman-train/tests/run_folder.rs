@@ -95,13 +95,24 @@ fn as_epoch(record: MetricsRecord) -> Option<bregman_train::EpochRecord> {
 }
 
 #[test]
-fn ranks_that_no_run_began_with_are_refused_by_name() {
+fn counts_that_no_run_comes_to_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let run = stopped(dir.path());
-    for ranks in [0, u64::MAX / 4] {
-        edit_json(&run.last().state_file(), |state| state["ranks"] = ranks.into());
+    let counts = [
+        ("/ranks", 0),
+        ("/ranks", u64::MAX / 4),
+        ("/step", u64::MAX),
+        ("/sums/cuts", u64::MAX),
+        ("/lr/waited", 1 << 60),
+    ];
+    let saved = std::fs::read_to_string(run.last().state_file()).unwrap();
+    for (place, count) in counts {
+        let mut state: Value = serde_json::from_str(&saved).unwrap();
+        *state.pointer_mut(place).unwrap() = count.into();
+        std::fs::write(run.last().state_file(), state.to_string()).unwrap();
         let message = Trainer::resume(run.path(), &()).map(|_| ()).unwrap_err().to_string();
-        assert!(message.contains(&format!("state.json: ranks = {ranks}")), "{message}");
+        let name = place[1..].replace('/', ".");
+        assert!(message.contains(&format!("state.json: {name} = {count}: expected")), "{message}");
     }
 }
 

@@ -254,9 +254,11 @@ impl CheckpointFolder {
     /// Where the run stood.
     ///
     /// # Errors
-    /// A file that is missing, cannot be understood or is of a newer format.
+    /// A file that is missing, cannot be understood or is of a newer format, counts that no run comes to.
     pub fn state(&self) -> Result<RunState> {
-        format::read_json(&self.state_file())
+        let state: RunState = format::read_json(&self.state_file())?;
+        state.check().map_err(|problem| Error::checkpoint(&self.state_file(), problem))?;
+        Ok(state)
     }
 
     /// What it was trained with.

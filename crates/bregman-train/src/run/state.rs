@@ -51,11 +51,36 @@ pub struct RunState {
     pub corpus: Option<CorpusRecord>,
 }
 
+/// More than any run counts, and few enough to be added: up to here an f64 has every whole number.
+const MOST: u64 = 1 << 53;
+/// More than any run began with.
+const MOST_RANKS: u64 = 1 << 16;
+
 fn one() -> usize {
     1
 }
 
 impl RunState {
+    /// Refuses counts that no run comes to.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("step", self.step, 0..=MOST),
+            ("position.epoch", self.position.epoch, 0..=MOST),
+            ("position.batch", self.position.batch, 0..=MOST),
+            ("sums.correct", self.sums.correct, 0..=MOST),
+            ("sums.cuts", self.sums.cuts, 0..=MOST),
+            ("selection.waited", self.selection.waited, 0..=MOST),
+            ("lr.waited", self.lr.waited, 0..=MOST),
+            ("ranks", self.ranks as u64, 1..=MOST_RANKS),
+        ];
+        match counts.into_iter().find(|(_, count, range)| !range.contains(count)) {
+            None => Ok(()),
+            Some((name, count, range)) => {
+                Err(format!("{name} = {count}: expected {} to {}", range.start(), range.end()))
+            }
+        }
+    }
+
     /// λ, the mean over control loops; `None` where λ is not controlled.
     pub fn mean_lambda(&self) -> Option<f64> {
         let loops = self.loops.len();

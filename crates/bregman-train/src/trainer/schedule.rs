@@ -29,7 +29,7 @@ pub struct LearningRate {
     /// Best metric so far, lower is better.
     best: Option<f64>,
     /// Epochs since then.
-    waited: u64,
+    pub(crate) waited: u64,
 }
 
 impl LearningRate {

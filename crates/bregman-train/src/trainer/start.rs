@@ -21,9 +21,6 @@ use crate::run::log::Log;
 use crate::run::{CheckpointFolder, EpochSums, RunFolder, RunState, checkpoint, format};
 use crate::{Device, Error, Experiment, Open, Result, open_cpu};
 
-/// More than any run began with.
-const MOST_RANKS: usize = 1 << 16;
-
 impl<'a> Trainer<'a> {
     /// A new run in the folder `run`, on the CPU.
     ///
@@ -130,10 +127,6 @@ impl<'a, B: Device> Trainer<'a, B> {
             return Self::start(device, open, experiment, run, lock, data, observer);
         };
         let RunState { corpus, ranks: began_with, .. } = last.state()?;
-        if !(1..=MOST_RANKS).contains(&began_with) {
-            let problem = format!("ranks = {began_with}: expected 1 to {MOST_RANKS}");
-            return Err(Error::checkpoint(&last.state_file(), problem));
-        }
         let data = Data::open(&experiment, &Division { ranks: ranks.clone(), began_with }, observer.preparing())?;
         if let Some(corpus) = corpus {
             corpus.check(&data.corpus, run.path())?;
