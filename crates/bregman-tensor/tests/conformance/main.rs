@@ -40,8 +40,10 @@ fn the_reference_with_maps_in_bf16() {
 /// For CPUs that are emulated (`tools/check/aarch64`): all cases take minutes there.
 #[test]
 fn a_few_cases_of_every_operation_on_the_cpu() {
-    suite::conforms_in_brief(&Cpu::new(), F32);
-    suite::conforms_in_brief(&Cpu::with_precision(Precision::Bf16), BF16_PRODUCTS);
+    for policy in [WeightPolicy::Cheapest, WeightPolicy::Sparse] {
+        suite::conforms_in_brief(&Cpu::new().with_weights(policy), F32);
+        suite::conforms_in_brief(&Cpu::with_precision(Precision::Bf16).with_weights(policy), BF16_PRODUCTS);
+    }
 }
 
 #[test]
