@@ -9,8 +9,10 @@ use crate::common::{errors, success};
 use crate::run::Place;
 use crate::trace::{Injection, calls, is_here, traced};
 
-/// Calls, the error that each of them gets, and whether all later ones get it, too: a disk that stays full.
-const FAULTS: [(&str, &str, bool); 12] = [
+/// A call, the error that it gets, and whether all later ones get it, too: a disk that stays full.
+pub(crate) type Fault = (&'static str, &'static str, bool);
+
+const FAULTS: [Fault; 13] = [
     ("write", "ENOSPC", false),
     ("write", "ENOSPC", true),
     ("write", "EIO", false),
@@ -22,16 +24,18 @@ const FAULTS: [(&str, &str, bool); 12] = [
     ("mkdir", "ENOSPC", false),
     ("linkat", "EIO", false),
     ("unlink", "EIO", false),
+    ("unlinkat", "EIO", false),
     ("copy_file_range", "ENOSPC", false),
 ];
 
 /// Folders that are replaced as a whole, and the file by which they are valid.
-const GROUPS: [(&str, &str); 2] = [("shards", "shards/index.csv"), ("synthetic", "synthetic/train.csv")];
+const GROUPS: [(&str, &str); 3] =
+    [("shards", "shards/index.csv"), ("synthetic", "synthetic/train.csv"), ("around/noises", "around/noises/00.wav")];
 
 /// Every file of a folder by its path inside it, without what depends on the clock.
-type Tree = BTreeMap<PathBuf, Vec<u8>>;
+pub(crate) type Tree = BTreeMap<PathBuf, Vec<u8>>;
 
-fn read(root: &Path) -> Tree {
+pub(crate) fn read(root: &Path) -> Tree {
     let (mut tree, mut folders) = (Tree::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -56,7 +60,7 @@ fn timeless(path: &Path) -> Vec<u8> {
     [before, &time[digits..]].concat()
 }
 
-fn restore(folder: &Path, tree: &Tree) {
+pub(crate) fn restore(folder: &Path, tree: &Tree) {
     let _ = std::fs::remove_dir_all(folder); // there is none at first
     for (path, bytes) in tree {
         let path = folder.join(path);
@@ -72,18 +76,18 @@ fn below<'a>(tree: &'a Tree, folder: &'a str) -> impl Iterator<Item = (&'a PathB
 
 /// How many faults were tried, and how many of them did harm. Each is shown, so that one run finds all.
 #[derive(Default)]
-struct Tally {
-    tried: usize,
-    harmful: usize,
+pub(crate) struct Tally {
+    pub(crate) tried: usize,
+    pub(crate) harmful: usize,
 }
 
 impl Tally {
-    fn attempt(&mut self, check: impl FnOnce()) {
+    pub(crate) fn attempt(&mut self, check: impl FnOnce()) {
         self.tried += 1;
         self.harmful += usize::from(catch_unwind(AssertUnwindSafe(check)).is_err());
     }
 
-    fn add(&mut self, name: &str, other: &Self) {
+    pub(crate) fn add(&mut self, name: &str, other: &Self) {
         println!("{name}: {} faults, {} did harm", other.tried, other.harmful);
         self.tried += other.tried;
         self.harmful += other.harmful;
@@ -91,14 +95,14 @@ impl Tally {
 }
 
 /// Where the commands work: a corpus, a run, and what all of them have written there before.
-struct World {
-    place: Place,
+pub(crate) struct World {
+    pub(crate) place: Place,
     work: PathBuf,
     before: Tree,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::new(2, 1);
         let work = place.dir.path().join("work");
         restore(&work.join("run"), &read(&place.whole));
@@ -107,13 +111,13 @@ impl World {
             success(&world.place.bregman(&command.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         let mut before = read(&world.work);
-        for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors", "m.pt"] {
+        for same in ["report.html", "pattern.svg", "m.onnx", "m.safetensors", "m.pt", "around/noises/00.wav"] {
             *before.get_mut(Path::new(same)).unwrap() = b"an older file".to_vec();
         }
         Self { before, ..world }
     }
 
-    /// Every command that writes files, but `train`; most write something else with another number, from 1 to 9.
+    /// Every command that writes files and does not train; most write something else with another number, from 1 to 9.
     fn commands(&self, number: u32) -> Vec<Vec<String>> {
         let (voices, at) = (self.place.dir.path().join("voices"), |name: &str| self.work.join(name));
         let voice = |name: &str| voices.join(name).display().to_string();
@@ -125,6 +129,7 @@ impl World {
         [
             format!("prepare folder {voices} --out {} --validation 0.{number} --force", at("list.csv")),
             format!("synth --out {} --speakers 3 --utterances 4 --seed {number} --force", at("synthetic")),
+            format!("surroundings --out {} --force", at("around")),
             format!("shard {} --out {} --per-shard 9 --seed {number} --force", voice("train.csv"), at("shards")),
             format!("export {run} -o {} --values {values} --force", at("m.breg")),
             format!(
@@ -156,7 +161,7 @@ impl World {
     }
 
     /// Fails the command at each of its calls.
-    fn torture(&self, command: &[String], faults: &[(&str, &str, bool)]) -> Tally {
+    fn torture(&self, command: &[String], faults: &[Fault]) -> Tally {
         let args = command.iter().map(String::as_str).collect::<Vec<_>>();
         restore(&self.work, &self.before);
         let numbers = calls(&self.place, &args);
@@ -212,14 +217,14 @@ impl World {
             assert!(whole, "{} is neither old nor new: {what}", path.display());
         }
         for path in found.keys().filter(|path| !self.before.contains_key(*path) && !after.contains_key(*path)) {
-            let left_by_failing_removal = what.contains("unlink") || is_helper(path) || grouped(path);
+            let left_by_failing_removal = what.contains("\"unlink") || is_helper(path) || grouped(path);
             assert!(left_by_failing_removal, "{} is left: {what}", path.display());
         }
     }
 }
 
 /// Stores and journals that grow record by record, and locks.
-fn is_helper(path: &Path) -> bool {
+pub(crate) fn is_helper(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "embeddings")
         || path.extension().is_some_and(|kind| kind == "partial" || kind == "lock")
 }

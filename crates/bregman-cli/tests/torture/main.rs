@@ -2,7 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod continued;
 mod faults;
 mod kills;
 mod run;
+mod synced;
 mod trace;

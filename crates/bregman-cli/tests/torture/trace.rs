@@ -8,8 +8,19 @@ use crate::common::{errors, text};
 use crate::run::Place;
 
 /// Calls that change what is on disk, or prepare it.
-pub(crate) const CALLS: [&str; 10] =
-    ["openat", "write", "rename", "fsync", "fdatasync", "ftruncate", "mkdir", "unlink", "linkat", "copy_file_range"];
+pub(crate) const CALLS: [&str; 11] = [
+    "openat",
+    "write",
+    "rename",
+    "fsync",
+    "fdatasync",
+    "ftruncate",
+    "mkdir",
+    "unlink",
+    "unlinkat",
+    "linkat",
+    "copy_file_range",
+];
 
 /// Whether `strace` can be used here.
 pub(crate) fn is_here() -> bool {
