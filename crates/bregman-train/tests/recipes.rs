@@ -204,7 +204,7 @@ fn every_source_is_of_a_setting_that_exists() {
 
 #[test]
 fn every_recipe_resolves_to_the_settings_in_the_table() {
-    assert_eq!(all().len(), 3 * 4 * 30);
+    assert_eq!(all().len(), 3 * 4 * 32);
     let (path, document) = (repository().join("docs/recipes.md"), document());
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &document).unwrap();

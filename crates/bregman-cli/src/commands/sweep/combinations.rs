@@ -7,16 +7,20 @@ use bregman_train::Experiment;
 use super::plan::{Plan, Runs};
 use crate::failure::Failure;
 
-/// What `--methods all` compares: Bregman training with every step full and with frozen ones, the usual ways of masks,
-/// and a dense network.
-const ALL: [&str; 16] = [
+/// What `--methods all` compares: dense networks, Bregman training with every step full and with frozen ones, pruning,
+/// and the usual ways of masks. Not `pruned-oneshot`: over all layers together it disconnects networks.
+const ALL: [&str; 19] = [
     "dense-sgd",
+    "dense-adamw",
     "adabreg",
     "adabreg-frozen",
+    "adabreg-cls03",
     "linbreg",
     "linbreg-frozen",
+    "proxsgd",
     "pruned-gradual",
-    "pruned-oneshot",
+    "pruned-gradual-erk",
+    "pruned-oneshot-erk",
     "static",
     "snip",
     "set",
@@ -25,7 +29,6 @@ const ALL: [&str; 16] = [
     "mest",
     "acdc",
     "str",
-    "dense-adamw",
 ];
 
 /// One of the runs.
@@ -185,6 +188,17 @@ mod tests {
         };
         let frozen: Vec<&&str> = ALL.iter().filter(freezes).collect();
         assert_eq!(frozen, [&"adabreg-frozen", &"linbreg-frozen"]);
+    }
+
+    #[test]
+    fn all_methods_but_dense_ones_have_a_target_and_the_guide_tells_of_each() {
+        let guide = include_str!("../../../../../docs/guide.md");
+        for method in ALL {
+            let recipe = [PathBuf::from("demo"), Path::new("methods").join(method)];
+            let experiment = Experiment::read(&recipe, &[] as &[&str]).unwrap();
+            assert_eq!(experiment.method.target().is_some(), !method.starts_with("dense"), "{method}");
+            assert!(guide.contains(&format!("`{method}`")), "docs/guide.md lacks {method}");
+        }
     }
 
     #[test]
